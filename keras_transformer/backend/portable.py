@@ -1,0 +1,66 @@
+"""The hot operations in `keras.ops`: the reference for every backend, and the fallback.
+
+Shapes: L cache length, R rows, N tokens, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+
+def dropout(x, rate, seed_generator):
+    """Returns `x` with each entry zeroed with probability `rate` and the others scaled up."""
+    return keras.random.dropout(x, rate, seed=seed_generator)
+
+
+def token_cross_entropy(logits, labels, label_smoothing=0.0):
+    """Cross-entropy of each token against the smoothed one-hot label, in float32.
+
+    The target distribution is `(1 - label_smoothing) * one_hot(label) + label_smoothing / V`
+    (Szegedy et al., 2016, section 7, https://arxiv.org/abs/1512.00567).
+
+    Args:
+        logits: `(..., V)`.
+        labels: `(...)`, integers in `[0, V)`.
+        label_smoothing: the share of the probability that is spread over the vocabulary.
+    Returns:
+        `(...)` float32, nats.
+    """
+    logits = ops.cast(logits, "float32")
+    normalizer = ops.logsumexp(logits, axis=-1)
+    label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    mean_logits = ops.mean(logits, axis=-1) if label_smoothing else 0.0
+    return normalizer - (1.0 - label_smoothing) * label_logits - label_smoothing * mean_logits
+
+
+def cache_update(cache, step, value):
+    """Returns `cache` `(L, R, ...)` with row `step` replaced by `value` `(R, ...)`."""
+    at_step = ops.arange(ops.shape(cache)[0]) == step  # (L,)
+    at_step = ops.reshape(at_step, (-1,) + (1,) * (len(cache.shape) - 1))
+    return ops.where(at_step, value[None], cache)
+
+
+def cache_prefix(cache, length):
+    """Returns the first `length` rows of `cache`, or more where shapes must be static.
+
+    Whoever reads the result masks the rows from `length` on.
+    """
+    return cache
+
+
+def compile_function(function):
+    """Returns `function`, compiled where the backend compiles; tensors in, tensors out."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    import torch
+
+    return torch.no_grad()(function)
+
+
+def enable_determinism():
+    """Makes every later operation give the same bits for the same input."""
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.use_deterministic_algorithms(True)

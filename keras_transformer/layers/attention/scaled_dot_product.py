@@ -1,0 +1,103 @@
+"""Scaled dot-product attention (Vaswani et al., 2017, eq. 1, https://arxiv.org/abs/1706.03762).
+
+Shapes: B batch, T query length, S key length, H heads, K head_dim; in decoding L cache length, R
+rows.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.layers.masks import combined_mask
+
+# Put in place of a masked score; finite, so that a row that is masked whole is finite too.
+MASKED_SCORE = -1e9
+
+
+def scaled_dot_product_attention(query, key, value, attention_mask=None):
+    """Returns softmax(query · key / sqrt(K)) · value, with the softmax in float32.
+
+    Args:
+        query: `(B, T, H, K)`.
+        key: `(B, S, H, K)`.
+        value: `(B, S, H, K')`.
+        attention_mask: bool, broadcastable to `(B, H, T, S)`; True = attend.
+    Returns:
+        `(context, weights)`, `(B, T, H, K')` and `(B, H, T, S)`. A row with nothing to attend to
+        is zero.
+    """
+    query = query * (1.0 / math.sqrt(query.shape[-1]))  # on the smaller array, before the product
+    scores = ops.cast(ops.einsum("bthk,bshk->bhts", query, key), "float32")
+    weights = ops.cast(_masked_softmax(scores, attention_mask, axis=-1), value.dtype)
+    return ops.einsum("bhts,bshk->bthk", weights, value), weights
+
+
+def _masked_softmax(scores, mask, axis):
+    if mask is None:
+        return ops.softmax(scores, axis=axis)
+    weights = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=axis)
+    return ops.where(mask, weights, 0.0)  # else a row that is masked whole would attend to padding
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class ScaledDotProductAttention(keras.layers.Layer):
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V for each head; no weights of its own.
+
+    Source: https://arxiv.org/abs/1706.03762, eq. 1. Costs T x S scores a head.
+
+    Call arguments:
+        query: `(B, T, H, K)`.
+        key: `(B, S, H, K)`.
+        value: `(B, S, H, K')`.
+        padding_mask: bool `(B, S)`, True where a key is real.
+        causal: whether a query sees only its own position and those before it.
+        attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
+        return_attention_weights: whether to return the weights too.
+
+    Returns:
+        `(B, T, H, K')`, or the pair of it and the weights `(B, H, T, S)`. A row that may attend
+        to nothing gives zeros.
+    """
+
+    def call(
+        self,
+        query,
+        key,
+        value,
+        padding_mask=None,
+        causal=False,
+        attention_mask=None,
+        return_attention_weights=False,
+    ):
+        mask = combined_mask(query, key, padding_mask, causal, attention_mask)
+        context, weights = scaled_dot_product_attention(query, key, value, mask)
+        return (context, weights) if return_attention_weights else context
+
+    def start_cache(self, num_rows, max_length, num_heads, head_dim, value_dim):
+        """Returns the empty state of causal decoding: the keys and values seen, `(L, R, H, K)`."""
+        keys = ops.zeros((max_length, num_rows, num_heads, head_dim), dtype=self.compute_dtype)
+        values = ops.zeros((max_length, num_rows, num_heads, value_dim), dtype=self.compute_dtype)
+        return [keys, values]
+
+    def decode_step(self, query, key, value, step, cache):
+        """One more position of causal self-attention.
+
+        Args:
+            query, key, value: `(R, H, K)`, of position `step` alone.
+            step: int scalar, counted from 0.
+            cache: what `start_cache` or the previous step returned.
+        Returns:
+            `(context, cache)`, `(R, H, K')` and the cache with this position added.
+        """
+        keys = backend.cache_update(cache[0], step, key)
+        values = backend.cache_update(cache[1], step, value)
+        seen_keys = backend.cache_prefix(keys, step + 1)
+        seen_values = backend.cache_prefix(values, step + 1)
+        query = query * (1.0 / math.sqrt(query.shape[-1]))
+        # a product and a sum: a matrix product would first copy the whole cache into its own order
+        scores = ops.cast(ops.sum(query[None] * seen_keys, axis=-1), "float32")  # (L, R, H)
+        seen = (ops.arange(ops.shape(seen_keys)[0]) <= step)[:, None, None]
+        weights = ops.cast(_masked_softmax(scores, seen, axis=0), value.dtype)
+        return ops.sum(weights[..., None] * seen_values, axis=0), [keys, values]

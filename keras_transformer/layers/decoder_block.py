@@ -1,0 +1,140 @@
+"""One block of the Transformer's decoder (Vaswani et al., 2017, section 3.1).
+
+Shapes: B batch, T target length, S source length, D d_model, H heads; in decoding N hypotheses.
+"""
+
+import keras
+
+from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.residual import Residual
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class DecoderBlock(keras.layers.Layer):
+    """Masked self-attention, attention to the source, feed-forward, each within a `Residual`.
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.1. Padding stands after the target's last
+    piece, where the causal mask hides it from every real position: the target needs no padding
+    mask.
+
+    Args:
+        num_heads: H.
+        ff_dim: width of the feed-forward network's inner layer.
+        dropout: rate on the output of each sublayer.
+        normalize_first: True for pre-norm, False for post-norm, the paper's.
+        activation: of the feed-forward network.
+
+    Call arguments:
+        x: `(B, T, D)`.
+        encoder_output: `(B, S, D)`.
+        source_padding_mask: bool `(B, S)`, True where a source position is real.
+        return_attention_weights: whether to return the weights too.
+        training: whether dropout acts.
+
+    Returns:
+        `(B, T, D)`, or a triple with the weights of the self-attention `(B, H, T, T)` and of the
+        cross-attention `(B, H, T, S)`.
+
+    Example:
+    >>> DecoderBlock(num_heads=2, ff_dim=32)(np.zeros((1, 5, 8)), np.zeros((1, 7, 8))).shape
+    (1, 5, 8)
+    """
+
+    def __init__(
+        self, num_heads, ff_dim, dropout=0.1, normalize_first=False, activation="relu", **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.ff_dim = ff_dim
+        self.dropout = dropout
+        self.normalize_first = normalize_first
+        self.activation = activation
+        policy = self.dtype_policy
+        self.self_attention = MultiHeadAttention(num_heads, dtype=policy, name="self_attention")
+        self.self_attention_residual = Residual(dropout, normalize_first, dtype=policy)
+        self.cross_attention = MultiHeadAttention(num_heads, dtype=policy, name="cross_attention")
+        self.cross_attention_residual = Residual(dropout, normalize_first, dtype=policy)
+        self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
+        self.feed_forward_residual = Residual(dropout, normalize_first, dtype=policy)
+
+    def build(self, x_shape, encoder_output_shape):
+        self.self_attention.build(x_shape)
+        self.self_attention_residual.build(x_shape)
+        self.cross_attention.build(x_shape, encoder_output_shape)
+        self.cross_attention_residual.build(x_shape)
+        self.feed_forward.build(x_shape)
+        self.feed_forward_residual.build(x_shape)
+
+    def call(
+        self,
+        x,
+        encoder_output,
+        source_padding_mask=None,
+        return_attention_weights=False,
+        training=False,
+    ):
+        result = self.self_attention(
+            self.self_attention_residual.enter(x),
+            causal=True,
+            return_attention_weights=return_attention_weights,
+        )
+        output, self_weights = result if return_attention_weights else (result, None)
+        x = self.self_attention_residual(x, output, training=training)
+
+        result = self.cross_attention(
+            self.cross_attention_residual.enter(x),
+            encoder_output,
+            padding_mask=source_padding_mask,
+            return_attention_weights=return_attention_weights,
+        )
+        output, cross_weights = result if return_attention_weights else (result, None)
+        x = self.cross_attention_residual(x, output, training=training)
+
+        output = self.feed_forward(self.feed_forward_residual.enter(x))
+        x = self.feed_forward_residual(x, output, training=training)
+        return (x, self_weights, cross_weights) if return_attention_weights else x
+
+    def start_decoding(self, encoder_output, num_rows, max_length):
+        """Returns `(memory, cache)`: what the steps read, and what they read and write.
+
+        Args:
+            encoder_output: `(B, S, D)`.
+            num_rows: B * N, hypotheses in all.
+            max_length: number of steps that the cache has room for.
+        """
+        memory = self.cross_attention.project_memory(encoder_output, encoder_output)
+        return memory, self.self_attention.start_cache(num_rows, max_length)
+
+    def decode_step(self, x, step, cache, memory, source_padding_mask=None):
+        """One more position of `call`, of N hypotheses a sentence; dropout never acts.
+
+        Args:
+            x: `(B, N, D)`. To the cross-attention the hypotheses are queries side by side, so
+                that the source's keys and values are kept once a sentence.
+            step: int scalar, counted from 0.
+            cache, memory: of `start_decoding` or the previous step.
+            source_padding_mask: bool `(B, S)`.
+        Returns:
+            `(output, cache)`, `(B, N, D)` and the cache with this position added.
+        """
+        output, cache = self.self_attention.decode_step(
+            self.self_attention_residual.enter(x), step, cache
+        )
+        x = self.self_attention_residual(x, output)
+        output = self.cross_attention.attend(
+            self.cross_attention_residual.enter(x), memory, padding_mask=source_padding_mask
+        )
+        x = self.cross_attention_residual(x, output)
+        output = self.feed_forward(self.feed_forward_residual.enter(x))
+        return self.feed_forward_residual(x, output), cache
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "ff_dim": self.ff_dim,
+            "dropout": self.dropout,
+            "normalize_first": self.normalize_first,
+            "activation": self.activation,
+        }

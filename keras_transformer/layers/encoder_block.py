@@ -1,0 +1,81 @@
+"""One block of the Transformer's encoder (Vaswani et al., 2017, section 3.1).
+
+Shapes: B batch, S source length, D d_model, H heads.
+"""
+
+import keras
+
+from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.residual import Residual
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class EncoderBlock(keras.layers.Layer):
+    """Self-attention, then a feed-forward network, each within a `Residual`.
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.1.
+
+    Args:
+        num_heads: H.
+        ff_dim: width of the feed-forward network's inner layer.
+        dropout: rate on the output of each sublayer.
+        normalize_first: True for pre-norm, False for post-norm, the paper's.
+        activation: of the feed-forward network.
+
+    Call arguments:
+        x: `(B, S, D)`.
+        padding_mask: bool `(B, S)`, True where a position is real.
+        return_attention_weights: whether to return the weights too.
+        training: whether dropout acts.
+
+    Returns:
+        `(B, S, D)`, or the pair of it and the weights `(B, H, S, S)`.
+
+    Example:
+    >>> EncoderBlock(num_heads=2, ff_dim=32)(np.zeros((1, 5, 8))).shape
+    (1, 5, 8)
+    """
+
+    def __init__(
+        self, num_heads, ff_dim, dropout=0.1, normalize_first=False, activation="relu", **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.ff_dim = ff_dim
+        self.dropout = dropout
+        self.normalize_first = normalize_first
+        self.activation = activation
+        policy = self.dtype_policy
+        self.self_attention = MultiHeadAttention(num_heads, dtype=policy, name="self_attention")
+        self.self_attention_residual = Residual(dropout, normalize_first, dtype=policy)
+        self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
+        self.feed_forward_residual = Residual(dropout, normalize_first, dtype=policy)
+
+    def build(self, input_shape):
+        self.self_attention.build(input_shape)
+        self.self_attention_residual.build(input_shape)
+        self.feed_forward.build(input_shape)
+        self.feed_forward_residual.build(input_shape)
+
+    def call(self, x, padding_mask=None, return_attention_weights=False, training=False):
+        result = self.self_attention(
+            self.self_attention_residual.enter(x),
+            padding_mask=padding_mask,
+            return_attention_weights=return_attention_weights,
+        )
+        output, weights = result if return_attention_weights else (result, None)
+        x = self.self_attention_residual(x, output, training=training)
+        output = self.feed_forward(self.feed_forward_residual.enter(x))
+        x = self.feed_forward_residual(x, output, training=training)
+        return (x, weights) if return_attention_weights else x
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "ff_dim": self.ff_dim,
+            "dropout": self.dropout,
+            "normalize_first": self.normalize_first,
+            "activation": self.activation,
+        }

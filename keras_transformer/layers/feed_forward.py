@@ -1,0 +1,52 @@
+"""Position-wise feed-forward network (Vaswani et al., 2017, eq. 2).
+
+Shapes: B batch, T length, D d_model, F ff_dim.
+"""
+
+import keras
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class FeedForward(keras.layers.Layer):
+    """FFN(x) = max(0, x W1 + b1) W2 + b2, the same at every position.
+
+    Source: https://arxiv.org/abs/1706.03762, eq. 2.
+
+    Args:
+        ff_dim: F, width of the inner layer.
+        activation: the inner non-linearity; the paper's is "relu".
+
+    Call arguments:
+        x: `(B, T, D)`.
+
+    Returns:
+        `(B, T, D)`.
+
+    Example:
+    >>> FeedForward(ff_dim=32)(np.zeros((1, 5, 8))).shape
+    (1, 5, 8)
+    """
+
+    def __init__(self, ff_dim, activation="relu", **kwargs):
+        super().__init__(**kwargs)
+        if ff_dim < 1:
+            raise ValueError(f"ff_dim must be at least 1. Received: ff_dim={ff_dim}.")
+        self.ff_dim = ff_dim
+        self.activation = keras.activations.get(activation)
+
+    def build(self, input_shape):
+        policy = self.dtype_policy
+        self.inner = keras.layers.Dense(self.ff_dim, self.activation, dtype=policy, name="inner")
+        self.outer = keras.layers.Dense(input_shape[-1], dtype=policy, name="outer")
+        self.inner.build(input_shape)
+        self.outer.build((*input_shape[:-1], self.ff_dim))
+
+    def call(self, x):
+        return self.outer(self.inner(x))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        activation = keras.activations.serialize(self.activation)
+        return {**super().get_config(), "ff_dim": self.ff_dim, "activation": activation}

@@ -1,0 +1,69 @@
+"""The residual connection around a sublayer (He et al., 2015, https://arxiv.org/abs/1512.03385).
+
+Shapes: B batch, T length, D d_model.
+"""
+
+import keras
+
+from keras_transformer.layers.dropout import Dropout
+
+
+def layer_normalization(policy, name):
+    """Layer normalization (Ba et al., 2016, https://arxiv.org/abs/1607.06450), alike everywhere."""
+    return keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name=name)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Residual(keras.layers.Layer):
+    """Residual, dropout and layer normalization around any sublayer.
+
+    Post-norm, the paper's: LayerNorm(x + Dropout(Sublayer(x))) (Vaswani et al., 2017, section
+    3.1, https://arxiv.org/abs/1706.03762). Pre-norm: x + Dropout(Sublayer(LayerNorm(x))), which
+    trains without care for the warm-up and wants one more LayerNorm after the last block (Xiong
+    et al., 2020, https://arxiv.org/abs/2002.04745).
+
+    A sublayer is called between the two halves, so that it may take whatever it needs:
+
+    >>> residual = Residual(dropout=0.1, normalize_first=True)
+    >>> dense = keras.layers.Dense(8)
+    >>> x = np.zeros((1, 5, 8))
+    >>> residual(x, dense(residual.enter(x))).shape
+    (1, 5, 8)
+
+    Args:
+        dropout: rate on the sublayer's output, before it is added.
+        normalize_first: True for pre-norm, False for post-norm.
+
+    Call arguments:
+        x: `(B, T, D)`, what the sublayer stands beside.
+        sublayer_output: `(B, T, D)`.
+        training: whether dropout acts.
+
+    Returns:
+        `(B, T, D)`.
+    """
+
+    def __init__(self, dropout=0.1, normalize_first=False, **kwargs):
+        super().__init__(**kwargs)
+        self.dropout = dropout
+        self.normalize_first = normalize_first
+        self.normalization = layer_normalization(self.dtype_policy, "normalization")
+        self.output_dropout = Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, x_shape, sublayer_output_shape=None):
+        self.normalization.build(x_shape)
+
+    def enter(self, x):
+        """Returns what the sublayer is to be called on."""
+        return self.normalization(x) if self.normalize_first else x
+
+    def call(self, x, sublayer_output, training=False):
+        x = x + self.output_dropout(sublayer_output, training=training)
+        return x if self.normalize_first else self.normalization(x)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "dropout": self.dropout,
+            "normalize_first": self.normalize_first,
+        }

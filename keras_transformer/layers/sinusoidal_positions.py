@@ -1,0 +1,91 @@
+"""Sinusoidal position encoding (Vaswani et al., 2017, section 3.5).
+
+Shapes: B batch, T length, D d_model.
+"""
+
+import keras
+from keras import ops
+
+LAYOUTS = ("interleaved", "concatenated")
+
+
+def sinusoidal_encoding(positions, d_model, layout="interleaved", base=10000.0):
+    """Returns the encoding of `positions`.
+
+    The angle of pair i at position pos is pos / base^(2i / D). The two layouts hold the same
+    numbers in another order:
+
+    - "interleaved", the paper's formula: PE(pos, 2i) = sin(angle), PE(pos, 2i + 1) = cos(angle);
+    - "concatenated": PE(pos, i) = sin(angle), PE(pos, D/2 + i) = cos(angle).
+
+    Args:
+        positions: `(T,)`, integers or floats, counted from 0.
+        d_model: D, even.
+        layout: "interleaved" or "concatenated".
+        base: the constant C of the formula; wavelengths reach from 2 pi to nearly base * 2 pi.
+    Returns:
+        `(T, D)` float32.
+    """
+    pairs = ops.arange(d_model // 2, dtype="float32")
+    frequencies = ops.exp(pairs * (-2.0 / d_model) * ops.log(ops.cast(base, "float32")))
+    angles = ops.cast(positions, "float32")[:, None] * frequencies[None, :]  # (T, D/2)
+    sines, cosines = ops.sin(angles), ops.cos(angles)
+    if layout == "concatenated":
+        return ops.concatenate([sines, cosines], axis=-1)
+    return ops.reshape(ops.stack([sines, cosines], axis=-1), (-1, d_model))
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class SinusoidalPositions(keras.layers.Layer):
+    """Adds the sinusoidal encoding of each position; any length, no weights.
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.5. See `sinusoidal_encoding`.
+
+    Args:
+        layout: "interleaved" (the paper's formula) or "concatenated" (sines, then cosines).
+        base: the constant C, 10000 in the paper.
+
+    Call arguments:
+        x: `(B, T, D)`, D even.
+
+    Returns:
+        `(B, T, D)`.
+
+    Raises:
+        ValueError: unknown layout, base not above 0, odd D.
+
+    Example:
+    >>> SinusoidalPositions()(np.zeros((1, 5, 8))).shape
+    (1, 5, 8)
+    """
+
+    def __init__(self, layout="interleaved", base=10000.0, **kwargs):
+        super().__init__(**kwargs)
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
+        if base <= 0:
+            raise ValueError(f"base must be above 0. Received: base={base}.")
+        self.layout = layout
+        self.base = base
+
+    def build(self, input_shape):
+        self.d_model = input_shape[-1]
+        if self.d_model % 2:
+            raise ValueError(
+                "Sinusoidal positions need an even width, a sine and a cosine a pair. "
+                f"Received: d_model={self.d_model}. Use an even d_model or learned positions."
+            )
+
+    def call(self, x):
+        return x + self.encode(ops.arange(ops.shape(x)[1]))
+
+    def encode(self, positions):
+        """Returns `(T, D)`, the encoding of `positions` `(T,)`."""
+        encoding = sinusoidal_encoding(positions, self.d_model, self.layout, self.base)
+        return ops.cast(encoding, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "layout": self.layout, "base": self.base}

@@ -1,0 +1,68 @@
+"""Token embedding with a tied output projection (Vaswani et al., 2017, section 3.4).
+
+Shapes: B batch, T length, D d_model, V vocabulary.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """Looks tokens up in a table, scaled by sqrt(D), and projects back on the same table.
+
+    "We share the same weight matrix between the two embedding layers and the pre-softmax linear
+    transformation ... In the embedding layers, we multiply those weights by sqrt(d_model)"
+    (https://arxiv.org/abs/1706.03762, section 3.4; Press and Wolf, 2017,
+    https://arxiv.org/abs/1608.05859). Entries are drawn with standard deviation D^-0.5, so that
+    what comes out has unit variance.
+
+    Args:
+        vocab_size: V, number of pieces.
+        d_model: D, width of an embedding.
+
+    Call arguments:
+        ids: `(B, T)`, integers in `[0, V)`.
+
+    Returns:
+        `(B, T, D)`.
+
+    Example:
+    >>> embedding = TokenEmbedding(vocab_size=100, d_model=16)
+    >>> embedding(np.array([[4, 7, 3]])).shape
+    (1, 3, 16)
+    """
+
+    def __init__(self, vocab_size, d_model, **kwargs):
+        super().__init__(**kwargs)
+        if vocab_size < 1 or d_model < 1:
+            raise ValueError(
+                "vocab_size and d_model must be at least 1. "
+                f"Received: vocab_size={vocab_size}, d_model={d_model}."
+            )
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+
+    def build(self, input_shape=None):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.vocab_size, self.d_model),
+            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+        )
+
+    def call(self, ids):
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        return ops.take(table, ops.cast(ids, "int32"), axis=0) * math.sqrt(self.d_model)
+
+    def project(self, hidden):
+        """Returns the logits `(..., V)` of `hidden` `(..., D)`: its product with each embedding."""
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        return ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.d_model)
+
+    def get_config(self):
+        return {**super().get_config(), "vocab_size": self.vocab_size, "d_model": self.d_model}

@@ -1,0 +1,305 @@
+"""The encoder-decoder Transformer (Vaswani et al., 2017, https://arxiv.org/abs/1706.03762).
+
+Shapes: B batch, S source length, T target length, D d_model, H heads, V target vocabulary; in
+decoding N hypotheses.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers import (
+    DecoderBlock,
+    Dropout,
+    EncoderBlock,
+    LearnedPositions,
+    SinusoidalPositions,
+    TokenEmbedding,
+    padding_mask,
+)
+from keras_transformer.layers.residual import layer_normalization
+
+POSITIONS = ("sinusoidal", "learned")
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Transformer(keras.Model):
+    """Translates: the logits of each next target token, given the source and the target so far.
+
+    The defaults are the paper's base model (table 3). `Transformer.from_preset` knows "tiny",
+    "base" and "big".
+
+    Args:
+        source_vocab_size: number of source pieces.
+        target_vocab_size: V; None: source and target share one vocabulary.
+        num_layers: blocks in the encoder.
+        num_decoder_layers: blocks in the decoder; None: as many.
+        d_model: D, the width of the model.
+        ff_dim: width of the feed-forward networks' inner layer.
+        num_heads: H, which must divide D.
+        dropout: rate on the embeddings and on each sublayer's output.
+        normalize_first: True for pre-norm, False for post-norm, the paper's.
+        activation: of the feed-forward networks.
+        positions: "sinusoidal" or "learned".
+        max_length: longest input in tokens, for learned positions; the sinusoids take any.
+        share_embeddings: whether source and target use one table, where they share a vocabulary.
+        tie_output: whether the output layer is the target embedding (section 3.4) or has its own
+            weights.
+
+    Call arguments:
+        inputs: {"source_ids": `(B, S)`, "target_ids": `(B, T)`}, integers, padded with 0 at the
+            end. The target starts with the start token and lacks the end token.
+        return_attention_weights: whether to return the weights too.
+        training: whether dropout acts.
+
+    Returns:
+        The logits `(B, T, V)`, or the pair of them and {"encoder": `[(B, H, S, S)]`, "decoder":
+        `[(B, H, T, T)]`, "cross": `[(B, H, T, S)]`}, a list entry a layer.
+
+    Raises:
+        ValueError: sizes below 1, num_heads not dividing d_model, unknown positions.
+
+    Example:
+    >>> model = Transformer(100, num_layers=1, d_model=16, ff_dim=32, num_heads=2)
+    >>> source_ids, target_ids = np.array([[5, 6, 3]]), np.array([[2, 7]])
+    >>> model({"source_ids": source_ids, "target_ids": target_ids}).shape
+    (1, 2, 100)
+    """
+
+    def __init__(
+        self,
+        source_vocab_size,
+        target_vocab_size=None,
+        num_layers=6,
+        num_decoder_layers=None,
+        d_model=512,
+        ff_dim=2048,
+        num_heads=8,
+        dropout=0.1,
+        normalize_first=False,
+        activation="relu",
+        positions="sinusoidal",
+        max_length=1024,
+        share_embeddings=True,
+        tie_output=True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if num_layers < 1 or (num_decoder_layers is not None and num_decoder_layers < 1):
+            raise ValueError(
+                "num_layers and num_decoder_layers must be at least 1. "
+                f"Received: num_layers={num_layers}, num_decoder_layers={num_decoder_layers}."
+            )
+        if num_heads < 1 or d_model % num_heads:
+            raise ValueError(
+                "d_model must be divisible by num_heads. "
+                f"Received: d_model={d_model}, num_heads={num_heads}. Change one of them."
+            )
+        if positions not in POSITIONS:
+            raise ValueError(f"positions must be one of {POSITIONS}. Received: {positions=}.")
+        self.source_vocab_size = source_vocab_size
+        self.target_vocab_size = target_vocab_size
+        self.num_layers = num_layers
+        self.num_decoder_layers = num_decoder_layers
+        self.d_model = d_model
+        self.ff_dim = ff_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.normalize_first = normalize_first
+        self.activation = activation
+        self.positions = positions
+        self.max_length = max_length
+        self.share_embeddings = share_embeddings
+        self.tie_output = tie_output
+
+        # === Embeddings ===
+        policy = self.dtype_policy
+        self.source_embedding = TokenEmbedding(
+            source_vocab_size, d_model, dtype=policy, name="source_embedding"
+        )
+        self.target_embedding = self.source_embedding
+        if target_vocab_size is not None or not share_embeddings:
+            self.target_embedding = TokenEmbedding(
+                self.num_target_pieces, d_model, dtype=policy, name="target_embedding"
+            )
+        self.source_positions = self._position_layer("source_positions")
+        self.target_positions = self._position_layer("target_positions")
+        self.source_dropout = Dropout(dropout, dtype=policy)
+        self.target_dropout = Dropout(dropout, dtype=policy)
+
+        # === Blocks ===
+        block = dict(
+            num_heads=num_heads,
+            ff_dim=ff_dim,
+            dropout=dropout,
+            normalize_first=normalize_first,
+            activation=activation,
+            dtype=policy,
+        )
+        self.encoder_blocks = [
+            EncoderBlock(**block, name=f"encoder_block_{i}") for i in range(num_layers)
+        ]
+        self.decoder_blocks = [
+            DecoderBlock(**block, name=f"decoder_block_{i}")
+            for i in range(num_decoder_layers or num_layers)
+        ]
+        self.encoder_norm = layer_normalization(policy, "encoder_norm") if normalize_first else None
+        self.decoder_norm = layer_normalization(policy, "decoder_norm") if normalize_first else None
+
+        # === Output ===
+        self.output_layer = None
+        if not tie_output:
+            self.output_layer = keras.layers.Dense(
+                self.num_target_pieces, use_bias=False, dtype=policy, name="output_layer"
+            )
+
+    @classmethod
+    def from_preset(cls, name, source_vocab_size, **overrides):
+        """Returns the model of a preset ("tiny", "base", "big") for a vocabulary, with changes."""
+        from keras_transformer.config import Config
+
+        return cls(source_vocab_size, **{**Config.from_preset(name).model, **overrides})
+
+    @property
+    def num_target_pieces(self):
+        """V, of the target vocabulary, shared or not."""
+        return self.target_vocab_size or self.source_vocab_size
+
+    def _position_layer(self, name):
+        if self.positions == "learned":
+            return LearnedPositions(self.max_length, dtype=self.dtype_policy, name=name)
+        return SinusoidalPositions(dtype=self.dtype_policy, name=name)
+
+    def build(self, input_shape=None):
+        """Makes the weights; every shape follows from the arguments, so none need be given."""
+        hidden_shape = (None, None, self.d_model)
+        for layer in (self.source_embedding, self.target_embedding):
+            if not layer.built:
+                layer.build((None, None))
+        layers = [self.source_positions, self.target_positions, *self.encoder_blocks]
+        layers += [self.encoder_norm, self.decoder_norm, self.output_layer]
+        for layer in layers:
+            if layer is not None:
+                layer.build(hidden_shape)
+        for block in self.decoder_blocks:
+            block.build(hidden_shape, hidden_shape)
+        self.built = True
+
+    def call(self, inputs, return_attention_weights=False, training=False):
+        source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
+        encoder_output, encoder_weights = self._encode(
+            source_ids, return_attention_weights, training
+        )
+        x = self.target_positions(self.target_embedding(target_ids))
+        x = self.target_dropout(x, training=training)
+        decoder_weights, cross_weights = [], []
+        for block in self.decoder_blocks:
+            x = block(
+                x,
+                encoder_output,
+                source_padding_mask=padding_mask(source_ids),
+                return_attention_weights=return_attention_weights,
+                training=training,
+            )
+            if return_attention_weights:
+                x, block_decoder_weights, block_cross_weights = x
+                decoder_weights.append(block_decoder_weights)
+                cross_weights.append(block_cross_weights)
+        logits = self._project(x)
+        if not return_attention_weights:
+            return logits
+        weights = {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
+        return logits, weights
+
+    def encode(self, source_ids):
+        """Returns the encoder's output `(B, S, D)` of `source_ids` `(B, S)`, without dropout."""
+        encoder_output, _ = self._encode(source_ids)
+        return encoder_output
+
+    def _encode(self, source_ids, return_attention_weights=False, training=False):
+        x = self.source_positions(self.source_embedding(source_ids))
+        x = self.source_dropout(x, training=training)
+        weights = []
+        for block in self.encoder_blocks:
+            x = block(
+                x,
+                padding_mask=padding_mask(source_ids),
+                return_attention_weights=return_attention_weights,
+                training=training,
+            )
+            if return_attention_weights:
+                x, block_weights = x
+                weights.append(block_weights)
+        return (self.encoder_norm(x) if self.normalize_first else x), weights
+
+    def start_decoding(self, source_ids, max_length, num_hypotheses=1):
+        """Encodes the source and makes room for the hypotheses.
+
+        Args:
+            source_ids: `(B, S)`, ended by the end token, padded with 0.
+            max_length: number of steps that will be decoded at most, a Python int or an int scalar.
+            num_hypotheses: N, hypotheses a sentence.
+        Returns:
+            `(memory, cache)`. The memory is what the steps read: a nested structure of tensors
+            with B first. The cache is what they write as well: a list of tensors `(time or 1, B *
+            N, ...)`, where row b * N + n belongs to hypothesis n of sentence b.
+        """
+        encoder_output = self.encode(source_ids)
+        num_rows = ops.shape(source_ids)[0] * num_hypotheses
+        started = [
+            block.start_decoding(encoder_output, num_rows, max_length)
+            for block in self.decoder_blocks
+        ]
+        memory = {
+            "source_padding_mask": padding_mask(source_ids),
+            "blocks": [block_memory for block_memory, _ in started],
+        }
+        return memory, [tensor for _, block_cache in started for tensor in block_cache]
+
+    def decode_step(self, token_ids, step, cache, memory):
+        """Returns the logits after one more token: what a whole pass has at that position.
+
+        Args:
+            token_ids: `(B, N)`, the tokens at position `step`; the start token at step 0.
+            step: int scalar, counted from 0.
+            cache, memory: of `start_decoding` or the previous step.
+        Returns:
+            `(logits, cache)`, `(B, N, V)` float32 and the cache with this position added.
+        """
+        positions = ops.reshape(step, (1,))
+        x = self.target_embedding(token_ids) + self.target_positions.encode(positions)
+        per_block = len(cache) // len(self.decoder_blocks)
+        new_cache = []
+        for i, block in enumerate(self.decoder_blocks):
+            x, block_cache = block.decode_step(
+                x,
+                step,
+                cache[i * per_block : (i + 1) * per_block],
+                memory["blocks"][i],
+                memory["source_padding_mask"],
+            )
+            new_cache += block_cache
+        return ops.cast(self._project(x), "float32"), new_cache
+
+    def _project(self, x):
+        if self.normalize_first:
+            x = self.decoder_norm(x)
+        return self.target_embedding.project(x) if self.tie_output else self.output_layer(x)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "source_vocab_size": self.source_vocab_size,
+            "target_vocab_size": self.target_vocab_size,
+            "num_layers": self.num_layers,
+            "num_decoder_layers": self.num_decoder_layers,
+            "d_model": self.d_model,
+            "ff_dim": self.ff_dim,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+            "normalize_first": self.normalize_first,
+            "activation": self.activation,
+            "positions": self.positions,
+            "max_length": self.max_length,
+            "share_embeddings": self.share_embeddings,
+            "tie_output": self.tie_output,
+        }
