@@ -1,0 +1,20 @@
+"""Training: `train`, and the parts that serve any `model.fit`."""
+
+from keras_transformer.training.callbacks import BleuCallback, SampleTranslations
+from keras_transformer.training.interruption import Interrupted
+from keras_transformer.training.losses import TokenCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
+from keras_transformer.training.train import train
+
+__all__ = [
+    "BleuCallback",
+    "InverseSquareRoot",
+    "Interrupted",
+    "PaperSchedule",
+    "Perplexity",
+    "SampleTranslations",
+    "TokenAccuracy",
+    "TokenCrossEntropy",
+    "train",
+]

@@ -1,0 +1,130 @@
+"""Callbacks that translate real text while any `model.fit` trains a `Transformer`."""
+
+import sys
+
+import keras
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.evaluation import bleu
+from keras_transformer.translator import Translator
+
+
+class TranslationCallback(keras.callbacks.Callback):
+    """Translates `source` at the end of epochs and hands it to `on_translations`.
+
+    Args:
+        source: list of str.
+        tokenizer: of the source, and of the target where it has none of its own.
+        target_tokenizer: or None.
+        decoding: `DecodingConfig`; None is greedy search, which is fast.
+        every: epochs from one translation to the next.
+    """
+
+    def __init__(self, source, tokenizer, target_tokenizer=None, decoding=None, every=1):
+        super().__init__()
+        self.source = source
+        self.tokenizer = tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.decoding = decoding or DecodingConfig(beam_size=1)
+        self.every = every
+
+    def on_train_begin(self, logs=None):
+        self.translator = Translator(
+            self.model, self.tokenizer, self.target_tokenizer, self.decoding
+        )
+
+    def on_epoch_end(self, epoch, logs=None):
+        if (epoch + 1) % self.every == 0:
+            self.on_translations(epoch, self.translator(self.source), logs)
+
+    def on_translations(self, epoch, translations, logs):
+        """Called with the epoch (counted from 0), the list of str, and the epoch's logs."""
+        raise NotImplementedError
+
+
+class BleuCallback(TranslationCallback):
+    """Adds the BLEU of real translations to an epoch's logs, as `val_bleu`.
+
+    The progress bar and the history show it, and callbacks that stand later in the list can
+    monitor it, in the epochs in which it is measured.
+
+    Args:
+        source: list of str, the raw validation text.
+        references: list of str, or a list of such lists; raw text as well.
+        tokenizer, target_tokenizer, decoding, every: see `TranslationCallback`.
+        lowercase, tokenize: see `evaluation.bleu`.
+    Raises:
+        ValueError: for what `evaluation.bleu` refuses.
+
+    Example:
+        model.fit(
+            batches,
+            callbacks=[
+                BleuCallback(source, references, tokenizer),
+                keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=10),
+            ],
+        )
+    """
+
+    def __init__(
+        self,
+        source,
+        references,
+        tokenizer,
+        target_tokenizer=None,
+        decoding=None,
+        every=1,
+        lowercase=False,
+        tokenize="13a",
+    ):
+        super().__init__(source, tokenizer, target_tokenizer, decoding, every)
+        self.references = references
+        self.lowercase = lowercase
+        self.tokenize = tokenize
+        self._bleu(source)  # what is wrong with the references shows now, not after an epoch
+
+    def _bleu(self, translations):
+        return bleu(translations, self.references, self.lowercase, self.tokenize).value
+
+    def on_translations(self, epoch, translations, logs):
+        logs["val_bleu"] = self._bleu(translations)
+
+
+class SampleTranslations(TranslationCallback):
+    """Prints translations beside their references, to see in words what has been learned.
+
+    Args:
+        source: list of str; a handful, for all are printed.
+        references: list of str, as long.
+        tokenizer, target_tokenizer, decoding, every: see `TranslationCallback`.
+        stream: text stream to print to; None is standard error.
+    Raises:
+        ValueError: for unequal numbers of sources and references.
+    """
+
+    def __init__(
+        self,
+        source,
+        references,
+        tokenizer,
+        target_tokenizer=None,
+        decoding=None,
+        every=1,
+        stream=None,
+    ):
+        if len(source) != len(references):
+            raise ValueError(
+                "Expected a reference for each source sentence. Received: "
+                f"{len(source)} sources, {len(references)} references."
+            )
+        super().__init__(source, tokenizer, target_tokenizer, decoding, every)
+        self.references = references
+        self.stream = stream
+
+    def on_translations(self, epoch, translations, logs):
+        lines = [f"\nepoch {epoch + 1}"]  # first out of the progress bar's line
+        for sentence in zip(self.source, self.references, translations, strict=True):
+            for name, text in zip(("source", "reference", "translation"), sentence, strict=True):
+                lines.append(f"  {name:<12} {text}")
+            lines.append("")
+        print("\n".join(lines), file=self.stream or sys.stderr)

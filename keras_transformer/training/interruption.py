@@ -1,0 +1,56 @@
+"""SIGINT and SIGTERM: finish the step, save, then stop."""
+
+import contextlib
+import signal
+
+
+class Interrupted(Exception):
+    """Training was told to stop by a signal; its work is saved.
+
+    Attributes:
+        signal_number: which signal it was.
+    """
+
+    def __init__(self, signal_number):
+        super().__init__(f"interrupted by {signal.Signals(signal_number).name}; the work is saved")
+        self.signal_number = signal_number
+
+
+class Interruption:
+    """Remembers a signal until there is a good moment to obey it.
+
+    >>> with Interruption.watched() as interruption:
+    ...     interruption.signal_number is None
+    True
+    """
+
+    def __init__(self):
+        self.signal_number = None
+
+    def raise_if_any(self):
+        if self.signal_number is not None:
+            raise Interrupted(self.signal_number)
+
+    @classmethod
+    @contextlib.contextmanager
+    def watched(cls):
+        """Takes the signals over meanwhile; a second one is obeyed at once, as before."""
+        interruption = cls()
+        before = {}
+
+        def remember(signal_number, _):
+            interruption.signal_number = signal_number
+            signal.signal(signal_number, before[signal_number])
+
+        try:
+            for signal_number in (signal.SIGINT, signal.SIGTERM):
+                before[signal_number] = signal.signal(signal_number, remember)
+        except (
+            ValueError
+        ):  # not the main thread: a notebook's or a test's, where signals go elsewhere
+            pass
+        try:
+            yield interruption
+        finally:
+            for signal_number, handler in before.items():
+                signal.signal(signal_number, handler)

@@ -1,0 +1,48 @@
+"""The loss of translation: label-smoothed cross-entropy of the target tokens.
+
+Shapes: B batch, T target length, V vocabulary.
+"""
+
+import keras
+
+from keras_transformer import backend
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class TokenCrossEntropy(keras.losses.Loss):
+    """Sum over the target tokens of the cross-entropy against smoothed labels, in nats.
+
+    It sums; the sample weights say what a token counts. `data.TranslationBatches` gives each real
+    token 1 / (number of real tokens in the batch) and padding 0, so that the loss is the mean
+    over tokens (Vaswani et al., 2017, section 5.4, label smoothing 0.1,
+    https://arxiv.org/abs/1706.03762), exact also when a batch is divided among replicas with
+    unequal numbers of tokens.
+
+    Args:
+        label_smoothing: the share of the probability that is spread evenly over the vocabulary,
+            in `[0, 1)`.
+
+    Call arguments:
+        y_true: `(B, T)` integer labels.
+        y_pred: `(B, T, V)` logits.
+        sample_weight: `(B, T)`.
+
+    Raises:
+        ValueError: label_smoothing outside of `[0, 1)`.
+    """
+
+    def __init__(self, label_smoothing=0.1, name="token_cross_entropy", **kwargs):
+        kwargs.setdefault("reduction", "sum")
+        super().__init__(name=name, **kwargs)
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(
+                f"label_smoothing must be in [0, 1). Received: label_smoothing={label_smoothing}."
+            )
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true, y_pred):
+        labels = keras.ops.cast(y_true, "int32")
+        return backend.token_cross_entropy(y_pred, labels, self.label_smoothing)
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -1,0 +1,73 @@
+"""Metrics over the real target tokens: padding (label 0) never counts, batches weigh by their
+tokens.
+
+Shapes: B batch, T target length, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.layers.masks import padding_mask
+
+
+class _TokenMean(keras.metrics.Metric):
+    """Mean of a value over all real tokens seen since the last reset.
+
+    Each token counts one: a sample weight, which may hold the loss's division, is left aside.
+    """
+
+    def __init__(self, name, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.total = self.add_variable(shape=(), initializer="zeros", name="total")
+        self.num_tokens = self.add_variable(shape=(), initializer="zeros", name="num_tokens")
+
+    def values(self, labels, logits):
+        """Returns `(B, T)`, the value of each token."""
+        raise NotImplementedError
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        labels = ops.cast(y_true, "int32")
+        real = ops.cast(padding_mask(labels), "float32")
+        self.total.assign_add(ops.sum(self.values(labels, y_pred) * real))
+        self.num_tokens.assign_add(ops.sum(real))
+
+    def result(self):
+        return ops.divide_no_nan(self.total, self.num_tokens)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class TokenAccuracy(_TokenMean):
+    """Share of the target tokens to which the model gives the highest logit.
+
+    Call arguments:
+        y_true: `(B, T)` integer labels, 0 = padding.
+        y_pred: `(B, T, V)` logits.
+    """
+
+    def __init__(self, name="accuracy", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def values(self, labels, logits):
+        # as good as an argmax, and a maximum over V is the cheaper pass
+        of_labels = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        return ops.cast(of_labels >= ops.max(logits, axis=-1), "float32")
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Perplexity(_TokenMean):
+    """exp of the mean cross-entropy (nats, no label smoothing) of the target tokens.
+
+    Call arguments:
+        y_true: `(B, T)` integer labels, 0 = padding.
+        y_pred: `(B, T, V)` logits.
+    """
+
+    def __init__(self, name="perplexity", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def values(self, labels, logits):
+        return backend.token_cross_entropy(logits, labels)
+
+    def result(self):
+        return ops.exp(super().result())

@@ -1,0 +1,150 @@
+"""Callbacks of `train` alone: the bar, the log, the clock and the checkpoints."""
+
+import json
+import os
+import time
+
+import keras
+import tqdm
+
+
+class ProgressBar(keras.callbacks.Callback):
+    """Steps and loss on standard error, where that is a terminal.
+
+    Args:
+        first_step, last_step: steps between which the training runs.
+    """
+
+    def __init__(self, first_step, last_step):
+        super().__init__()
+        self.first_step = first_step
+        self.last_step = last_step
+        self.bar = None
+
+    def on_train_begin(self, logs=None):
+        if self.bar is None:
+            self.bar = tqdm.tqdm(
+                initial=self.first_step, total=self.last_step, unit="step", disable=None
+            )
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.bar.update()
+        if logs and not self.bar.disable:
+            self.bar.set_postfix(loss=f"{float(logs['loss']):.3f}", refresh=False)
+
+    def close(self):
+        if self.bar is not None:
+            self.bar.close()
+
+
+class Log(keras.callbacks.Callback):
+    """Writes each validation to the JSON lines of the run, and a line for the reader.
+
+    Args:
+        path: of the JSON lines.
+        state: `TrainingState`, kept up to date by `SaveAndStop`, which stands before.
+        write: called with one line of text.
+    """
+
+    def __init__(self, path, state, write):
+        super().__init__()
+        self.path = path
+        self.state = state
+        self.write = write
+
+    def on_train_begin(self, logs=None):
+        """Drops what was logged after the checkpoint that this training goes on from."""
+        if self.path.exists():
+            lines = self.path.read_text().splitlines()
+            kept = [
+                line for line in lines if _step(line) is not None and _step(line) <= self.state.step
+            ]
+            partial = self.path.with_name(f".{self.path.name}")
+            partial.write_text("".join(f"{line}\n" for line in kept))
+            os.replace(partial, self.path)
+
+    def on_epoch_end(self, epoch, logs=None):
+        learning_rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        self.record({"learning_rate": learning_rate, **(logs or {})})
+
+    def record(self, values):
+        """Writes one line of values, with the step, the epoch of the data and the minutes."""
+        state = self.state
+        record = {"step": state.step, "epoch": state.epoch, "minutes": round(state.minutes, 3)}
+        record |= {
+            name: float(value)
+            if isinstance(value, int | float) or hasattr(value, "dtype")
+            else value
+            for name, value in values.items()
+        }
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        shown = ("loss", "val_perplexity", "val_accuracy", "val_bleu")
+        numbers = [f"{name} {record[name]:.4g}" for name in shown if name in record]
+        which = f"{record['weights']} weights" if "weights" in record else f"step {state.step:,}"
+        self.write(f"{which}  {state.minutes:.1f} min  " + "  ".join(numbers))
+
+
+def _step(line):
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):  # the last line of a process that was killed
+        return None
+
+
+class SaveAndStop(keras.callbacks.Callback):
+    """Saves a checkpoint after each validation, and knows when to stop.
+
+    Args:
+        checkpoints: `Checkpoints`.
+        state: `TrainingState`; brought up to date here.
+        batches: `TranslationBatches`, to tell the position in the data.
+        config: `TrainingConfig`.
+        interruption: `Interruption`, obeyed after a step.
+    """
+
+    def __init__(self, checkpoints, state, batches, config, interruption):
+        super().__init__()
+        self.checkpoints = checkpoints
+        self.state = state
+        self.batches = batches
+        self.config = config
+        self.interruption = interruption
+        self.start = state.step, (state.epoch, state.index)
+        self.minutes_before = state.minutes
+        self.started = time.monotonic()
+        self.reason = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.state.step += 1
+        self.state.minutes = self.minutes_before + (time.monotonic() - self.started) / 60
+        limit = self.config.max_minutes
+        if limit is not None and self.state.minutes >= limit:
+            self.reason = f"{limit:g} minutes are over"
+            self.model.stop_training = True  # which validates and saves first
+        if self.interruption.signal_number is not None:
+            self.save()
+            self.interruption.raise_if_any()
+
+    def on_epoch_end(self, epoch, logs=None):
+        state = self.state
+        state.minutes = self.minutes_before + (time.monotonic() - self.started) / 60
+        if logs["val_bleu"] > state.best_bleu:
+            state.best_bleu, state.best_step = float(logs["val_bleu"]), state.step
+            state.validations_without_better = 0
+        else:
+            state.validations_without_better += 1
+        self.save()
+        self.interruption.raise_if_any()
+        patience = self.config.patience
+        if patience and state.validations_without_better >= patience:
+            self.reason = f"no better BLEU in {patience} validations"
+            self.model.stop_training = True
+
+    def save(self):
+        first_step, position = self.start
+        state = self.state
+        state.epoch, state.index = self.batches.position_after(position, state.step - first_step)
+        if state.best_step == 0:  # interrupted before the first validation
+            state.best_step = state.step
+        self.checkpoints.save(self.model, state, self.config.keep_checkpoints)

@@ -1,0 +1,71 @@
+"""Learning-rate schedules with a warm-up; steps are counted from 1, as in the paper."""
+
+import keras
+from keras import ops
+
+Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class PaperSchedule(Schedule):
+    """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
+
+    Source: Vaswani et al., 2017, eq. 3, https://arxiv.org/abs/1706.03762. It peaks at step
+    `warmup_steps` with (d_model * warmup_steps)^-0.5.
+
+    Args:
+        d_model: width of the model.
+        warmup_steps: steps over which the rate rises; 4,000 in the paper.
+    """
+
+    def __init__(self, d_model, warmup_steps=4000):
+        super().__init__()
+        _check_positive(d_model=d_model, warmup_steps=warmup_steps)
+        self.d_model = d_model
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        return self.d_model**-0.5 * _warmup_then_decay(step, self.warmup_steps)
+
+    def get_config(self):
+        return {"d_model": self.d_model, "warmup_steps": self.warmup_steps}
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class InverseSquareRoot(Schedule):
+    """peak_learning_rate * min(step / warmup_steps, sqrt(warmup_steps / step)).
+
+    The paper's curve (eq. 3) with its peak named outright instead of derived from the width, as
+    fairseq and others have it.
+
+    Args:
+        peak_learning_rate: the rate at step `warmup_steps`.
+        warmup_steps: steps over which the rate rises.
+    """
+
+    def __init__(self, peak_learning_rate, warmup_steps=4000):
+        super().__init__()
+        _check_positive(peak_learning_rate=peak_learning_rate, warmup_steps=warmup_steps)
+        self.peak_learning_rate = peak_learning_rate
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        scale = self.peak_learning_rate * self.warmup_steps**0.5
+        return scale * _warmup_then_decay(step, self.warmup_steps)
+
+    def get_config(self):
+        return {
+            "peak_learning_rate": self.peak_learning_rate,
+            "warmup_steps": self.warmup_steps,
+        }
+
+
+def _warmup_then_decay(step, warmup_steps):
+    step = ops.cast(step, "float32") + 1.0  # Keras counts from 0
+    return ops.minimum(ops.rsqrt(step), step * warmup_steps**-1.5)
+
+
+def _check_positive(**values):
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be above 0. Received: {name}={value}.")

@@ -1,0 +1,260 @@
+"""Training, from text files to the averaged weights: read it from top to bottom."""
+
+import dataclasses
+import json
+import os
+import sys
+
+import keras
+
+from keras_transformer import backend, tokenizers
+from keras_transformer.data import ParallelCorpus, TranslationBatches
+from keras_transformer.training.callbacks import BleuCallback
+from keras_transformer.training.checkpoints import TrainingState
+from keras_transformer.training.interruption import Interruption
+from keras_transformer.training.losses import TokenCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+from keras_transformer.training.progress import Log, ProgressBar, SaveAndStop
+from keras_transformer.training.run import Run, build_model
+from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
+
+
+def print_line(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def train(config, output, init_from=None, corpora=None, write=print_line):
+    """Trains a model on parallel text, or goes on training it, in a run directory.
+
+    Args:
+        config: `Config`.
+        output: the run directory. New or empty, or a run: then training goes on from its last
+            checkpoint, with the same settings but for the limits (steps, minutes, patience). A
+            run whose training has ended under these limits stays as it is.
+        init_from: another run, whose model, weights and tokenizer are the start (fine-tuning).
+        corpora: `(training, validation)`, two `ParallelCorpus` in place of the files of
+            `config.data`.
+        write: called with each line of the report.
+    Returns:
+        Dict of the last weights' and, as `averaged_...`, of the averaged weights' validation:
+        loss, perplexity, accuracy, BLEU.
+    Raises:
+        ValueError: bad input; nothing was written.
+        Interrupted: SIGINT or SIGTERM; the work is saved.
+    """
+    run = Run(output)
+    run.check_usable()
+    if init_from is not None:
+        init_run = Run(init_from)
+        init_config = init_run.load_config()
+        config = dataclasses.replace(
+            config, model=init_config.model, tokenizer=init_config.tokenizer
+        )
+    if run.exists:
+        run.check_same(config)
+        if finished := still_finished(run, config.training):
+            write(f"{run.path} has ended at step {finished['step']:,}: {finished['reason']}.")
+            return finished["metrics"]
+
+    # === Reproducibility ===
+    keras.utils.set_random_seed(config.training.seed)
+    if config.training.deterministic:
+        backend.enable_determinism()
+
+    # === Data ===
+    train_corpus, valid_corpus = corpora or read_corpora(config.data, config.training.seed, write)
+    if run.exists:
+        source_tokenizer, target_tokenizer = run.load_tokenizers(config)
+    elif init_from is not None:
+        source_tokenizer, target_tokenizer = init_run.load_tokenizers(config)
+    else:
+        source_tokenizer, target_tokenizer = make_tokenizers(config, train_corpus, write)
+    batch_settings = dict(
+        tokenizer=source_tokenizer,
+        target_tokenizer=target_tokenizer,
+        batch_tokens=config.training.batch_tokens,
+        max_length=config.data.max_length,
+        static_shapes=config.training.static_shapes,
+    )
+    batches = TranslationBatches(
+        train_corpus,
+        seed=config.training.seed,
+        sampling=config.tokenizer.sampling,
+        **batch_settings,
+    )
+    valid_batches = TranslationBatches(valid_corpus, shuffle=False, **batch_settings)
+    write(f"training    {batches.summary}; {len(batches):,} batches an epoch")
+    write(f"validation  {valid_batches.summary}")
+
+    # === Model ===
+    model = build_model(config, source_tokenizer, target_tokenizer, config.training.mixed_precision)
+    model.compile(
+        optimizer=make_optimizer(config.training, model.d_model),
+        loss=TokenCrossEntropy(config.training.label_smoothing),
+        metrics=[TokenAccuracy(), Perplexity()],
+    )
+    model.optimizer.build(model.trainable_variables)
+    write(f"model       {model.count_params():,} parameters")
+
+    with run.locked(), Interruption.watched() as interruption:
+        # === Start, or go on ===
+        state = TrainingState(
+            num_pairs=batches.summary.num_pairs, num_target_tokens=batches.num_target_tokens
+        )
+        if not run.exists:
+            run.create(config, source_tokenizer, target_tokenizer)
+        if newest := run.checkpoints.newest():
+            saved = run.checkpoints.restore(model, newest)
+            check_same_data(run, saved, state)
+            state = saved
+            state.validations_without_better *= run.finished() is None  # it was told to go on
+            write(f"going on    from step {state.step:,}")
+        elif init_from is not None:
+            model.load_weights(init_run.weights_path())
+        run.finished_path.unlink(missing_ok=True)
+
+        # === Train ===
+        saver = SaveAndStop(run.checkpoints, state, batches, config.training, interruption)
+        log = Log(run.metrics_path, state, write)
+        progress_bar = ProgressBar(state.step, config.training.max_steps)
+        bleu = BleuCallback(
+            valid_corpus.source, valid_corpus.target, source_tokenizer, target_tokenizer
+        )
+        tensorboard = keras.callbacks.TensorBoard(run.tensorboard_path)
+        callbacks = [progress_bar, bleu, saver, log, tensorboard]
+        dataset = batches.dataset(epoch=state.epoch, index=state.index)
+        try:
+            fit(model, dataset, valid_batches, config.training, state, callbacks)
+        finally:
+            progress_bar.close()
+        reason = saver.reason or f"{config.training.max_steps:,} steps are done"
+
+        # === Average the last checkpoints ===
+        num_averaged = run.checkpoints.average(model, config.training.keep_checkpoints)
+        metrics = model.evaluate(valid_batches.dataset(repeat=False), return_dict=True, verbose=0)
+        metrics = {f"val_{name}": value for name, value in metrics.items()}
+        bleu.on_train_begin()
+        bleu.on_epoch_end(-1, metrics)
+        log.record({"weights": f"mean of {num_averaged} checkpoints'", **metrics})
+        save_averaged(model, run)
+        finished = {
+            "step": state.step,
+            "reason": reason,
+            "max_steps": config.training.max_steps,
+            "max_minutes": config.training.max_minutes,
+            "metrics": metrics,
+        }
+        write_json(run.finished_path, finished)
+    return metrics
+
+
+def read_corpora(data, seed, write=print_line):
+    """Returns the `(training, validation)` corpora that a `DataConfig` names."""
+    valid_corpus = None
+    if data.dataset is not None:
+        from keras_transformer.data.tfds import from_tfds
+
+        train_corpus, valid_corpus = from_tfds(data.dataset.removeprefix("tfds:"))
+    elif data.source_train is not None:
+        train_corpus = ParallelCorpus.from_files(data.source_train, data.target_train)
+    else:
+        raise ValueError(
+            "Expected data to train on: source_train and target_train, or dataset. "
+            "Received: neither. Give both files, or the name of a data set."
+        )
+    if data.source_valid is not None:
+        valid_corpus = ParallelCorpus.from_files(data.source_valid, data.target_valid)
+    if valid_corpus is None:
+        train_corpus, valid_corpus = train_corpus.split(
+            data.validation_share, data.validation_limit, seed
+        )
+        write(f"held out    {len(valid_corpus):,} of the training pairs, for validation")
+    return train_corpus, valid_corpus
+
+
+def make_tokenizers(config, corpus, write=print_line):
+    """Returns the `(source, target)` tokenizers of the settings, trained or read from a file."""
+    settings = config.tokenizer
+    if settings.model is not None:
+        tokenizer = tokenizers.from_file(settings.model)
+        return tokenizer, tokenizer
+
+    def learn(sentences):
+        if settings.kind == "wordpiece":
+            return tokenizers.WordPieceTokenizer.train(sentences, settings.vocab_size)
+        return tokenizers.SentencePieceTokenizer.train(
+            sentences, settings.vocab_size, settings.model_type, config.training.seed
+        )
+
+    if settings.shared:
+        write(f"tokenizer   learning {settings.vocab_size:,} pieces")
+        tokenizer = learn([*corpus.source, *corpus.target])
+        return tokenizer, tokenizer
+    write(f"tokenizers  learning {settings.vocab_size:,} pieces a language")
+    return learn(corpus.source), learn(corpus.target)
+
+
+def make_optimizer(training, d_model):
+    """Returns Adam as in the paper (section 5.3), with the settings' schedule and clipping."""
+    if training.schedule == "paper":
+        schedule = PaperSchedule(d_model, training.warmup_steps)
+    else:
+        schedule = InverseSquareRoot(training.peak_learning_rate, training.warmup_steps)
+    return keras.optimizers.Adam(
+        schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm
+    )
+
+
+def fit(model, dataset, valid_batches, training, state, callbacks):
+    """Runs `model.fit`, with an epoch from one checkpoint to the next."""
+    every = training.checkpoint_every
+    to_checkpoint = every - state.step % every  # shorter where an interrupted run goes on
+    while state.step < training.max_steps and not model.stop_training:
+        steps = min(to_checkpoint, training.max_steps - state.step)
+        whole = 1 if steps < every else (training.max_steps - state.step) // every
+        model.fit(
+            dataset,
+            steps_per_epoch=steps,
+            initial_epoch=state.step // every,
+            epochs=state.step // every + whole,
+            validation_data=valid_batches.dataset(repeat=False),
+            callbacks=callbacks,
+            shuffle=False,  # the batches are; it keeps Keras from warning
+            verbose=0,
+        )
+        to_checkpoint = every
+
+
+def still_finished(run, training):
+    """Returns what ended the run's training, where it holds under the limits of `training`."""
+    finished = run.finished()
+    if finished is None:
+        return None
+    more_steps = training.max_steps > finished["max_steps"]
+    minutes, limit = training.max_minutes, finished["max_minutes"]
+    more_minutes = limit is not None and (minutes is None or minutes > limit)
+    return None if more_steps or more_minutes else finished
+
+
+def check_same_data(run, saved, now):
+    """Raises `ValueError` where the training text is not what it was."""
+    before = saved.num_pairs, saved.num_target_tokens
+    after = now.num_pairs, now.num_target_tokens
+    if before != after:
+        raise ValueError(
+            "Expected the training text that the run began with: {:,} pairs, {:,} target tokens. "
+            "Received: {:,} pairs, {:,} target tokens. ".format(*before, *after)
+            + f"Give {run.path} the same files, or start another run with --init-from {run.path}."
+        )
+
+
+def save_averaged(model, run):
+    partial = run.path / ".averaged.weights.h5"
+    model.save_weights(partial)
+    os.replace(partial, run.averaged_path)
+
+
+def write_json(path, value):
+    partial = path.with_name(f".{path.name}")
+    partial.write_text(json.dumps(value, indent=2))
+    os.replace(partial, path)
