@@ -1,0 +1,63 @@
+"""Rows of ids of different lengths, kept in one flat array: millions of them fit in memory."""
+
+import numpy as np
+
+from keras_transformer.special_ids import END_ID, PAD_ID
+
+CHUNK = 4096  # sentences a call of the tokenizer
+
+
+class IdRows:
+    """Encoded sentences, each its pieces and the end id.
+
+    Args:
+        ids: int32, the rows one after the other.
+        lengths: int, ids of each row.
+    """
+
+    def __init__(self, ids, lengths):
+        self.ids = ids
+        self.lengths = np.asarray(lengths, "int32")
+        self.starts = np.cumsum(lengths, dtype="int64") - lengths
+
+    @classmethod
+    def encode(cls, tokenizer, sentences):
+        """Returns the rows of a list of sentences."""
+        ids, lengths = [], []
+        for start in range(0, len(sentences), CHUNK):
+            pieces = tokenizer.encode(sentences[start : start + CHUNK])
+            row_ends = pieces.row_limits().numpy()
+            ids.append(np.insert(pieces.flat_values.numpy(), row_ends, END_ID))
+            lengths.append(pieces.row_lengths().numpy() + 1)
+        return cls(np.concatenate(ids), np.concatenate(lengths))
+
+    @classmethod
+    def encode_sampled(cls, tokenizer, sentences, sampling, seed, plain, max_length):
+        """Returns rows of random segmentations.
+
+        A sentence whose segmentation has more than `max_length` ids keeps its row of `plain`.
+        """
+        rows = []
+        for i, pieces in enumerate(tokenizer.encode_sampled(sentences, sampling, seed)):
+            fits = len(pieces) < max_length
+            rows.append(np.append(pieces, END_ID) if fits else plain.row(i))
+        return cls(np.concatenate(rows), [len(row) for row in rows])
+
+    def select(self, chosen):
+        """Returns the rows where the bool array `chosen` is True."""
+        return IdRows(self.ids[np.repeat(chosen, self.lengths)], self.lengths[chosen])
+
+    def row(self, index):
+        start = self.starts[index]
+        return self.ids[start : start + self.lengths[index]]
+
+    def padded(self, indices, num_rows, width):
+        """Returns the rows `indices` as `(num_rows, width)` int32, padding behind and below."""
+        columns = np.arange(width)
+        real = columns < self.lengths[indices, None]
+        # Places behind a row's end are read from it too, and masked: clipped, as the last row's
+        # would lie behind the array.
+        places = np.minimum(self.starts[indices, None] + columns, len(self.ids) - 1)
+        result = np.full((num_rows, width), PAD_ID, "int32")
+        result[: len(indices)] = np.where(real, self.ids[places], PAD_ID)
+        return result

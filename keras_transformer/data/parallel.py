@@ -1,0 +1,172 @@
+"""Parallel text: line i of the source and line i of the target say the same."""
+
+import dataclasses
+import gzip
+import itertools
+import pathlib
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+CHUNK = 1024  # pairs taken from a dataset at once
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusSummary:
+    """How many pairs of a corpus are used, and why the others are not; `str()` is one line."""
+
+    num_pairs: int
+    """Pairs that are used."""
+    num_blank: int = 0
+    """Pairs left out because a side is blank."""
+    num_long: int = 0
+    """Pairs left out because a side has more than `max_length` pieces."""
+    max_length: int | None = None
+    """Most pieces of a side, the end id counted; None before the text is split into pieces."""
+
+    def __str__(self):
+        left_out = []
+        if self.num_blank:
+            left_out.append(f"{self.num_blank:,} with a blank side")
+        if self.num_long:
+            left_out.append(f"{self.num_long:,} longer than {self.max_length} pieces")
+        return f"{self.num_pairs:,} pairs; left out: {', '.join(left_out) or 'none'}"
+
+
+class ParallelCorpus:
+    """Sentence pairs in memory, none with a blank side.
+
+    Args:
+        source, target: lists of strings of the same length.
+        summary: `CorpusSummary`.
+    """
+
+    def __init__(self, source, target, summary):
+        self.source = source
+        self.target = target
+        self.summary = summary
+
+    def __len__(self):
+        return len(self.source)
+
+    @classmethod
+    def from_pairs(cls, pairs):
+        """Returns the corpus of an iterable of (source, target) strings.
+
+        Pairs with a blank side are left out and counted; white space around a text is dropped.
+
+        Raises:
+            ValueError: no pair is left.
+        """
+        stripped = [(source.strip(), target.strip()) for source, target in pairs]
+        kept = [pair for pair in stripped if all(pair)]
+        if not kept:
+            raise ValueError(
+                "Expected at least one pair with text on both sides. "
+                f"Received: {len(stripped)} pairs, all with a blank side."
+            )
+        source, target = (list(side) for side in zip(*kept, strict=True))
+        return cls(source, target, CorpusSummary(len(kept), len(stripped) - len(kept)))
+
+    @classmethod
+    def from_files(cls, source, target):
+        """Returns the corpus of two text files, one sentence a line; `.gz` files are gzip.
+
+        Raises:
+            ValueError: a file is missing or unreadable or is not UTF-8, the line counts differ,
+                or no pair with text on both sides is left.
+        """
+        source_lines, target_lines = read_lines(source), read_lines(target)
+        if len(source_lines) != len(target_lines):
+            raise ValueError(
+                "Expected as many target lines as source lines. Received: "
+                f"{source}: {len(source_lines)} lines, {target}: {len(target_lines)} lines."
+            )
+        try:
+            return cls.from_pairs(zip(source_lines, target_lines, strict=True))
+        except ValueError as error:
+            raise ValueError(f"{error} (files: {source}, {target})") from None
+
+    @classmethod
+    def from_dataset(cls, dataset):
+        """Returns the corpus of a finite `tf.data.Dataset` of (source, target) string scalars.
+
+        Raises:
+            ValueError: the dataset has no end, or no pair with text on both sides.
+        """
+        if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise ValueError("Expected a finite dataset. Received: one that repeats without end.")
+        return cls.from_pairs(
+            (source.decode("utf-8", "replace"), target.decode("utf-8", "replace"))
+            for batch in dataset.batch(CHUNK).as_numpy_iterator()
+            for source, target in zip(*batch, strict=True)
+        )
+
+    def split(self, share, limit, seed):
+        """Returns `(train, held_out)`, both in the order of this corpus.
+
+        What this corpus had left out is counted in the summary of `train`.
+
+        Args:
+            share: part of the pairs that is held out, between 0 and 1; at least one pair is.
+            limit: most pairs held out.
+            seed: int; draws which.
+        Raises:
+            ValueError: nothing would be left to train on.
+        """
+        num_held_out = min(max(1, round(share * len(self))), limit)
+        if not 0 < num_held_out < len(self):
+            raise ValueError(
+                "Expected some pairs to train on and some to hold out. Received: "
+                f"{len(self)} pairs, share={share}, limit={limit}."
+            )
+        held_out = np.zeros(len(self), bool)
+        held_out[np.random.default_rng(seed).permutation(len(self))[:num_held_out]] = True
+        return (
+            self._select(~held_out, self.summary),
+            self._select(held_out, CorpusSummary(num_held_out)),
+        )
+
+    def _select(self, chosen, summary):
+        source = list(itertools.compress(self.source, chosen))
+        target = list(itertools.compress(self.target, chosen))
+        summary = dataclasses.replace(summary, num_pairs=len(source))
+        return ParallelCorpus(source, target, summary)
+
+
+def read_lines(path):
+    """Returns the lines of a UTF-8 text file, without white space around them.
+
+    A line ends at a line feed only: other characters that Unicode calls line ends, as U+2028,
+    are text. A file whose name ends in `.gz` is gzip.
+
+    Raises:
+        ValueError: the file is missing or unreadable, is not gzip, or is not UTF-8.
+    """
+    path = pathlib.Path(path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"File not found. Received: {path}") from None
+    except OSError as error:
+        raise ValueError(f"Expected a readable file. Received: {path}: {error.strerror}") from None
+    if path.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(
+                f"Expected a whole gzip file, as the name says. Received: {path}: {error}"
+            ) from None
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"Expected UTF-8 text. Received: {path}, line {line}: {error.reason} "
+            f"(byte 0x{content[error.start]:02x}). Convert the file to UTF-8."
+        ) from None
+    lines = text.removeprefix("\ufeff").split("\n")
+    if lines[-1] == "":
+        lines.pop()  # what follows the last line's end is no line
+    return [line.strip() for line in lines]

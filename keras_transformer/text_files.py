@@ -1,0 +1,98 @@
+"""Text a line at a time, from and to files and the standard streams; UTF-8, gzip by the name."""
+
+import contextlib
+import gzip
+import os
+import pathlib
+import sys
+import zlib
+
+
+def iterate_lines(path=None):
+    """Yields the lines of a file, or of standard input, without their line ends.
+
+    A line ends at a line feed only: other characters that Unicode calls line ends, as U+2028,
+    are text. A file whose name ends in `.gz` is gzip.
+
+    Raises:
+        ValueError: the file is missing or unreadable, is not gzip, or is not UTF-8; the message
+            names the line.
+    """
+    name = "standard input" if path is None else path
+    try:
+        with _open_to_read(path) as stream:
+            for number, line in enumerate(stream, start=1):
+                yield _decode(line, name, number)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(
+            f"Expected a whole gzip file, as the name says. Received: {name}: {error}"
+        ) from None
+    except OSError as error:
+        raise ValueError(f"Expected a readable file. Received: {name}: {error.strerror}") from None
+
+
+def check_readable(path):
+    """Raises `ValueError` where there is no file to read, without reading: it may be a pipe."""
+    path = pathlib.Path(path)
+    if path.is_dir() or not os.access(path, os.R_OK):
+        reason = "Is a directory" if path.is_dir() else "Permission denied"
+        reason = reason if path.exists() else "No such file"
+        raise ValueError(f"Expected a file to read. Received: {path}: {reason}. Check the name.")
+
+
+def check_writable(path):
+    """Raises `ValueError` where no file can be at `path`, before the work that would fill it."""
+    path = pathlib.Path(path)
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(
+            f"Expected a file to write, in a directory that exists. Received: {path}. "
+            "Make the directory, or choose another name."
+        )
+
+
+@contextlib.contextmanager
+def writing_lines(path=None):
+    """Yields a function that writes one line to a file, or to standard output.
+
+    The file takes its place when all is written; if anything fails, what stood there stays.
+    """
+    if path is None:
+        yield lambda line: _write(sys.stdout.buffer, line, flush=True)
+        return
+    path = pathlib.Path(path).resolve()
+    if path.exists() and not path.is_file():  # a pipe or device, which no file may replace
+        with open(path, "wb") as stream:
+            yield lambda line: _write(stream, line)
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(temporary, "wb") as stream:
+            yield lambda line: _write(stream, line)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _open_to_read(path):
+    if path is None:
+        return contextlib.nullcontext(sys.stdin.buffer)
+    return (gzip.open if pathlib.Path(path).suffix == ".gz" else open)(path, "rb")
+
+
+def _decode(line, name, number):
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Expected UTF-8 text. Received: {name}, line {number}: {error.reason} "
+            f"(byte 0x{line[error.start]:02x}). Convert it to UTF-8."
+        ) from None
+    if number == 1:
+        text = text.removeprefix("\ufeff")  # a byte order mark
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _write(stream, line, flush=False):
+    stream.write(line.encode("utf-8") + b"\n")
+    if flush:  # who reads, a person perhaps, sees each line when it is there
+        stream.flush()

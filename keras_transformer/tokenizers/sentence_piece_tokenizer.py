@@ -1,0 +1,145 @@
+"""SentencePiece (Kudo and Richardson, 2018, https://arxiv.org/abs/1808.06226)."""
+
+import io
+import itertools
+import re
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text
+
+from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.tokenizers.sentence_piece_model import with_our_special_ids
+from keras_transformer.tokenizers.tokenizer import Tokenizer
+
+MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
+NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """Splits text into the pieces of a SentencePiece model, BPE or unigram.
+
+    A model trained here normalizes text by `nmt_nfkc` (compatibility forms composed, white space
+    runs made one space, the ends stripped), so `decode(encode(text))` is `text` up to that.
+
+    Args:
+        model: bytes of a SentencePiece model, with any layout of special ids. Pieces are moved
+            so that ids 0 to 3 are padding, unknown, start and end; missing ones are added.
+    Raises:
+        ValueError: `model` is no SentencePiece model.
+
+    Example:
+        tokenizer = SentencePieceTokenizer.train(["A dog runs.", "Two dogs run."], vocab_size=30)
+        ids = tokenizer.encode(["A dog runs."])  # ragged int32
+        tokenizer.decode(ids)                    # [b"A dog runs."]
+    """
+
+    SUFFIX = ".model"
+
+    def __init__(self, model):
+        super().__init__(name="sentence_piece_tokenizer")
+        self._model = with_our_special_ids(model)
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._model)
+        except RuntimeError as error:
+            raise ValueError(f"Expected a SentencePiece model. Received: {error}") from error
+        self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
+
+    @classmethod
+    def train(cls, sentences, vocab_size, model_type="bpe", seed=1):
+        """Learns a vocabulary of exactly `vocab_size` pieces, the four special ones counted.
+
+        Args:
+            sentences: iterable of strings; blank ones teach nothing.
+            vocab_size: int.
+            model_type: "bpe" or "unigram".
+            seed: int; draws the sample of a corpus of more than two million sentences.
+        Raises:
+            ValueError: unknown `model_type`, no text, or text that has too few or too many
+                different characters and words for `vocab_size`.
+        """
+        if model_type not in ("bpe", "unigram"):
+            raise ValueError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
+        sentences = (sentence for sentence in sentences if sentence.strip())
+        first = next(sentences, None)
+        if first is None:
+            raise ValueError(
+                "Expected sentences to learn a vocabulary from. Received: no text at all."
+            )
+        sentencepiece.set_random_generator_seed(seed)
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=itertools.chain([first], sentences),
+                model_writer=model,
+                model_type=model_type,
+                vocab_size=vocab_size,
+                character_coverage=1.0,
+                normalization_rule_name="nmt_nfkc",
+                pad_id=PAD_ID,
+                unk_id=UNKNOWN_ID,
+                bos_id=START_ID,
+                eos_id=END_ID,
+                input_sentence_size=MAX_TRAINING_SENTENCES,
+                num_threads=NUM_TRAINING_THREADS,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise ValueError(_vocab_size_message(vocab_size, str(error))) from error
+        return cls(model.getvalue())
+
+    @property
+    def pieces(self):
+        return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+
+    @property
+    def vocab_size(self):
+        return self._processor.get_piece_size()
+
+    @property
+    def serialized(self):
+        return self._model
+
+    def _tokenize(self, texts):
+        return self._ops.tokenize(texts)
+
+    def _detokenize(self, ids):
+        return self._ops.detokenize(ids)
+
+    def encode_sampled(self, sentences, sampling, seed):
+        """Returns one random segmentation of each sentence: list of int32 arrays.
+
+        Args:
+            sentences: list of strings.
+            sampling: of a BPE model, the share of merges that are left out (BPE-dropout,
+                https://arxiv.org/abs/1910.13267); of a unigram model, the exponent of the
+                segmentations' probabilities (https://arxiv.org/abs/1804.10959): small is flat.
+            seed: int.
+        Raises:
+            ValueError: `sampling` is not above 0, or above 1.
+        """
+        if not 0 < sampling <= 1:
+            raise ValueError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
+        sentencepiece.set_random_generator_seed(seed)
+        rows = self._processor.encode(
+            sentences, enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1
+        )
+        return [np.array(row, "int32") for row in rows]
+
+
+def _vocab_size_message(vocab_size, reason):
+    """Says in one line what the trainer's error means."""
+    if most := re.search(r"Vocabulary size too high.*<= (\d+)", reason):
+        return (
+            f"Vocabulary too large for the corpus: expected at most {most[1]} pieces. "
+            f"Received: vocab_size={vocab_size}. Lower it, or train on more text."
+        )
+    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
+        return (
+            f"Vocabulary too small for the corpus: expected at least {least[1]} pieces, one for "
+            f"each character and the special ones. Received: vocab_size={vocab_size}. Raise it."
+        )
+    return (
+        f"SentencePiece could not learn a vocabulary. Received: vocab_size={vocab_size}: {reason}"
+    )

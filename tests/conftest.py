@@ -1,0 +1,63 @@
+"""What several rooms' tests share. TensorFlow is imported in the fixtures that need it alone."""
+
+import pytest
+
+SENTENCE_PAIRS = [
+    ("A dog runs.", "Ein Hund läuft."),
+    ("A cat sleeps.", "Eine Katze schläft."),
+    ("The dog sees the cat.", "Der Hund sieht die Katze."),
+    ("The cat does not see the dog.", "Die Katze sieht den Hund nicht."),
+    ("Two dogs run in the park.", "Zwei Hunde laufen im Park."),
+    ("Two children are playing with a red ball.", "Zwei Kinder spielen mit einem roten Ball."),
+    ("A man reads a book.", "Ein Mann liest ein Buch."),
+    ("The old man has read the book.", "Der alte Mann hat das Buch gelesen."),
+    ("A woman is singing.", "Eine Frau singt."),
+    ("The woman in the green coat is waiting for the bus.",
+     "Die Frau im grünen Mantel wartet auf den Bus."),
+    ("Where is the bus?", "Wo ist der Bus?"),
+    ("The bus is not here!", "Der Bus ist nicht hier!"),
+    ("Three men are standing on a bridge.", "Drei Männer stehen auf einer Brücke."),
+    ("Tomorrow we will drive to the sea.", "Morgen werden wir ans Meer fahren."),
+    ("I do not know whether she will come.", "Ich weiß nicht, ob sie kommen wird."),
+    ("She says that the child is tired.", "Sie sagt, dass das Kind müde ist."),
+    ("A small boy is eating an apple.", "Ein kleiner Junge isst einen Apfel."),
+    ("The girl gives the boy a book.", "Das Mädchen gibt dem Jungen ein Buch."),
+    ("Do you see the red house?", "Siehst du das rote Haus?"),
+    ("The house stands on a hill.", "Das Haus steht auf einem Hügel."),
+    ("People are walking on the street.", "Leute gehen auf der Straße."),
+    ("A young woman with long hair is riding a horse along the beach.",
+     "Eine junge Frau mit langen Haaren reitet auf einem Pferd den Strand entlang."),
+    ("The horse is brown.", "Das Pferd ist braun."),
+    ("Yesterday it rained.", "Gestern hat es geregnet."),
+    ("The children were wet, but happy.", "Die Kinder waren nass, aber glücklich."),
+    ("A musician plays the guitar in front of a large crowd.",
+     "Ein Musiker spielt vor einer großen Menge Gitarre."),
+    ("The crowd is listening.", "Die Menge hört zu."),
+    ("He opens the window.", "Er öffnet das Fenster."),
+    ("It is cold, so she closes the door.", "Es ist kalt, also schließt sie die Tür."),
+    ("Nobody was at home.", "Niemand war zu Hause."),
+    ("Water!", "Wasser!"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def sentence_pairs():
+    """(English, German) sentences, of 1 to 14 words."""
+    return SENTENCE_PAIRS
+
+
+@pytest.fixture(scope="session")
+def tokenizer(sentence_pairs):
+    """A SentencePiece BPE tokenizer of 150 pieces, shared by the two languages of the pairs."""
+    from keras_transformer.tokenizers import SentencePieceTokenizer
+
+    sentences = [text for pair in sentence_pairs for text in pair]
+    return SentencePieceTokenizer.train(sentences, vocab_size=150)
+
+
+@pytest.fixture(scope="session")
+def corpus(sentence_pairs):
+    """The sentence pairs as a `ParallelCorpus`."""
+    from keras_transformer.data import ParallelCorpus
+
+    return ParallelCorpus.from_pairs(sentence_pairs)

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from keras_transformer.data.batch_plan import plan_batches, plan_static_batches, static_shapes
+
+
+def lengths(num_pairs, seed=0, longest=61):
+    """Lengths like those of sentences: skewed, and alike on both sides."""
+    rng = np.random.default_rng(seed)
+    source = np.minimum(1 + rng.gamma(4.0, 4.0, num_pairs), longest).astype(int)
+    target = np.clip(source + rng.integers(-5, 8, num_pairs), 1, longest)
+    return source, target
+
+
+def cost(pairs, source, target):
+    return len(pairs) * max(source[pairs].max(), target[pairs].max())
+
+
+def assert_each_once(batches, num_pairs):
+    assert sorted(np.concatenate(batches)) == list(range(num_pairs))
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+@pytest.mark.parametrize("num_pairs", [1, 2, 3, 23, 1999])
+@pytest.mark.parametrize("batch_tokens", [61, 67, 500, 4001])
+def test_each_pair_once_and_no_batch_above_the_budget(num_pairs, batch_tokens, shuffled):
+    for seed in range(7):
+        source, target = lengths(num_pairs, seed)
+        rng = np.random.default_rng(seed) if shuffled else None
+        batches = plan_batches(source, target, batch_tokens, rng)
+        assert_each_once(batches, num_pairs)
+        assert max(cost(pairs, source, target) for pairs in batches) <= batch_tokens
+
+
+def test_no_batch_is_small():
+    for seed in range(50):
+        source, target = lengths(1999, seed)
+        batches = plan_batches(source, target, 2003, np.random.default_rng(seed))
+        # A batch holds shorter pairs than its longest too: a tenth for that.
+        assert min(cost(pairs, source, target) for pairs in batches) > 0.4 * 2003
+
+
+@pytest.mark.parametrize("batch_tokens", [4096, 8192])
+def test_little_is_padding(batch_tokens):
+    source, target = lengths(29_000)
+    batches = plan_batches(source, target, batch_tokens, np.random.default_rng(1))
+    for side in source, target:
+        padded = sum(len(pairs) * side[pairs].max() for pairs in batches)
+        assert side.sum() / padded > 0.9
+
+
+def test_batches_differ_from_draw_to_draw():
+    source, target = lengths(1999)
+
+    def batches(seed):
+        plan = plan_batches(source, target, 500, np.random.default_rng(seed))
+        return [frozenset(pairs.tolist()) for pairs in plan]
+
+    assert batches(1) == batches(1)
+    assert len(set(batches(1)) & set(batches(2))) < 0.2 * len(batches(1))
+
+
+def test_without_randomness_the_longest_come_first():
+    source, target = lengths(1999)
+    batches = plan_batches(source, target, 500)
+    longest = [np.maximum(source, target)[pairs].max() for pairs in batches]
+    assert longest == sorted(longest, reverse=True)
+
+
+def test_batches_are_shuffled():
+    source, target = lengths(1999)
+    batches = plan_batches(source, target, 500, np.random.default_rng(1))
+    longest = [np.maximum(source, target)[pairs].max() for pairs in batches]
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("batch_tokens", "max_length"), [(8192, 128), (4096, 61), (50, 50), (9, 3)]
+)
+def test_static_shapes_are_few_and_reach_every_length(batch_tokens, max_length):
+    shapes = static_shapes(batch_tokens, max_length)
+    assert len(shapes) <= 10
+    assert max(length for _, length in shapes) == max_length
+    assert all(0 < rows * length <= batch_tokens for rows, length in shapes)
+    assert all(length % 8 == 0 for _, length in shapes if length != max_length)
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+@pytest.mark.parametrize("num_pairs", [1, 2, 23, 1999])
+def test_static_batches_fit_their_shapes(num_pairs, shuffled):
+    shapes = static_shapes(997, 61)
+    for seed in range(11):
+        source, target = lengths(num_pairs, seed)
+        rng = np.random.default_rng(seed) if shuffled else None
+        plan = plan_static_batches(source, target, shapes, rng)
+        assert_each_once([pairs for pairs, _ in plan], num_pairs)
+        for pairs, (rows, length) in plan:
+            assert (rows, length) in shapes
+            assert len(pairs) <= rows
+            assert np.maximum(source, target)[pairs].max() <= length
+        full = [len(pairs) == rows for pairs, (rows, _) in plan]
+        assert full.count(False) <= 2
+        if len(plan) > 2:
+            assert min(len(pairs) / rows for pairs, (rows, _) in plan) > 0.4

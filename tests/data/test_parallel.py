@@ -1,0 +1,145 @@
+import gzip
+
+import pytest
+import tensorflow as tf
+
+from keras_transformer.data import CorpusSummary, ParallelCorpus, read_lines
+
+
+def write(path, content):
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Writes two files and returns their paths."""
+
+    def make(source, target, suffix=".txt"):
+        return (
+            write(tmp_path / f"source{suffix}", source.encode()),
+            write(tmp_path / f"target{suffix}", target.encode()),
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".gz"])
+def test_files_are_read_line_by_line(files, suffix):
+    corpus = ParallelCorpus.from_files(
+        *files("one\n two \nthree", "eins\r\nzwei\r\ndrei\n", suffix)
+    )
+    assert corpus.source == ["one", "two", "three"]
+    assert corpus.target == ["eins", "zwei", "drei"]
+    assert len(corpus) == 3
+    assert str(corpus.summary) == "3 pairs; left out: none"
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path):
+    content = "one\u2028half\ntwo\x85half\nthree\x0b\x0chalf\nfour\rhalf\n\ufeff\n"
+    path = write(tmp_path / "text", b"\xef\xbb\xbf" + content.encode())
+    assert read_lines(path) == [
+        "one\u2028half",
+        "two\x85half",
+        "three\x0b\x0chalf",
+        "four\rhalf",
+        "\ufeff",
+    ]
+
+
+def test_blank_lines_count_as_lines(tmp_path):
+    assert read_lines(write(tmp_path / "a", b"")) == []
+    assert read_lines(write(tmp_path / "b", b"\n")) == [""]
+    assert read_lines(write(tmp_path / "c", b"x\n\n \ny")) == ["x", "", "", "y"]
+
+
+def test_pairs_with_a_blank_side_are_left_out_and_counted(files):
+    corpus = ParallelCorpus.from_files(*files("a\n\nc\n \u3000\ne\n", "A\nB\n\t\n\nE\n"))
+    assert list(zip(corpus.source, corpus.target, strict=True)) == [("a", "A"), ("e", "E")]
+    assert corpus.summary == CorpusSummary(num_pairs=2, num_blank=3)
+    assert str(corpus.summary) == "2 pairs; left out: 3 with a blank side"
+
+
+def test_summary_is_one_line_with_every_reason():
+    summary = CorpusSummary(num_pairs=28_990, num_blank=3, num_long=1_007, max_length=128)
+    expected = "28,990 pairs; left out: 3 with a blank side, 1,007 longer than 128 pieces"
+    assert str(summary) == expected
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "missing.gz"])
+def test_missing_file(tmp_path, name):
+    with pytest.raises(ValueError, match=f"not found.*{name}"):
+        read_lines(tmp_path / name)
+
+
+def test_directory_for_a_file(tmp_path):
+    with pytest.raises(ValueError, match="Expected a readable file.*directory"):
+        read_lines(tmp_path)
+
+
+def test_unequal_line_counts(files):
+    with pytest.raises(ValueError, match=r"source.txt: 3 lines, .*target.txt: 2 lines"):
+        ParallelCorpus.from_files(*files("a\nb\nc\n", "A\nB\n"))
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", " \n\t\n"])
+def test_empty_corpus_names_the_files(files, content):
+    with pytest.raises(ValueError, match="at least one pair.*source.txt.*target.txt"):
+        ParallelCorpus.from_files(*files(content, content))
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_bytes_that_are_not_utf8_name_the_line(tmp_path, name):
+    path = write(tmp_path / name, "eins\nzwölf\n".encode() + "fünf\nölf\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=f"{name}, line 3: .*0xfc") as error:
+        read_lines(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"plain text\n", gzip.compress(b"a line\n" * 99)[:-9], gzip.compress(b"a")[:-4] + b"\0\0\0\0"],
+    ids=["not gzip", "truncated", "wrong length"],
+)
+def test_a_gz_that_is_no_whole_gzip(tmp_path, content):
+    path = tmp_path / "text.gz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="Expected a whole gzip file.*text.gz"):
+        read_lines(path)
+
+
+def test_from_dataset_takes_pairs_of_strings():
+    pairs = [("a", "A"), ("ö", "Ö"), (" ", "C")]
+    sides = tuple(list(side) for side in zip(*pairs, strict=True))
+    corpus = ParallelCorpus.from_dataset(tf.data.Dataset.from_tensor_slices(sides))
+    assert (corpus.source, corpus.target) == (["a", "ö"], ["A", "Ö"])
+    assert corpus.summary.num_blank == 1
+
+
+def test_from_dataset_refuses_one_without_end():
+    dataset = tf.data.Dataset.from_tensor_slices((["a"], ["A"])).repeat()
+    with pytest.raises(ValueError, match="finite"):
+        ParallelCorpus.from_dataset(dataset)
+
+
+def test_split_holds_out_a_seeded_part():
+    pairs = [(f"s{i}", f"t{i}") for i in range(101)]
+    corpus = ParallelCorpus.from_pairs([*pairs, ("", "x")])
+    train, held_out = corpus.split(0.1, limit=2000, seed=3)
+    assert len(train) == 91 and len(held_out) == 10
+    split = [list(zip(part.source, part.target, strict=True)) for part in (train, held_out)]
+    assert sorted(split[0] + split[1]) == sorted(pairs)
+    assert train.summary == CorpusSummary(91, num_blank=1)
+    assert held_out.summary == CorpusSummary(10)
+
+    assert corpus.split(0.1, 2000, seed=3)[1].source == held_out.source
+    assert corpus.split(0.1, 2000, seed=4)[1].source != held_out.source
+    assert len(corpus.split(0.1, limit=7, seed=3)[1]) == 7
+    assert len(corpus.split(0.001, limit=7, seed=3)[1]) == 1
+
+
+@pytest.mark.parametrize(("share", "limit"), [(1.0, 2000), (0.5, 0)])
+def test_split_that_leaves_nothing(share, limit):
+    corpus = ParallelCorpus.from_pairs([("a", "A"), ("b", "B")])
+    with pytest.raises(ValueError, match="some pairs to train on"):
+        corpus.split(share, limit, seed=1)

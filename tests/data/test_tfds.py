@@ -1,0 +1,62 @@
+"""On TFDS's own mock: the data sets' real features, made-up content, nothing downloaded."""
+
+import contextlib
+
+import pytest
+import tensorflow as tf
+import tensorflow_datasets
+
+from keras_transformer.data.tfds import from_tfds
+
+
+@contextlib.contextmanager
+def mocked(*splits):
+    """Gives each of `splits`, and no other, seven Portuguese-English pairs, one of them blank."""
+
+    def as_dataset(builder, *, split, **kwargs):
+        if split not in splits:
+            raise ValueError(f"Unknown split {split!r}.")
+        examples = {
+            language: [f"{split} {i} {language}" for i in range(6)] + [""]
+            for language in ("en", "pt")
+        }
+        return tf.data.Dataset.from_tensor_slices(examples)
+
+    with tensorflow_datasets.testing.mock_data(as_dataset_fn=as_dataset):
+        yield
+
+
+def test_train_and_validation():
+    with mocked("train", "validation"):
+        train, validation = from_tfds("ted_hrlr_translate/pt_to_en")
+    assert train.source == [f"train {i} pt" for i in range(6)]
+    assert train.target == [f"train {i} en" for i in range(6)]
+    assert train.summary.num_blank == 1
+    assert validation.target[5] == "validation 5 en"
+
+
+def test_without_validation_split():
+    with mocked("train"):
+        train, validation = from_tfds("ted_hrlr_translate/pt_to_en")
+    assert len(train) == 6 and validation is None
+
+
+def test_without_train_split():
+    with mocked("validation"), pytest.raises(ValueError, match="with a train split"):
+        from_tfds("ted_hrlr_translate/pt_to_en")
+
+
+def test_the_stock_mock_gives_text_too():
+    with tensorflow_datasets.testing.mock_data(num_examples=5):
+        train, validation = from_tfds("ted_hrlr_translate/pt_to_en")
+    assert len(train) + train.summary.num_blank == 5
+    assert all(isinstance(text, str) for text in validation.source)
+
+
+@pytest.mark.parametrize(
+    "name", ["no_such_set", "ted_hrlr_translate/xx_to_en", "not a name", "mnist", "imdb_reviews"]
+)
+def test_what_is_no_translation_data_set(name):
+    with pytest.raises(ValueError, match="Expected a TFDS data set") as error:
+        from_tfds(name)
+    assert f"name={name!r}" in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,129 @@
+import io
+import unicodedata
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.tokenizers import SentencePieceTokenizer
+
+LAYOUTS = {
+    "SentencePiece's own": {"model_type": "bpe"},  # unknown 0, start 1, end 2, no padding
+    "T5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "end in front, other names": {
+        "pad_id": 3,
+        "eos_id": 0,
+        "bos_id": 1,
+        "unk_id": 2,
+        "eos_piece": "[STOP]",
+        "unk_piece": "[?]",
+    },
+    "bytes and symbols": {
+        "model_type": "bpe",
+        "vocab_size": 400,
+        "byte_fallback": True,
+        "user_defined_symbols": "<de>,<en>",
+        "control_symbols": "[MASK]",
+    },
+}
+
+
+def foreign_model(sentences, **options):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        minloglevel=2,
+        **{"vocab_size": 130, **options},
+    )
+    return model.getvalue()
+
+
+def test_special_pieces_have_their_places(sentence_piece):
+    names = {PAD_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
+    assert {place: sentence_piece.pieces[place] for place in names} == names
+
+
+def test_the_vocabulary_has_the_size_asked_for(trained):
+    assert trained["bpe"].vocab_size == 150
+    assert trained["unigram"].vocab_size == 130
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_training_twice_gives_the_same_bytes(sentences, model_type):
+    first, second = (SentencePieceTokenizer.train(sentences, 90, model_type) for _ in range(2))
+    assert first.serialized == second.serialized
+
+
+def test_unknown_model_type(sentences):
+    with pytest.raises(ValueError, match="Received: model_type='words'"):
+        SentencePieceTokenizer.train(sentences, 90, "words")
+
+
+def test_text_comes_back_up_to_normalization(sentence_piece):
+    text = "  Ｔｈｅ   cat ﬁnds\u00a0a\u3000child " + unicodedata.normalize("NFD", "für") + "\t"
+    decoded = sentence_piece.decode(sentence_piece.encode([text])).numpy()[0].decode()
+    assert decoded == "The cat finds a child für"
+    assert decoded == " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_foreign_model_splits_as_it_did(sentences, layout):
+    model = foreign_model(sentences, **LAYOUTS[layout])
+    original = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ours = SentencePieceTokenizer(model)
+    texts = [*sentences, "<de> Ein 😀 Hund <s> [MASK] </s>", "  Ｆull width  ", ""]
+    for text in texts:
+        (ids,) = ours.encode([text]).to_list()
+        expected = original.encode(text)
+        assert [ours.pieces[i] for i in ids] == [original.id_to_piece(i) for i in expected]
+        assert ours.decode([ids]).numpy()[0].decode() == original.decode(expected)
+    assert set(ours.pieces) >= {original.id_to_piece(i) for i in range(len(original))}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_foreign_model_gets_our_special_ids(sentences, layout):
+    ours = SentencePieceTokenizer(foreign_model(sentences, **LAYOUTS[layout]))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=ours.serialized)
+    places = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+    assert places == (PAD_ID, UNKNOWN_ID, START_ID, END_ID)
+    assert len(ours.pieces) == len(set(ours.pieces)) == ours.vocab_size
+
+
+def test_single_byte_pieces_decode_to_valid_text(sentences):
+    ours = SentencePieceTokenizer(foreign_model(sentences, **LAYOUTS["bytes and symbols"]))
+    stray_byte = ours.pieces.index("<0xFF>")
+    assert ours.decode([[stray_byte]]).numpy()[0].decode() == "\ufffd"
+
+
+@pytest.mark.parametrize("content", [b"", b"no model\n" * 20, b"\n\x07\n\x05<unk>"])
+def test_bytes_that_are_no_model(content):
+    with pytest.raises(ValueError, match="Expected a SentencePiece model"):
+        SentencePieceTokenizer(content)
+
+
+def test_sampled_segmentations(sentence_piece, sentences):
+    plain = sentence_piece.encode(sentences).to_list()
+    drawn = {
+        seed: [row.tolist() for row in sentence_piece.encode_sampled(sentences, 0.3, seed)]
+        for seed in (1, 2)
+    }
+    assert drawn[1] != drawn[2] and drawn[1] != plain
+    for rows in drawn.values():
+        decoded = sentence_piece.decode([row + [END_ID] * (200 - len(row)) for row in rows])
+        assert [text.decode() for text in decoded.numpy()] == sentences
+    again = sentence_piece.encode_sampled(sentences, 0.3, 1)
+    assert [row.tolist() for row in again] == drawn[1]
+    assert {row.dtype for row in again} == {np.dtype("int32")}
+
+
+def test_dropping_every_merge_leaves_characters(trained):
+    (row,) = trained["bpe"].encode_sampled(["A dog runs."], 1.0, seed=1)
+    assert trained["bpe"].to_pieces(row) == list("▁A▁dog▁runs.")
+
+
+@pytest.mark.parametrize("sampling", [0.0, -0.1, 1.5])
+def test_sampling_out_of_range(sentence_piece, sampling):
+    with pytest.raises(ValueError, match=f"Received: sampling={sampling}"):
+        sentence_piece.encode_sampled(["A dog."], sampling, seed=1)
