@@ -53,9 +53,11 @@ def compile_function(function):
         import jax
 
         return jax.jit(function)
-    import torch
+    if keras.backend.backend() == "torch":
+        import torch
 
-    return torch.no_grad()(function)
+        return torch.no_grad()(function)
+    return function
 
 
 def enable_determinism():

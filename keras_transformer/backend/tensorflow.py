@@ -12,7 +12,7 @@ def dropout(x, rate, seed_generator):
     The rate is therefore rounded to a multiple of 1/256; what is kept is scaled by the rounded
     rate, so that the expectation is exact.
     """
-    threshold = round(rate * 256)
+    threshold = min(round(rate * 256), 255)  # a rate below 1 keeps something
     size = tf.size(x)
     seed = tf.cast(tf.convert_to_tensor(seed_generator.next()), tf.int32)
     words = tf.random.stateless_uniform(

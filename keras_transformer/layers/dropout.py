@@ -15,7 +15,20 @@ class Dropout(keras.layers.Dropout):
     Args:
         rate: the share of entries that is zeroed in training, in `[0, 1)`.
         seed: seed of the random numbers.
+
+    Raises:
+        ValueError: rate outside of `[0, 1)`.
     """
+
+    def __init__(self, rate, seed=None, **kwargs):
+        if not 0 <= rate < 1:
+            raise ValueError(f"The dropout rate must be in [0, 1). Received: rate={rate}.")
+        super().__init__(rate, seed=seed, **kwargs)
+        if self.noise_shape is not None:
+            raise ValueError(
+                "Every entry is drawn by itself. "
+                f"Received: noise_shape={self.noise_shape}. Use keras.layers.Dropout for that."
+            )
 
     def call(self, inputs, training=False):
         if training and self.rate > 0:

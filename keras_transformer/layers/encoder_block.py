@@ -47,10 +47,11 @@ class EncoderBlock(keras.layers.Layer):
         self.normalize_first = normalize_first
         self.activation = activation
         policy = self.dtype_policy
+        residual = dict(dropout=dropout, normalize_first=normalize_first, dtype=policy)
         self.self_attention = MultiHeadAttention(num_heads, dtype=policy, name="self_attention")
-        self.self_attention_residual = Residual(dropout, normalize_first, dtype=policy)
+        self.self_attention_residual = Residual(**residual, name="self_attention_residual")
         self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
-        self.feed_forward_residual = Residual(dropout, normalize_first, dtype=policy)
+        self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
 
     def build(self, input_shape):
         self.self_attention.build(input_shape)

@@ -36,7 +36,7 @@ class Residual(keras.layers.Layer):
 
     Call arguments:
         x: `(B, T, D)`, what the sublayer stands beside.
-        sublayer_output: `(B, T, D)`.
+        sublayer_output: `(B, T, D)`; None: the first half alone, see `enter`.
         training: whether dropout acts.
 
     Returns:
@@ -55,9 +55,11 @@ class Residual(keras.layers.Layer):
 
     def enter(self, x):
         """Returns what the sublayer is to be called on."""
-        return self.normalization(x) if self.normalize_first else x
+        return self(x)  # a call, for functional models to see the normalization in it
 
-    def call(self, x, sublayer_output, training=False):
+    def call(self, x, sublayer_output=None, training=False):
+        if sublayer_output is None:
+            return self.normalization(x) if self.normalize_first else x
         x = x + self.output_dropout(sublayer_output, training=training)
         return x if self.normalize_first else self.normalization(x)
 

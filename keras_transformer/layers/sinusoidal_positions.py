@@ -25,7 +25,11 @@ def sinusoidal_encoding(positions, d_model, layout="interleaved", base=10000.0):
         base: the constant C of the formula; wavelengths reach from 2 pi to nearly base * 2 pi.
     Returns:
         `(T, D)` float32.
+    Raises:
+        ValueError: odd D, unknown layout, base not above 0.
     """
+    _check(layout, base)
+    _check_even(d_model)
     pairs = ops.arange(d_model // 2, dtype="float32")
     frequencies = ops.exp(pairs * (-2.0 / d_model) * ops.log(ops.cast(base, "float32")))
     angles = ops.cast(positions, "float32")[:, None] * frequencies[None, :]  # (T, D/2)
@@ -33,6 +37,21 @@ def sinusoidal_encoding(positions, d_model, layout="interleaved", base=10000.0):
     if layout == "concatenated":
         return ops.concatenate([sines, cosines], axis=-1)
     return ops.reshape(ops.stack([sines, cosines], axis=-1), (-1, d_model))
+
+
+def _check(layout, base):
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
+    if base <= 0:
+        raise ValueError(f"base must be above 0. Received: base={base}.")
+
+
+def _check_even(d_model):
+    if d_model % 2:
+        raise ValueError(
+            "Sinusoidal positions need an even width, a sine and a cosine a pair. "
+            f"Received: d_model={d_model}. Use an even d_model or learned positions."
+        )
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -61,20 +80,13 @@ class SinusoidalPositions(keras.layers.Layer):
 
     def __init__(self, layout="interleaved", base=10000.0, **kwargs):
         super().__init__(**kwargs)
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
-        if base <= 0:
-            raise ValueError(f"base must be above 0. Received: base={base}.")
+        _check(layout, base)
         self.layout = layout
         self.base = base
 
     def build(self, input_shape):
         self.d_model = input_shape[-1]
-        if self.d_model % 2:
-            raise ValueError(
-                "Sinusoidal positions need an even width, a sine and a cosine a pair. "
-                f"Received: d_model={self.d_model}. Use an even d_model or learned positions."
-            )
+        _check_even(self.d_model)
 
     def call(self, x):
         return x + self.encode(ops.arange(ops.shape(x)[1]))

@@ -24,10 +24,11 @@ class TokenEmbedding(keras.layers.Layer):
         d_model: D, width of an embedding.
 
     Call arguments:
-        ids: `(B, T)`, integers in `[0, V)`.
+        inputs: `(B, T)`, integers in `[0, V)`; with `reverse`, hidden states `(..., D)`.
+        reverse: whether to project instead, see `project`.
 
     Returns:
-        `(B, T, D)`.
+        `(B, T, D)`; with `reverse`, logits `(..., V)`.
 
     Example:
     >>> embedding = TokenEmbedding(vocab_size=100, d_model=16)
@@ -37,6 +38,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def __init__(self, vocab_size, d_model, **kwargs):
         super().__init__(**kwargs)
+        self.autocast = False  # ids that come as floats would be rounded to bfloat16
         if vocab_size < 1 or d_model < 1:
             raise ValueError(
                 "vocab_size and d_model must be at least 1. "
@@ -52,17 +54,15 @@ class TokenEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
         )
 
-    def call(self, ids):
+    def call(self, inputs, reverse=False):
         table = ops.cast(self.embeddings, self.compute_dtype)
-        return ops.take(table, ops.cast(ids, "int32"), axis=0) * math.sqrt(self.d_model)
+        if reverse:
+            return ops.matmul(ops.cast(inputs, self.compute_dtype), ops.transpose(table))
+        return ops.take(table, ops.cast(inputs, "int32"), axis=0) * math.sqrt(self.d_model)
 
     def project(self, hidden):
         """Returns the logits `(..., V)` of `hidden` `(..., D)`: its product with each embedding."""
-        table = ops.cast(self.embeddings, self.compute_dtype)
-        return ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape, self.d_model)
+        return self(hidden, reverse=True)  # a call, for functional models to see the table in it
 
     def get_config(self):
         return {**super().get_config(), "vocab_size": self.vocab_size, "d_model": self.d_model}

@@ -84,6 +84,7 @@ class Transformer(keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.autocast = False  # ids that come as floats would be rounded to bfloat16
         if num_layers < 1 or (num_decoder_layers is not None and num_decoder_layers < 1):
             raise ValueError(
                 "num_layers and num_decoder_layers must be at least 1. "
@@ -243,6 +244,8 @@ class Transformer(keras.Model):
             with B first. The cache is what they write as well: a list of tensors `(time or 1, B *
             N, ...)`, where row b * N + n belongs to hypothesis n of sentence b.
         """
+        if not self.built:
+            self.build()
         encoder_output = self.encode(source_ids)
         num_rows = ops.shape(source_ids)[0] * num_hypotheses
         started = [

@@ -42,14 +42,17 @@ class Log(keras.callbacks.Callback):
 
     Args:
         path: of the JSON lines.
-        state: `TrainingState`, kept up to date by `SaveAndStop`, which stands before.
+        state: `TrainingState`, kept up to date by `SaveAndStop`. That one stands behind in the
+            list: a line without its checkpoint is dropped later, one that is missing stays so.
+        batches_per_epoch: of the training data.
         write: called with one line of text.
     """
 
-    def __init__(self, path, state, write):
+    def __init__(self, path, state, batches_per_epoch, write):
         super().__init__()
         self.path = path
         self.state = state
+        self.batches_per_epoch = batches_per_epoch
         self.write = write
 
     def on_train_begin(self, logs=None):
@@ -68,9 +71,13 @@ class Log(keras.callbacks.Callback):
         self.record({"learning_rate": learning_rate, **(logs or {})})
 
     def record(self, values):
-        """Writes one line of values, with the step, the epoch of the data and the minutes."""
+        """Writes one line of values, with the step, the epochs of the data and the minutes."""
         state = self.state
-        record = {"step": state.step, "epoch": state.epoch, "minutes": round(state.minutes, 3)}
+        record = {
+            "step": state.step,
+            "epoch": round(state.step / self.batches_per_epoch, 2),
+            "minutes": round(state.minutes, 3),
+        }
         record |= {
             name: float(value)
             if isinstance(value, int | float) or hasattr(value, "dtype")

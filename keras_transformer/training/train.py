@@ -115,16 +115,15 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
 
         # === Train ===
         saver = SaveAndStop(run.checkpoints, state, batches, config.training, interruption)
-        log = Log(run.metrics_path, state, write)
+        log = Log(run.metrics_path, state, len(batches), write)
         progress_bar = ProgressBar(state.step, config.training.max_steps)
         bleu = BleuCallback(
             valid_corpus.source, valid_corpus.target, source_tokenizer, target_tokenizer
         )
         tensorboard = keras.callbacks.TensorBoard(run.tensorboard_path)
-        callbacks = [progress_bar, bleu, saver, log, tensorboard]
-        dataset = batches.dataset(epoch=state.epoch, index=state.index)
+        callbacks = [progress_bar, bleu, log, saver, tensorboard]
         try:
-            fit(model, dataset, valid_batches, config.training, state, callbacks)
+            fit(model, batches, valid_batches, config.training, state, callbacks)
         finally:
             progress_bar.close()
         reason = saver.reason or f"{config.training.max_steps:,} steps are done"
@@ -205,15 +204,19 @@ def make_optimizer(training, d_model):
     )
 
 
-def fit(model, dataset, valid_batches, training, state, callbacks):
-    """Runs `model.fit`, with an epoch from one checkpoint to the next."""
+def fit(model, batches, valid_batches, training, state, callbacks):
+    """Runs `model.fit`, with an epoch from one checkpoint to the next.
+
+    `SaveAndStop`, one of the callbacks, keeps `state` up to date. A fit has epochs of one length,
+    so the shorter one after an interruption, and the one before the last step, have their own.
+    """
     every = training.checkpoint_every
     to_checkpoint = every - state.step % every  # shorter where an interrupted run goes on
     while state.step < training.max_steps and not model.stop_training:
         steps = min(to_checkpoint, training.max_steps - state.step)
         whole = 1 if steps < every else (training.max_steps - state.step) // every
         model.fit(
-            dataset,
+            batches.dataset(epoch=state.epoch, index=state.index),
             steps_per_epoch=steps,
             initial_epoch=state.step // every,
             epochs=state.step // every + whole,

@@ -37,7 +37,7 @@ class MultiHeadAttention(keras.layers.Layer):
         `(B, T, D)`, or the pair of it and the weights `(B, H, T, S)`.
 
     Raises:
-        ValueError: a width that the heads do not divide, where head_dim is None.
+        ValueError: sizes below 1, a width that the heads do not divide where head_dim is None.
 
     Example:
     >>> layer = MultiHeadAttention(num_heads=2)
@@ -47,8 +47,11 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def __init__(self, num_heads, head_dim=None, attention=None, use_bias=True, **kwargs):
         super().__init__(**kwargs)
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1. Received: num_heads={num_heads}.")
+        if num_heads < 1 or (head_dim is not None and head_dim < 1):
+            raise ValueError(
+                "num_heads and head_dim must be at least 1. "
+                f"Received: num_heads={num_heads}, head_dim={head_dim}."
+            )
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.attention = attention or ScaledDotProductAttention(dtype=self.dtype_policy)

@@ -36,9 +36,15 @@ def scaled_dot_product_attention(query, key, value, attention_mask=None):
 
 def _masked_softmax(scores, mask, axis):
     if mask is None:
-        return ops.softmax(scores, axis=axis)
-    weights = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=axis)
+        return _softmax(scores, axis)
+    weights = _softmax(ops.where(mask, scores, MASKED_SCORE), axis)
     return ops.where(mask, weights, 0.0)  # else a row that is masked whole would attend to padding
+
+
+def _softmax(scores, axis):
+    if scores.shape[axis] == 1:
+        return ops.ones_like(scores)  # of one key Keras would warn
+    return ops.softmax(scores, axis=axis)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -101,3 +107,6 @@ class ScaledDotProductAttention(keras.layers.Layer):
         seen = (ops.arange(ops.shape(seen_keys)[0]) <= step)[:, None, None]
         weights = ops.cast(_masked_softmax(scores, seen, axis=0), value.dtype)
         return ops.sum(weights[..., None] * seen_values, axis=0), [keys, values]
+
+    def get_config(self):
+        return super().get_config()  # else Keras records the arguments, and fails on a dtype policy

@@ -1,0 +1,105 @@
+"""A checkpoint is whole or absent, and puts back all that a training needs."""
+
+import os
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.models import Transformer
+from keras_transformer.training.checkpoints import Checkpoints, TrainingState
+from keras_transformer.training.losses import TokenCrossEntropy
+
+
+def compiled_model(seed):
+    keras.utils.set_random_seed(seed)
+    model = Transformer(23, num_layers=1, d_model=8, ff_dim=12, num_heads=2, dropout=0.5)
+    model.build()
+    model.compile(keras.optimizers.Adam(0.01), TokenCrossEntropy())
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def train_steps(model, num_steps):
+    rng = np.random.default_rng(7)
+    ids = rng.integers(4, 23, (num_steps, 5, 7)).astype("int32")
+    for batch in ids:
+        inputs = {"source_ids": batch, "target_ids": batch}
+        model.train_on_batch(inputs, batch, np.full((5, 7), 1 / 35, "float32"))
+
+
+def weights_of(model):
+    return [keras.ops.convert_to_numpy(weight) for weight in model.weights]
+
+
+def assert_equal(weights, others):
+    for weight, other in zip(weights, others, strict=True):
+        np.testing.assert_array_equal(weight, other)
+
+
+def test_restored_training_goes_on_as_the_one_that_was_saved(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    model = compiled_model(seed=1)
+    train_steps(model, 3)
+    checkpoints.save(model, TrainingState(step=3, epoch=1, index=2, best_bleu=4.5), keep=2)
+    train_steps(model, 4)  # with dropout: the random state is part of it
+
+    other = compiled_model(seed=2)
+    state = checkpoints.restore(other, checkpoints.newest())
+    assert state == TrainingState(step=3, epoch=1, index=2, best_bleu=4.5)
+    assert int(other.optimizer.iterations) == 3
+    train_steps(other, 4)
+    assert_equal(weights_of(model), weights_of(other))
+
+
+def test_the_last_and_the_best_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    model = compiled_model(seed=1)
+    for step in (10, 20, 30, 40, 50):
+        checkpoints.save(model, TrainingState(step=step, best_step=20), keep=2)
+    assert [path.name[-2:] for path in checkpoints.all()] == ["20", "40", "50"]
+    with_state = [path.name[-2:] for path in checkpoints.all() if (path / "state.npz").exists()]
+    assert with_state == ["50"]
+
+
+def test_average_is_the_mean_of_the_last_checkpoints(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    model = compiled_model(seed=1)
+    saved = []
+    for step in (1, 2, 3, 4):
+        train_steps(model, 1)
+        checkpoints.save(model, TrainingState(step=step, best_step=step), keep=10)
+        saved.append(weights_of(model))
+    assert checkpoints.average(model, 3) == 3
+    for average, *weights in zip(weights_of(model), *saved[1:], strict=True):
+        np.testing.assert_allclose(average, np.mean(weights, axis=0), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("failing", ["save_weights", "savez", "rename"])
+def test_what_fails_while_saving_leaves_the_last_checkpoint_and_nothing_half(
+    tmp_path, monkeypatch, failing
+):
+    checkpoints = Checkpoints(tmp_path)
+    model = compiled_model(seed=1)
+    checkpoints.save(model, TrainingState(step=1, best_step=1), keep=1)
+
+    def no_space(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    owner = {"save_weights": model, "savez": np, "rename": os}[failing]
+    monkeypatch.setattr(owner, failing, no_space)
+    with pytest.raises(OSError, match="No space"):
+        checkpoints.save(model, TrainingState(step=2, best_step=1), keep=1)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["step-00000001"]
+    assert checkpoints.restore(model, checkpoints.newest()).step == 1
+
+
+def test_remains_of_a_killed_process_are_no_checkpoint(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    model = compiled_model(seed=1)
+    checkpoints.save(model, TrainingState(step=1, best_step=1), keep=1)
+    (tmp_path / ".partial-step-00000002").mkdir()
+    assert checkpoints.newest().name == "step-00000001"
+    checkpoints.save(model, TrainingState(step=2, best_step=1), keep=1)
+    assert sorted(os.listdir(tmp_path)) == ["step-00000001", "step-00000002"]

@@ -1,0 +1,264 @@
+"""The whole training: what a run holds, how it goes on, and what it refuses."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from keras_transformer.config import Config
+
+SETTINGS = [
+    "model.num_layers=1",
+    "model.d_model=16",
+    "model.ff_dim=24",
+    "model.num_heads=2",
+    "model.dropout=0.2",
+    "tokenizer.vocab_size=150",
+    "training.batch_tokens=96",
+    "training.warmup_steps=4",
+    "training.checkpoint_every=4",
+    "training.max_steps=10",
+    "training.keep_checkpoints=2",
+    "training.schedule=inverse_square_root",
+]
+
+# trains with the settings of the YAML file argv[1] into argv[2], in a process of its own
+TRAIN = """
+import sys
+from keras_transformer.config import Config
+from keras_transformer.training import train
+train(Config.load(sys.argv[1]), sys.argv[2])
+"""
+
+
+@pytest.fixture
+def files(tmp_path, sentence_pairs):
+    paths = tmp_path / "pairs.en", tmp_path / "pairs.de"
+    for path, sentences in zip(paths, zip(*sentence_pairs, strict=True), strict=True):
+        path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
+    return paths
+
+
+@pytest.fixture
+def config(files):
+    source, target = files
+    paths = {"train": files, "valid": files}
+    named = [
+        f"data.{side}_{split}={path}"
+        for split in paths
+        for side, path in zip(("source", "target"), (source, target), strict=True)
+    ]
+    return Config().override([*SETTINGS, *named])
+
+
+@pytest.fixture
+def train_quietly():
+    from keras_transformer.training import train
+
+    lines = []
+
+    def run(config, output, **kwargs):
+        lines.clear()
+        return train(config, output, write=lines.append, **kwargs)
+
+    run.lines = lines
+    return run
+
+
+def start_training(config, tmp_path, output):
+    config.save(tmp_path / "config.yaml")
+    command = [sys.executable, "-c", TRAIN, tmp_path / "config.yaml", output]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def final_weights(run):
+    import h5py
+
+    weights = {}
+    with h5py.File(sorted((run / "checkpoints").glob("step-*"))[-1] / "model.weights.h5") as file:
+        file.visititems(
+            lambda name, item: weights.update({name: item[()]}) if hasattr(item, "shape") else None
+        )
+    return weights
+
+
+def assert_same_bits(run, other):
+    weights, others = final_weights(run), final_weights(other)
+    assert weights.keys() == others.keys() and len(weights) > 20
+    for name, weight in weights.items():
+        np.testing.assert_array_equal(weight, others[name], err_msg=name)
+
+
+def test_a_run_holds_what_the_next_command_needs(tmp_path, config, train_quietly):
+    from keras_transformer.training.run import load_run
+
+    metrics = train_quietly(config, tmp_path / "run")
+    run = tmp_path / "run"
+    assert {"config.yaml", "tokenizer", "checkpoints", "averaged.weights.h5", "metrics.jsonl"} <= (
+        set(os.listdir(run))
+    )
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [4, 8, 10, 10]
+    assert {"loss", "learning_rate", "val_loss", "val_perplexity", "val_accuracy", "val_bleu"} <= (
+        records[0].keys()
+    )
+    assert records[-1]["val_perplexity"] == pytest.approx(metrics["val_perplexity"])
+    assert Config.load(run / "config.yaml") == config
+
+    averaged, *_ = load_run(run)
+    last, *_ = load_run(run, "last")
+    best, *_ = load_run(run, "best")
+    tables = [np.asarray(model.source_embedding.embeddings) for model in (averaged, last, best)]
+    assert not np.array_equal(tables[0], tables[1])
+
+
+def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(tmp_path, config, train_quietly):
+    run = tmp_path / "run"
+    metrics = train_quietly(config, run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    assert train_quietly(config, run) == pytest.approx(metrics)
+    assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    assert "has ended at step 10" in train_quietly.lines[-1]
+
+    train_quietly(config.override(["training.max_steps=13"]), run)
+    assert any("going on" in line and "step 10" in line for line in train_quietly.lines)
+    assert (run / "checkpoints" / "step-00000013").is_dir()
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [4, 8, 10, 10, 12, 13, 13]
+
+
+def test_patience_ends_a_training_that_gets_no_better(tmp_path, config, train_quietly):
+    # a rate so low that translations never change
+    config = config.override(
+        ["training.patience=2", "training.max_steps=400", "training.peak_learning_rate=1e-12"]
+    )
+    train_quietly(config, tmp_path / "run")
+    finished = json.loads((tmp_path / "run" / "finished.json").read_text())
+    assert finished["step"] == 12 and "no better BLEU in 2 validations" in finished["reason"]
+
+
+def test_minutes_end_a_training_with_a_checkpoint(tmp_path, config, train_quietly):
+    config = config.override(["training.max_minutes=0.0001", "training.max_steps=400"])
+    train_quietly(config, tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / "step-00000001").is_dir()
+
+
+def test_fine_tuning_starts_from_another_run(tmp_path, config, train_quietly):
+    train_quietly(config, tmp_path / "first")
+    second = config.override(["training.peak_learning_rate=1e-12", "model.d_model=32"])
+    metrics = train_quietly(second, tmp_path / "second", init_from=tmp_path / "first")
+    first = (tmp_path / "first" / "metrics.jsonl").read_text().splitlines()[-1]
+    expected = json.loads(first)["val_perplexity"]
+    assert metrics["val_perplexity"] == pytest.approx(expected, rel=1e-4)
+    tokenizers = [(tmp_path / run / "tokenizer/tokenizer.model") for run in ("first", "second")]
+    assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
+
+
+def test_part_of_the_pairs_is_held_out_without_validation_files(tmp_path, config, train_quietly):
+    settings = ["data.source_valid=null", "data.target_valid=null", "data.validation_share=0.1"]
+    train_quietly(config.override(settings), tmp_path / "run")
+    assert any(re.match("held out +3 of", line) for line in train_quietly.lines)
+
+
+def test_separate_vocabularies(tmp_path, config, train_quietly):
+    from keras_transformer.training.run import load_run
+
+    settings = ["tokenizer.shared=false", "tokenizer.vocab_size=80"]
+    train_quietly(config.override(settings), tmp_path / "run")
+    model, source_tokenizer, target_tokenizer, _ = load_run(tmp_path / "run")
+    assert source_tokenizer.pieces != target_tokenizer.pieces
+    assert (model.source_vocab_size, model.target_vocab_size) == (80, 80)
+
+
+def test_killed_and_started_again_ends_where_the_uninterrupted_ends_to_the_bit(tmp_path, config):
+    config = config.override(["training.deterministic=true", "training.max_steps=11"])
+    whole = start_training(config, tmp_path, tmp_path / "whole")
+    assert whole.wait() == 0, whole.stderr.read()
+
+    killed = start_training(config, tmp_path, tmp_path / "killed")
+    checkpoint = tmp_path / "killed" / "checkpoints" / "step-00000004"
+    while not checkpoint.is_dir() and killed.poll() is None:
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "averaged.weights.h5").exists()
+
+    again = start_training(config, tmp_path, tmp_path / "killed")
+    assert again.wait() == 0, again.stderr.read()
+    assert_same_bits(tmp_path / "whole", tmp_path / "killed")
+    logs = [(tmp_path / run / "metrics.jsonl").read_text() for run in ("whole", "killed")]
+    bleus = [[json.loads(line)["val_bleu"] for line in log.splitlines()] for log in logs]
+    assert bleus[0] == bleus[1]
+
+
+def test_terminated_saves_at_once_and_goes_on_to_the_bit(tmp_path, config):
+    settings = ["training.deterministic=true", "training.checkpoint_every=7"]
+    config = config.override([*settings, "training.max_steps=1000"])
+    process = start_training(config, tmp_path, tmp_path / "run")
+    while not (tmp_path / "run" / "tensorboard").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() != 0
+    assert "Interrupted" in process.stderr.read()
+    newest = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1]
+    step = json.loads((newest / "state.json").read_text())["step"]
+    assert 0 < step < 1000
+
+    # beyond the next checkpoint, so that the shorter epoch and a whole one are among them
+    limit = [f"training.max_steps={step + 9}"]
+    for output in (tmp_path / "run", tmp_path / "whole"):
+        again = start_training(config.override(limit), tmp_path, output)
+        assert again.wait() == 0, again.stderr.read()
+    assert_same_bits(tmp_path / "run", tmp_path / "whole")
+
+
+def test_one_process_at_a_time(tmp_path, config, train_quietly):
+    from keras_transformer.training.run import Run
+
+    with Run(tmp_path / "run").locked(), pytest.raises(ValueError, match="another process"):
+        train_quietly(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (["model.num_heads=3"], "d_model must be divisible by num_heads"),
+        (["tokenizer.vocab_size=50000"], "Vocabulary too large for the corpus"),
+        (["data.source_train=missing.en"], "missing.en"),
+        (["data.max_length=1"], "pairs of at most 1 pieces"),
+    ],
+)
+def test_bad_input_writes_nothing(tmp_path, config, train_quietly, settings, message):
+    with pytest.raises(ValueError, match=message):
+        train_quietly(config.override(settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_another_model_is_refused_and_left_alone(tmp_path, config, train_quietly):
+    run = tmp_path / "run"
+    train_quietly(config, run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"model.num_layers=1. Received: model.num_layers=2"):
+        train_quietly(config.override(["model.num_layers=2"]), run)
+    assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+
+
+def test_other_text_under_the_same_names_is_refused(tmp_path, config, files, train_quietly):
+    train_quietly(config, tmp_path / "run")
+    for path in files:
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(lines[:-3]))
+    with pytest.raises(ValueError, match="training text that the run began with"):
+        train_quietly(config.override(["training.max_steps=20"]), tmp_path / "run")
+
+
+def test_a_directory_of_other_files_is_refused(tmp_path, config, train_quietly):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="holds other files"):
+        train_quietly(config, tmp_path)
