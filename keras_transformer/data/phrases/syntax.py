@@ -1,0 +1,58 @@
+"""What a sentence consists of, before it is said in English (english.py) or German (german.py)."""
+
+from typing import NamedTuple
+
+from keras_transformer.data.phrases.lexicon import Adjective, Modal, Noun, Pronoun, Verb
+
+
+class NounPhrase(NamedTuple):
+    """Determiner (a key of lexicon.DETERMINERS), adjective, noun: "the old man", "two books".
+
+    `relative` is a relative clause in English and German: "who is singing", "der singt".
+    """
+
+    determiner: str
+    noun: Noun
+    adjective: Adjective | None = None
+    plural: bool = False
+    relative: tuple[str, str] | None = None
+
+    @property
+    def english(self):
+        return self.noun.english
+
+    @property
+    def person(self):
+        return "plural" if self.plural else "third"
+
+    @property
+    def is_definite(self):
+        return self.noun.group == "name" or self.determiner not in ("a", "no", "bare", *NUMBERS)
+
+
+NUMBERS = ("two", "three", "many")
+
+
+class PrepositionalPhrase(NamedTuple):
+    """A key of lexicon.PREPOSITIONS and what follows it."""
+
+    preposition: str
+    noun_phrase: NounPhrase
+
+
+class Clause(NamedTuple):
+    """Who does what to whom, where and when; `tense` is "present", "past" or a modal verb.
+
+    `time` and `complement` ("very old"; "bigger than the dog") are pairs of English and German.
+    A clause whose subject is None is an infinitive; a question leaves out what it asks for.
+    """
+
+    subject: NounPhrase | Pronoun | None
+    verb: Verb
+    tense: str | Modal = "present"
+    negated: bool = False
+    object: NounPhrase | Pronoun | None = None
+    recipient: NounPhrase | Pronoun | None = None
+    place: PrepositionalPhrase | None = None
+    time: tuple[str, str] | None = None
+    complement: tuple[str, str] | None = None
