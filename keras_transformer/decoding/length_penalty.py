@@ -1,0 +1,23 @@
+"""Length normalization of scores (Wu et al., 2016, eq. 14, https://arxiv.org/abs/1609.08144)."""
+
+from keras import ops
+
+
+def length_penalty(length, alpha):
+    """Returns `((5 + length) / 6) ** alpha`, the divisor of a summed log-probability.
+
+    The longer a hypothesis, the lower its summed log-probability: without normalization
+    (`alpha=0`) a search prefers short answers. The coverage penalty of the paper is left out.
+
+    Args:
+        length: number of pieces, the end token counted; a number or a tensor.
+        alpha: strength; 0 is none, 0.6 the usual choice.
+    Returns:
+        float32 tensor of the shape of `length`.
+    """
+    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
+
+
+def normalized_score(log_probability, length, alpha):
+    """Returns what hypotheses are compared by, `log_probability / length_penalty`."""
+    return log_probability / length_penalty(length, alpha)

@@ -1,0 +1,92 @@
+"""A toy model whose logits depend on everything said before, in `keras.ops` and in NumPy."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import backend
+
+
+class ToyModel:
+    """Random next-token logits of B sentences, each with its own, from a state and a history.
+
+    A search that mixes up hypotheses or sentences meets other logits: the recurrent state
+    `(1, R, D)` and the history `(L, R, D)` are cache tensors that must follow their hypothesis.
+    """
+
+    def __init__(self, seed, batch_size, vocab_size, end_bias=0.0, sharpness=2.0):
+        rng = np.random.default_rng(seed)
+        d_model = 5
+        self.vocab_size = vocab_size
+        self.first_state = rng.normal(size=(batch_size, d_model)).astype("float32")
+        self.embeddings = rng.normal(size=(vocab_size, d_model)).astype("float32")
+        self.recurrence = rng.normal(size=(d_model, d_model)).astype("float32")
+        self.output = sharpness * rng.normal(size=(d_model, vocab_size)).astype("float32")
+        self.position_weights = rng.normal(size=61).astype("float32")
+        self.bias = np.zeros(vocab_size, "float32")
+        self.bias[3] = end_bias
+
+    def sentences(self, rows):
+        """Returns the same model with some of the sentences."""
+        part = object.__new__(ToyModel)
+        part.__dict__.update(self.__dict__)
+        part.first_state = self.first_state[rows]
+        return part
+
+    def start(self, num_hypotheses, max_length):
+        """Returns the cache of a search."""
+        state = np.repeat(self.first_state, num_hypotheses, axis=0)
+        history = np.zeros((max_length, *state.shape), "float32")
+        return [ops.convert_to_tensor(state[None]), ops.convert_to_tensor(history)]
+
+    def step(self, token_ids, step, cache):
+        """The step function of a search."""
+        tokens = ops.reshape(token_ids, (-1,))
+        inputs = ops.take(ops.convert_to_tensor(self.embeddings), tokens, axis=0)  # (R, D)
+        state = ops.tanh(ops.matmul(cache[0][0], self.recurrence) + inputs)
+        history = backend.cache_update(cache[1], step, inputs)
+        weights = self.position_weights[: history.shape[0], None, None]
+        features = state + ops.sum(ops.multiply(weights, history), axis=0)
+        logits = ops.matmul(features, self.output) + self.bias
+        shape = (-1, token_ids.shape[1], self.vocab_size)
+        return ops.reshape(logits, shape), [state[None], history]
+
+    def log_probs(self, sentence, prefix):
+        """Returns the log-probabilities `(V,)` after a list of tokens, by a loop over it."""
+        state = self.first_state[sentence].astype("float64")
+        features = 0.0
+        for position, token in enumerate([2, *prefix]):
+            state = np.tanh(state @ self.recurrence + self.embeddings[token])
+            features += self.position_weights[position] * self.embeddings[token]
+        logits = (state + features) @ self.output + self.bias
+        return logits - np.log(np.sum(np.exp(logits - logits.max()))) - logits.max()
+
+    def log_prob(self, sentence, tokens):
+        """Returns the summed log-probability of a list of tokens."""
+        steps = range(len(tokens))
+        return sum(self.log_probs(sentence, tokens[:i])[tokens[i]] for i in steps)
+
+
+@pytest.fixture(scope="session")
+def toy_model():
+    return ToyModel
+
+
+@pytest.fixture(scope="session")
+def hypotheses():
+    """From a search's result to the lists of (tokens, score, finished), one list a sentence."""
+
+    def read(result):
+        ids, scores, lengths, finished = (ops.convert_to_numpy(part) for part in result)
+        for row_ids, row_lengths in zip(ids, lengths, strict=True):
+            for hypothesis, length in zip(row_ids, row_lengths, strict=True):
+                assert np.all(hypothesis[:length] > 2) and np.all(hypothesis[length:] == 0)
+        return [
+            [
+                (tuple(map(int, row[:length])), float(score), bool(end))
+                for row, length, score, end in zip(*sentence, strict=True)
+            ]
+            for sentence in zip(ids, lengths, scores, finished, strict=True)
+        ]
+
+    return read

@@ -1,0 +1,105 @@
+"""What only TensorFlow has: graphs of unknown shapes, and sessions without XLA."""
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("TensorFlow's own graphs", allow_module_level=True)
+
+from types import SimpleNamespace
+
+import tensorflow as tf
+
+from keras_transformer.decoding import beam_search, decode, decode_sampled, greedy_search, score
+from keras_transformer.models import Transformer
+
+END = 3
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    model = Transformer(29, num_layers=1, d_model=12, ff_dim=20, num_heads=2)
+    model.build()
+    return model
+
+
+def settings(beam_size):
+    return SimpleNamespace(beam_size=beam_size, length_penalty=0.6, max_length=11)
+
+
+def batch(*lengths):
+    ids = np.zeros((len(lengths), max(lengths, default=0) + 1), "int32")
+    for row, length in zip(ids, lengths, strict=True):
+        row[:length] = np.arange(4, 4 + length)
+        row[length] = END
+    return ids
+
+
+SEARCHES = {
+    "greedy": lambda model, ids: decode(model, ids, settings(1)),
+    "beam": lambda model, ids: decode(model, ids, settings(4), 3),
+    "sample": lambda model, ids: decode_sampled(model, ids, settings(1), 1.3, 5, 0.9, seed=3),
+    "score": lambda model, ids: (score(model, ids, ids),),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_one_graph_serves_every_shape(model, name):
+    graph = tf.function(
+        lambda ids: SEARCHES[name](model, ids),
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
+    )
+    for ids in (batch(5, 2, 11), batch(7), batch(3, 1)):
+        for found, expected in zip(graph(ids), SEARCHES[name](model, ids), strict=True):
+            assert found.dtype == expected.dtype
+            if found.dtype == tf.float32:
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(found, expected)
+    for part in graph(np.zeros((0, 5), "int32")):
+        assert part.shape[0] == 0
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_graph_has_no_xla_operation(model, name):
+    graph = tf.function(lambda ids: SEARCHES[name](model, ids))
+    concrete = graph.get_concrete_function(tf.TensorSpec([None, None], tf.int32))
+    definition = concrete.graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    names = {node.op for node in nodes}
+    assert "MatMul" in names and not [name for name in names if "xla" in name.lower()]
+    assert not [name for name in names if "TensorArray" in name or "TensorList" in name]
+    assert not any("_XlaMustCompile" in node.attr for node in nodes)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_runs_in_a_session(toy_model, tmp_path, beam_size):
+    """As TensorFlow Serving runs it: a saved graph of unknown batch, a session, no eager mode."""
+    toy = toy_model(6, batch_size=5, vocab_size=11, end_bias=1.0)
+    limits = np.array([7, 2, 5, 1, 3], "int32")
+
+    def search(limits, rows):
+        start = [tf.gather(tensor, rows, axis=1) for tensor in toy.start(beam_size, 7)]
+        if beam_size == 1:
+            return greedy_search(toy.step, start, limits, 7)
+        return beam_search(toy.step, start, limits, 7, beam_size)
+
+    module = tf.Module()
+    module.search = tf.function(
+        lambda limits, rows: search(limits, rows)._asdict(),
+        input_signature=[tf.TensorSpec([None], tf.int32, name) for name in ("limits", "rows")],
+    )
+    tf.saved_model.save(module, tmp_path, signatures=module.search)
+    rows = np.arange(5 * beam_size)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path))
+        signature = loaded.signature_def["serving_default"]
+        outputs = {name: info.name for name, info in signature.outputs.items()}
+        fed = signature.inputs["limits"].name, signature.inputs["rows"].name
+        found = session.run(outputs, dict(zip(fed, (limits, rows), strict=True)))
+        none = session.run(outputs, dict(zip(fed, (limits[:0], rows[:0]), strict=True)))
+    for name, expected in search(limits, rows)._asdict().items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5)
+        assert none[name].shape == (0, *expected.shape[1:])

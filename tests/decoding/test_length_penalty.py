@@ -1,0 +1,12 @@
+import numpy as np
+from keras import ops
+
+from keras_transformer.decoding import length_penalty
+
+
+def test_is_equation_14_of_wu_et_al():
+    lengths = np.array([1, 7, 13])
+    expected = [[((5 + length) / (5 + 1)) ** alpha for length in lengths] for alpha in (0, 0.6, 2)]
+    found = [ops.convert_to_numpy(length_penalty(lengths, alpha)) for alpha in (0, 0.6, 2)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert expected[0] == [1, 1, 1] and np.all(np.diff(expected[1]) > 0)

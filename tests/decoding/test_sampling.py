@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding import greedy_search, sample
+
+PROBABILITIES = np.array(
+    [0.2, 0.05, 0.15, 0.06, 0.24, 0.02, 0.12, 0.005, 0.155], "float32"
+)  # of 9 tokens, the first 3 forbidden; sorted: 4 .24, 8 .155, 6 .12, 3 .06, 5 .02, 7 .005
+
+
+def distribution_by_hand(temperature, top_k, top_p):
+    powered = np.where(np.arange(9) < 3, 0, PROBABILITIES ** (1 / temperature))
+    order = np.argsort(-powered)[: top_k or 9]
+    kept = powered[order] / powered[order].sum()
+    enough = next(n for n in range(1, 10) if n == len(kept) or kept[:n].sum() >= top_p)
+    result = np.zeros(9)
+    result[order[:enough]] = kept[:enough] / kept[:enough].sum()
+    return result
+
+
+@pytest.mark.parametrize(
+    "temperature,top_k,top_p,num_possible",
+    [(1.0, 0, 1.0, 6), (0.7, 0, 1.0, 6), (1.5, 4, 1.0, 4), (1.0, 0, 0.7, 3), (2.0, 3, 0.5, 2)],
+)
+def test_frequencies_are_those_of_the_filtered_distribution(
+    temperature, top_k, top_p, num_possible
+):
+    draws = 20011
+    logits = ops.convert_to_tensor(np.log(PROBABILITIES) + 5)
+
+    def step_fn(token_ids, step, cache):
+        return ops.broadcast_to(logits, (draws, 1, 9)), cache
+
+    limits = np.ones(draws, "int32")
+    result = sample(step_fn, [], limits, 1, temperature, top_k, top_p, seed=11)
+    ids = ops.convert_to_numpy(result.ids)[:, 0, 0]
+    expected = distribution_by_hand(temperature, top_k, top_p)
+    assert np.count_nonzero(expected) == num_possible
+    counts = np.bincount(ids, minlength=9)
+    assert np.all(counts[expected == 0] == 0)
+    possible = expected > 0
+    chi_square = np.sum(
+        (counts[possible] - draws * expected[possible]) ** 2 / (draws * expected[possible])
+    )
+    assert chi_square < 20.5  # 5 degrees of freedom: passed by 99.9 % of right samplers
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(result.scores)[:, 0], np.log(PROBABILITIES[ids]), rtol=1e-4, atol=1e-5
+    )
+
+
+def draw(toy, limits, seed=5, **options):
+    start = toy.start(1, max(limits))
+    return sample(toy.step, start, np.array(limits, "int32"), max(limits), seed=seed, **options)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"temperature": 1e-4}, {"top_p": 1e-6}])
+def test_the_narrowest_draw_is_greedy(toy_model, hypotheses, options):
+    limits = [13, 2, 0, 11, 5]
+    toy = toy_model(8, batch_size=5, vocab_size=17, end_bias=2.0)
+    found = hypotheses(draw(toy, limits, **options))
+    greedy = greedy_search(toy.step, toy.start(1, 13), np.array(limits, "int32"), 13)
+    for [(tokens, score, finished)], [expected] in zip(found, hypotheses(greedy), strict=True):
+        assert (tokens, finished) == (expected[0], expected[2])
+        np.testing.assert_allclose(score, expected[1], rtol=1e-5, atol=1e-6)
+
+
+def test_scores_are_those_of_forced_decoding(toy_model, hypotheses):
+    limits = [13, 2, 7, 11, 5]
+    toy = toy_model(3, batch_size=5, vocab_size=17, end_bias=1.0)
+    result = draw(toy, limits, temperature=1.7, top_k=5, length_penalty=0.9)
+    for b, [(tokens, score, finished)] in enumerate(hypotheses(result)):
+        assert finished == (tokens[-1] == 3) and (finished or len(tokens) == limits[b])
+        expected = toy.log_prob(b, list(tokens)) / ((5 + len(tokens)) / 6) ** 0.9
+        np.testing.assert_allclose(score, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_seed_decides_and_every_token_has_a_draw_of_its_own(toy_model):
+    toy = toy_model(3, batch_size=5, vocab_size=17, sharpness=0.0)  # every token as probable
+    first, again, other = (
+        ops.convert_to_numpy(draw(toy, [13] * 5, seed=seed).ids)[:, 0] for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.mean(first != other) > 0.5
+    assert np.mean(first[1:] != first[:-1]) > 0.5
+    assert np.mean(first[:, 1:] != first[:, :-1]) > 0.5
+
+
+def test_impossible_arguments_are_refused(toy_model):
+    toy = toy_model(0, batch_size=1, vocab_size=7)
+    with pytest.raises(ValueError, match="Received: temperature=0"):
+        draw(toy, [5], temperature=0)
+    with pytest.raises(ValueError, match="Received: top_k=-1, top_p=1.0"):
+        draw(toy, [5], top_k=-1)
+    with pytest.raises(ValueError, match="Received: top_k=0, top_p=0.0"):
+        draw(toy, [5], top_p=0.0)

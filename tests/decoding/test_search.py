@@ -1,0 +1,134 @@
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.decoding import decode, decode_sampled, score
+from keras_transformer.models import Transformer
+
+END = 3
+LENGTHS = [5, 1, 11, 2, 7]
+
+
+def settings(beam_size=4, length_penalty=0.6, max_length=256):
+    return SimpleNamespace(
+        beam_size=beam_size, length_penalty=length_penalty, max_length=max_length
+    )
+
+
+@pytest.fixture(scope="module")
+def source_ids():
+    rng = np.random.default_rng(5)
+    ids = np.zeros((5, 13), "int32")
+    for row, length in zip(ids, LENGTHS, strict=True):
+        row[:length] = rng.integers(4, 29, size=length)
+        row[length] = END
+    return ids
+
+
+@pytest.fixture(scope="module")
+def model(source_ids):
+    model = Transformer(29, num_layers=2, d_model=12, ff_dim=20, num_heads=2, normalize_first=True)
+    model.build()
+    # Weights larger than those a model starts with, until some outputs end by themselves, not all.
+    for seed in itertools.count(1):
+        rng = np.random.default_rng(seed)
+        model.set_weights([rng.normal(size=w.shape, scale=0.4) for w in model.get_weights()])
+        _, _, lengths, finished = parts(decode(model, source_ids, settings(1)))
+        if 0 < finished.sum() < 5 and len(set(lengths[:, 0])) > 2:
+            return model
+
+
+def parts(result):
+    return [ops.convert_to_numpy(part) for part in result]
+
+
+def decode_compiled(model, config, n_best=1):
+    """Returns `decode` as a function of the source, whose answer is NumPy arrays."""
+    compiled = backend.compile_function(lambda ids: decode(model, ids, config, n_best))
+    return lambda ids: parts(compiled(ops.convert_to_tensor(ids)))
+
+
+def assert_same(found, expected):
+    """The same ids as far as both go, and the same scores."""
+    width = min(found[0].shape[-1], expected[0].shape[-1])
+    np.testing.assert_array_equal(found[0][..., :width], expected[0][..., :width])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found[2], expected[2])
+    np.testing.assert_array_equal(found[3], expected[3])
+
+
+def test_steps_with_the_cache_give_the_logits_of_a_whole_pass(model, source_ids):
+    target_ids = np.random.default_rng(6).integers(4, 29, size=(5, 3, 7)).astype("int32")
+    target_ids[..., 0] = 2
+    whole = [model({"source_ids": source_ids, "target_ids": target_ids[:, n]}) for n in range(3)]
+    whole = np.stack([ops.convert_to_numpy(logits) for logits in whole], axis=1)  # (B, N, T, V)
+    memory, cache = model.start_decoding(source_ids, 11, 3)
+    one_step = backend.compile_function(
+        lambda token_ids, step, cache: model.decode_step(token_ids, step, cache, memory)
+    )
+    for step in range(7):
+        token_ids = ops.convert_to_tensor(target_ids[..., step])
+        logits, cache = one_step(token_ids, ops.convert_to_tensor(step, "int32"), cache)
+        logits = ops.convert_to_numpy(logits)
+        np.testing.assert_allclose(logits, whole[:, :, step], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size,n_best", [(1, 1), (4, 1), (4, 3)])
+def test_a_sentence_does_not_depend_on_its_neighbours(model, source_ids, beam_size, n_best):
+    search = decode_compiled(model, settings(beam_size), n_best)
+    together = search(source_ids)
+    assert together[0].shape == (5, n_best, 36)
+    for b, length in enumerate(LENGTHS):
+        of_this = [part[b : b + 1] for part in together]
+        assert np.all(of_this[2] <= 2 * length + 10)
+        assert_same(search(source_ids[b : b + 1]), of_this)
+    without_padding = search(source_ids[:1, : LENGTHS[0] + 1])
+    assert without_padding[0].shape == (1, n_best, 2 * (LENGTHS[0] + 1) + 10)
+    assert_same(without_padding, [part[:1] for part in together])
+
+
+def test_eager_is_compiled(model, source_ids):
+    compiled = decode_compiled(model, settings(3), 2)(source_ids)
+    assert_same(parts(decode(model, source_ids, settings(3), 2)), compiled)
+
+
+@pytest.mark.parametrize("max_length", [2, 17])
+def test_the_scores_are_those_of_forced_decoding(model, source_ids, max_length):
+    config = settings(4, 0.9, max_length)
+    ids, scores, _, finished = decode_compiled(model, config, 3)(source_ids)
+    assert ids.shape == (5, 3, max_length) and finished.any()
+    assert finished.all() == (max_length > 2)
+    for n in range(3):
+        forced = score(model, source_ids, ids[:, n], 0.9)
+        np.testing.assert_allclose(ops.convert_to_numpy(forced), scores[:, n], rtol=1e-4, atol=1e-4)
+
+
+def test_forced_decoding_sums_over_the_real_pieces(model, source_ids):
+    labels = np.array([[7, 5, END, 0], [4, END, 0, 0]], "int32")
+    pair = source_ids[:2]
+    target_ids = np.array([[2, 7, 5], [2, 4, 0]])
+    logits = ops.convert_to_numpy(model({"source_ids": pair, "target_ids": target_ids}))
+    log_probs = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
+    sums = [
+        log_probs[0, [0, 1, 2], [7, 5, END]].sum() / ((5 + 3) / 6) ** 0.6,
+        log_probs[1, [0, 1], [4, END]].sum() / ((5 + 2) / 6) ** 0.6,
+    ]
+    found = ops.convert_to_numpy(score(model, pair, labels))
+    np.testing.assert_allclose(found, sums, rtol=1e-4, atol=1e-4)
+    nothing = score(model, pair, np.zeros((2, 3), "int32"))
+    np.testing.assert_array_equal(ops.convert_to_numpy(nothing), [0, 0])
+
+
+def test_sampling_with_a_model(model, source_ids):
+    greedy = decode_compiled(model, settings(1))(source_ids)
+    narrow = decode_sampled(model, source_ids, settings(), top_k=1, seed=9)
+    assert_same(parts(narrow), greedy)
+    config = settings(length_penalty=0.3)
+    ids, scores, _, _ = parts(decode_sampled(model, source_ids, config, 1.5, 7, 0.9, seed=9))
+    assert np.any(ids != greedy[0])
+    forced = ops.convert_to_numpy(score(model, source_ids, ids[:, 0], 0.3))
+    np.testing.assert_allclose(forced, scores[:, 0], rtol=1e-4, atol=1e-4)
