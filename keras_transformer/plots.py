@@ -1,0 +1,248 @@
+"""Pictures for papers and notebooks: attention maps, position encodings, learning curves.
+
+Each function returns the matplotlib `Figure`, which a notebook shows by itself, and writes it to
+`path` where one is given: PNG, PDF or SVG by its suffix, and whole or not at all. For pieces in a
+script that DejaVu Sans lacks, set matplotlib's own `rcParams["font.family"]` to a font that has it.
+
+Shapes: T target/query length, S source/key length, H heads, D d_model.
+"""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+import tempfile
+import warnings
+
+import numpy as np
+
+BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#808080",
+    "axes.linewidth": 0.6,
+    "xtick.color": "#404040",
+    "ytick.color": "#404040",
+    "legend.frameon": False,
+    "text.parse_math": False,  # a piece may hold dollar signs
+    "lines.linewidth": 1.2,
+    "savefig.dpi": 200,
+    "savefig.bbox": "tight",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # text stays text, which most journals ask for
+}
+SENTENCE_PIECE_SPACE = "\u2581"
+READABLE_SPACE = "\u2423"
+
+
+def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
+    """Draws all heads of a layer: each row is a piece that attends, its columns where to.
+
+    Args:
+        attention_map: `AttentionMap` of `Translator.attention`.
+        path: file to write, or None.
+        layer: index into the layers of the stack; -1 is the last.
+        kind: `"encoder"` or `"decoder"` for self-attention, or `"cross"`. A decoder row bears the
+            piece that is predicted there, a decoder column the piece that is read there.
+    Raises:
+        ValueError: unknown kind or layer.
+    """
+    if kind not in attention_map.weights:
+        raise ValueError(
+            f"Expected a kind of attention. Received: kind={kind!r}. "
+            f"Choose one of {', '.join(attention_map.weights)}."
+        )
+    layers = attention_map.weights[kind]
+    if not -len(layers) <= layer < len(layers):
+        raise ValueError(
+            f"Expected one of the {len(layers)} layers. Received: layer={layer}. "
+            "Count from 0, or from -1 backwards."
+        )
+    weights = layers[layer]  # (H, T, S)
+    source, target = attention_map.source_pieces, attention_map.target_pieces
+    queries, keys, query_title, key_title = {
+        "encoder": (source, source, "source piece", "source piece attended to"),
+        "decoder": (target, attention_map.target_inputs, "piece predicted", "piece attended to"),
+        "cross": (target, source, "piece predicted", "source piece attended to"),
+    }[kind]
+    num_columns = _columns_of_grid(len(weights), len(keys) / len(queries))
+    num_rows = len(weights) // num_columns
+    cell = min(0.22, max(0.115, 3.0 / max(len(queries), len(keys))))  # inches a weight
+    label_size = min(9, 72 * cell * 0.72)
+    size = (
+        num_columns * (len(keys) * cell + 0.15) + _label_inches(queries, label_size) + 1.0,
+        num_rows * (len(queries) * cell + 0.3) + _label_inches(keys, label_size) + 0.4,
+    )
+    with _drawing():
+        figure = _figure(size, layout="compressed")
+        panels = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
+        for head, panel in enumerate(panels.flat):
+            image = panel.imshow(weights[head], cmap="Blues", vmin=0, vmax=weights.max())
+            panel.set_title(f"head {head + 1}", pad=3)
+            panel.spines[:].set_visible(True)
+            panel.tick_params(length=0, pad=2)
+            panel.set_xticks(range(len(keys)), _labels(keys), rotation=90, size=label_size)
+            panel.set_yticks(range(len(queries)), _labels(queries), size=label_size)
+        figure.supxlabel(key_title, size=9)
+        figure.supylabel(query_title, size=9)
+        _colour_bar(figure, image, panels, "attention weight")
+        _write(figure, path)
+    return figure
+
+
+def position_encoding(num_positions, d_model, layout="interleaved", path=None):
+    """Draws the sinusoidal position encoding: the whole matrix, and some of its waves below.
+
+    Args:
+        num_positions: how many positions, counted from 0.
+        d_model: D, even.
+        layout: `"interleaved"` or `"concatenated"`, see `sinusoidal_encoding`.
+        path: file to write, or None.
+    """
+    from keras import ops
+
+    from keras_transformer.layers.sinusoidal_positions import sinusoidal_encoding
+
+    encoding = sinusoidal_encoding(np.arange(num_positions), d_model, layout)
+    encoding = ops.convert_to_numpy(encoding)  # (num_positions, D)
+    dimensions = sorted({d_model * eighth // 8 for eighth in range(4)})  # the faster half
+    with _drawing():
+        figure = _figure((6.4, 4.8), layout="constrained")
+        matrix, waves = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        image = matrix.imshow(encoding.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+        matrix.set(ylabel="dimension", title=f"sinusoidal positions, {layout}, width {d_model}")
+        for dimension, colour in zip(dimensions, (BLUE, ORANGE, GREEN, PURPLE), strict=False):
+            waves.plot(encoding[:, dimension], color=colour, label=f"dimension {dimension}")
+        waves.set(xlabel="position", ylabel="value")
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.98)}
+        waves.legend(ncols=4, handlelength=1.0, columnspacing=1.0, **above)
+        _colour_bar(figure, image, matrix, "value")
+        _write(figure, path)
+    return figure
+
+
+def learning_curves(metrics, path=None):
+    """Draws loss, BLEU and learning rate over the steps of a training run.
+
+    Args:
+        metrics: path of a run's `metrics.jsonl`, or a list of dicts with its keys `step`, `loss`,
+            `val_loss`, `val_bleu` and `learning_rate`; what is missing is left out.
+        path: file to write, or None.
+    Raises:
+        ValueError: nothing to draw.
+    """
+    records = metrics if isinstance(metrics, list) else _read_json_lines(metrics)
+    panels = [
+        ("loss (nats a token)", [("loss", "training", BLUE), ("val_loss", "validation", ORANGE)]),
+        ("validation BLEU", [("val_bleu", "", GREEN)]),
+        ("learning rate", [("learning_rate", "", PURPLE)]),
+    ]
+    drawn = [
+        (title, [(_curve(records, key), label, colour) for key, label, colour in curves])
+        for title, curves in panels
+    ]
+    drawn = [(title, curves) for title, curves in drawn if any(len(c[0]) for c in curves)]
+    if not drawn:
+        raise ValueError(
+            "Expected records with `step` and a metric to draw. "
+            f"Received: {len(records)} records without. Train a little longer first."
+        )
+    with _drawing():
+        figure = _figure((5.6, 0.6 + 1.6 * len(drawn)), layout="constrained")
+        axes = figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
+        for axis, (title, curves) in zip(axes, drawn, strict=True):
+            for curve, label, colour in curves:
+                if len(curve):
+                    dots = "." if len(curve) < 60 else None
+                    axis.plot(*curve.T, color=colour, marker=dots, label=label)
+            axis.set_ylabel(title)
+            axis.grid(axis="y", color="#e6e6e6")
+            if len(curves) > 1:
+                axis.legend()
+            if title == "validation BLEU":
+                step, best = max(curves[0][0], key=lambda point: point[1])
+                axis.set_title(f"best {best:.1f} at step {step:,.0f}", loc="right", color=GREEN)
+        axes[-1].set_xlabel("step")
+        axes[-1].xaxis.set_major_formatter("{x:,.0f}")
+        figure.align_ylabels()
+        _write(figure, path)
+    return figure
+
+
+def _columns_of_grid(num_panels, panel_aspect):
+    """Returns the divisor of `num_panels` that makes a picture a little wider than high."""
+
+    def distance(num_columns):
+        return abs(math.log(panel_aspect * num_columns**2 / num_panels / 1.5))
+
+    return min((n for n in range(1, num_panels + 1) if num_panels % n == 0), key=distance)
+
+
+def _labels(pieces):
+    return [piece.replace(SENTENCE_PIECE_SPACE, READABLE_SPACE) for piece in pieces]
+
+
+def _label_inches(pieces, size):
+    """Returns about how long the longest label is, set in `size` points."""
+    return max(len(piece) for piece in pieces) * size * 0.6 / 72
+
+
+def _curve(records, key):
+    """Returns `(points, 2)` of step and finite value, in the order of the steps.
+
+    A resumed run may have logged a step twice: the later record counts.
+    """
+    points = {
+        record["step"]: record[key]
+        for record in records
+        if record.get("step") is not None and record.get(key) is not None
+    }
+    return np.array([p for p in sorted(points.items()) if math.isfinite(p[1])]).reshape(-1, 2)
+
+
+def _read_json_lines(path):
+    """Returns the dicts of a JSON-lines file; a line that a killed run left torn is skipped."""
+    records = []
+    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            records.append(json.loads(line))
+    return records
+
+
+@contextlib.contextmanager
+def _drawing():
+    """Sets the style, and keeps quiet about letters that the font does not have."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def _figure(size, layout):
+    # not pyplot, which would keep every figure and choose a window system
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout=layout)
+
+
+def _colour_bar(figure, image, panels, label):
+    bar = figure.colorbar(image, ax=panels, label=label, aspect=25, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=2)
+
+
+def _write(figure, path):
+    """Writes to a temporary file beside `path`, then moves it there."""
+    if path is None:
+        return
+    path = pathlib.Path(path)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as directory:
+        temporary = pathlib.Path(directory) / path.name
+        figure.savefig(temporary, format=path.suffix.removeprefix(".") or "png")
+        os.replace(temporary, path)

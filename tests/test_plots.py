@@ -1,0 +1,199 @@
+import collections
+import json
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from keras_transformer import plots
+
+AttentionMap = collections.namedtuple(
+    "AttentionMap", "source_pieces target_pieces target_inputs weights"
+)
+SOURCE = ["▁A", "▁dog", "▁run", "s", "</s>"]
+TARGET = ["▁Ein", "▁Hund", "</s>"]
+LAYERS, HEADS = 2, 6
+
+
+@pytest.fixture
+def attention_map():
+    rng = np.random.default_rng(1)
+
+    def weights(num_queries, num_keys):
+        scores = np.exp(rng.normal(size=(LAYERS, HEADS, num_queries, num_keys)))
+        return scores / scores.sum(axis=-1, keepdims=True)
+
+    return AttentionMap(
+        SOURCE,
+        TARGET,
+        ["<s>", "▁Ein", "▁Hund"],
+        {"encoder": weights(5, 5), "decoder": weights(3, 3), "cross": weights(3, 5)},
+    )
+
+
+def panels_of(figure):
+    """The axes of a figure without its colour bar."""
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+
+
+def tick_labels(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "columns"),
+    [
+        ("cross", ["␣Ein", "␣Hund", "</s>"], ["␣A", "␣dog", "␣run", "s", "</s>"]),
+        ("decoder", ["␣Ein", "␣Hund", "</s>"], ["<s>", "␣Ein", "␣Hund"]),
+        ("encoder", ["␣A", "␣dog", "␣run", "s", "</s>"], ["␣A", "␣dog", "␣run", "s", "</s>"]),
+    ],
+)
+def test_every_head_is_drawn_as_it_is_with_pieces_on_the_axes(attention_map, kind, rows, columns):
+    figure = plots.attention_maps(attention_map, layer=0, kind=kind)
+    panels = panels_of(figure)
+    assert [panel.get_title() for panel in panels] == [f"head {n}" for n in range(1, HEADS + 1)]
+    highest = attention_map.weights[kind][0].max()
+    for head, panel in enumerate(panels):
+        (image,) = panel.images
+        np.testing.assert_array_equal(image.get_array(), attention_map.weights[kind][0, head])
+        assert image.get_clim() == (0, highest)  # one colour bar must be true of all
+    assert tick_labels(panels[0].yaxis) == rows
+    assert tick_labels(panels[-1].xaxis) == columns
+    assert len(figure.axes) == HEADS + 1
+
+
+def test_the_last_layer_is_drawn_unless_another_is_named(attention_map):
+    (first,) = plots.attention_maps(attention_map).axes[0].images
+    np.testing.assert_array_equal(first.get_array(), attention_map.weights["cross"][-1, 0])
+
+
+@pytest.mark.parametrize("layer", [LAYERS, -LAYERS - 1])
+def test_a_layer_that_is_not_there_is_refused(attention_map, layer):
+    with pytest.raises(ValueError, match=f"one of the 2 layers. Received: layer={layer}"):
+        plots.attention_maps(attention_map, layer=layer)
+
+
+def test_an_unknown_kind_is_answered_with_the_known_ones(attention_map):
+    with pytest.raises(ValueError, match="kind='self'.*encoder, decoder, cross"):
+        plots.attention_maps(attention_map, kind="self")
+
+
+@pytest.mark.parametrize(
+    ("num_panels", "panel_aspect", "expected"),
+    [(8, 1.0, 4), (4, 1.0, 2), (8, 8.0, 1), (8, 0.1, 8), (1, 3.0, 1), (7, 1.0, 7)],
+)
+def test_the_grid_fits_the_shape_of_its_panels(num_panels, panel_aspect, expected):
+    assert plots._columns_of_grid(num_panels, panel_aspect) == expected
+
+
+def test_letters_without_a_glyph_and_dollar_signs_draw_without_a_warning(attention_map, tmp_path):
+    strange = attention_map._replace(target_pieces=["▁犬", "🐶", "$\\frac$"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plots.attention_maps(strange, tmp_path / "strange.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("a.png", b"\x89PNG"), ("a", b"\x89PNG"), ("a.b.pdf", b"%PDF"), ("a.svg", b"<?xml")],
+)
+def test_the_suffix_chooses_the_format(attention_map, tmp_path, name, start):
+    path = tmp_path / name
+    plots.attention_maps(attention_map, path)
+    assert path.read_bytes().startswith(start)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_picture_that_fails_leaves_the_old_one(attention_map, tmp_path, monkeypatch):
+    path = tmp_path / "attention.png"
+    path.write_bytes(b"old")
+
+    def fail(figure, temporary, **arguments):
+        temporary.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="No space"):
+        plots.attention_maps(attention_map, path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(attention_map, tmp_path):
+    with pytest.raises(ValueError, match="Format 'txt' is not supported.*png"):
+        plots.attention_maps(attention_map, tmp_path / "attention.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
+def test_position_encoding_draws_the_papers_formula(tmp_path, layout):
+    num_positions, d_model = 11, 6
+    figure = plots.position_encoding(num_positions, d_model, layout, tmp_path / "positions.png")
+    matrix, waves, _ = figure.axes
+    drawn = np.asarray(matrix.images[0].get_array()).T
+    for position in range(num_positions):
+        for pair in range(d_model // 2):
+            angle = position / 10000 ** (2 * pair / d_model)
+            sine, cosine = (
+                (2 * pair, 2 * pair + 1) if layout == "interleaved" else (pair, d_model // 2 + pair)
+            )
+            assert drawn[position, sine] == pytest.approx(np.sin(angle), abs=1e-5)
+            assert drawn[position, cosine] == pytest.approx(np.cos(angle), abs=1e-5)
+    np.testing.assert_allclose(waves.lines[0].get_ydata(), drawn[:, 0])
+    assert (tmp_path / "positions.png").stat().st_size > 0
+
+
+RECORDS = [
+    {"step": 10, "loss": 5.0, "learning_rate": 1e-3},
+    {"step": 20, "loss": 4.0, "learning_rate": 2e-3, "val_loss": 4.5, "val_bleu": 3.0},
+    {"step": 30, "loss": float("nan"), "learning_rate": 3e-3, "val_loss": None},
+    {"step": 40, "loss": 2.0, "learning_rate": 2e-3, "val_loss": 2.5, "val_bleu": 2.0},
+    {"minutes": 3.0},
+]
+
+
+def write_json_lines(path, records, end=""):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records) + end)
+    return path
+
+
+def curves_of(figure):
+    return [
+        {line.get_color(): line.get_xydata().tolist() for line in axes.lines}
+        for axes in figure.axes
+    ]
+
+
+def test_learning_curves_draw_what_is_there_and_skip_what_is_not(tmp_path):
+    path = write_json_lines(tmp_path / "metrics.jsonl", RECORDS, end='{"step": 50, "lo')
+    figure = plots.learning_curves(path, tmp_path / "curves.png")
+    assert curves_of(figure) == [
+        {
+            plots.BLUE: [[10, 5.0], [20, 4.0], [40, 2.0]],
+            plots.ORANGE: [[20, 4.5], [40, 2.5]],
+        },
+        {plots.GREEN: [[20, 3.0], [40, 2.0]]},
+        {plots.PURPLE: [[10, 1e-3], [20, 2e-3], [30, 3e-3], [40, 2e-3]]},
+    ]
+    assert figure.axes[1].get_title(loc="right") == "best 3.0 at step 20"
+    assert (tmp_path / "curves.png").stat().st_size > 0
+
+
+def test_a_step_logged_again_after_a_resume_counts_once():
+    again = [{"step": 20, "loss": 3.5}, {"step": 30, "loss": 3.0}]
+    (curves,) = curves_of(plots.learning_curves([{"step": 30, "loss": 9.0}, *again]))
+    assert curves == {plots.BLUE: [[20, 3.5], [30, 3.0]]}
+
+
+@pytest.mark.parametrize("records", [[], [{"step": 3}], [{"loss": 3.0}]])
+def test_nothing_to_draw_is_refused(records):
+    with pytest.raises(ValueError, match=f"Received: {len(records)} records"):
+        plots.learning_curves(records)
+
+
+def test_matplotlib_is_loaded_only_when_drawing():
+    program = "import sys, keras_transformer.plots; sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

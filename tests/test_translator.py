@@ -1,0 +1,312 @@
+import random
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import export
+from keras_transformer import translator as translator_module
+from keras_transformer.config import Config, DecodingConfig
+from keras_transformer.data import TranslationBatches
+from keras_transformer.models import Transformer
+from keras_transformer.special_ids import END_ID, START_ID
+from keras_transformer.training.losses import TokenCrossEntropy
+from keras_transformer.training.run import Run
+from keras_transformer.translator import Translation, Translator
+
+NUM_LAYERS, NUM_DECODER_LAYERS, NUM_HEADS = 1, 2, 4
+GREEDY = DecodingConfig(beam_size=1)
+BLANK = ["", "   ", "\t\n", "\u3000"]
+
+
+SIZES = dict(
+    num_layers=NUM_LAYERS, num_decoder_layers=NUM_DECODER_LAYERS, num_heads=NUM_HEADS,
+    d_model=32, ff_dim=48, dropout=0.0, normalize_first=True,
+)  # fmt: skip
+
+
+def make_model(tokenizer, **arguments):
+    random.seed(5)  # Keras draws the seeds of its initializers from here
+    return Transformer(tokenizer.vocab_size, **SIZES, **arguments)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer, corpus):
+    """A model that has seen each pair some times: it says different things of different texts."""
+    model = make_model(tokenizer)
+    model.compile(keras.optimizers.Adam(0.01), TokenCrossEntropy(0.0))
+    batches = TranslationBatches(corpus, tokenizer, batch_tokens=300)
+    model.fit(batches.dataset(), steps_per_epoch=60, verbose=0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def translator(model, tokenizer):
+    return Translator(model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def greedy_translator(model, tokenizer):
+    return Translator(model, tokenizer, decoding=GREEDY)
+
+
+@pytest.fixture(scope="module")
+def sources(corpus):
+    return corpus.source[:13]
+
+
+def ids_of(tokenizer, text):
+    return [*tokenizer.encode([text]).to_list()[0], END_ID]
+
+
+def test_one_text_gives_one_and_a_list_a_list(translator):
+    assert isinstance(translator("A dog runs."), str)
+    assert translator(["A dog runs."]) == [translator("A dog runs.")]
+    assert translator([]) == []
+
+
+def test_answers_stand_in_the_order_of_the_texts_and_do_not_depend_on_neighbours(
+    translator, sources, monkeypatch
+):
+    alone = [translator(source) for source in sources]
+    assert len(set(alone)) > 6
+    assert translator(sources) == alone
+    monkeypatch.setattr(translator, "batch_size", 3)
+    assert translator(sources) == alone
+
+
+def test_blank_texts_are_empty_and_do_not_reach_the_model(
+    translator, model, tokenizer, monkeypatch
+):
+    mixed = [BLANK[0], "A dog runs.", BLANK[1], "Where is the bus?"]
+    dog, bus = translator(["A dog runs.", "Where is the bus?"])
+    assert translator(mixed) == ["", dog, "", bus]
+
+    def fail(*_):
+        raise AssertionError("the model was called")
+
+    monkeypatch.setattr(translator_module, "decode", fail)
+    untouched = Translator(model, tokenizer)
+    assert untouched.translate(BLANK, n_best=2) == [[Translation("", 0.0, False)] * 2] * 4
+    assert untouched.score(BLANK, ["Hund"] * 4).tolist() == [0.0] * 4
+
+
+def test_n_best_are_different_and_ordered_by_score(translator, sources):
+    answers = translator.translate(sources, n_best=3)
+    assert [best.text for best, _, _ in answers] == translator(sources)
+    for hypotheses in answers:
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len({hypothesis.text for hypothesis in hypotheses}) == 3
+        assert all(isinstance(value, float) for value in scores)
+
+
+@pytest.mark.parametrize("n_best", [0, 5])
+def test_more_than_the_beam_holds_is_refused(translator, n_best):
+    with pytest.raises(ValueError, match=f"n_best={n_best}, beam_size=4"):
+        translator.translate(["A dog runs."], n_best)
+
+
+def test_a_bare_text_is_refused_where_a_list_is_expected(translator):
+    with pytest.raises(ValueError, match="list of texts. Received: 'A dog"):
+        translator.translate("A dog runs.")
+
+
+def test_the_score_is_the_normalized_log_probability_of_the_target(
+    translator, model, tokenizer, corpus
+):
+    sources, targets = corpus.source[:2], corpus.target[:2]
+    expected = []
+    for source, target in zip(sources, targets, strict=True):
+        source_ids, labels = ids_of(tokenizer, source), ids_of(tokenizer, target)
+        total = 0.0
+        for position in range(len(labels)):
+            prefix = np.array([[START_ID, *labels[:position]]])
+            logits = model({"source_ids": np.array([source_ids]), "target_ids": prefix})
+            logits = ops.convert_to_numpy(logits)[0, -1].astype("float64")
+            total += logits[labels[position]] - np.log(np.exp(logits).sum())
+        expected.append(total / ((5 + len(labels)) / 6) ** 0.6)
+    scores = translator.score(sources, targets)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, rtol=1e-4)
+
+
+def test_the_score_of_what_was_found_is_the_score_of_the_search(translator, tokenizer, sources):
+    answers = [best for (best,) in translator.translate(sources)]
+    forced = translator.score(sources, [best.text for best in answers])
+    # text may be split into pieces in other ways than the search put it together
+    same = [
+        i
+        for i, best in enumerate(answers)
+        if not best.truncated and forced[i] == pytest.approx(best.score, abs=1e-4)
+    ]
+    assert len(same) >= len(sources) // 2
+    assert all(forced <= np.array([best.score for best in answers]) + 1e-4)
+
+
+def test_scores_need_a_target_for_each_source(translator):
+    with pytest.raises(ValueError, match="2 sources, 1 targets"):
+        translator.score(["A dog.", "A cat."], ["Ein Hund."])
+
+
+def test_a_cut_source_is_flagged_and_read_up_to_the_cut(model, tokenizer):
+    text = "Two children are playing with a red ball."
+    short = DecodingConfig(beam_size=1, max_source_length=7)
+    (cut,), (other_end,), (whole,) = Translator(model, tokenizer, decoding=short).translate(
+        [text, text[:-5] + "apple.", "A dog."]
+    )
+    assert cut.truncated
+    assert other_end == cut
+    assert not whole.truncated
+
+
+def test_a_translation_that_meets_its_limit_is_flagged(translator, model, tokenizer):
+    texts = ["A dog runs.", "Two children are playing with a red ball."]
+    assert [best.truncated for (best,) in translator.translate(texts)] == [False, False]
+    short = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=1, max_length=3))
+    assert [best.truncated for (best,) in short.translate(texts)] == [True, True]
+
+
+def test_new_weights_are_seen_by_the_next_call(greedy_translator, tokenizer, model, sources):
+    pupil = make_model(tokenizer)
+    translator = Translator(pupil, tokenizer, decoding=GREEDY)
+    before = translator(sources)
+    pupil.set_weights(model.get_weights())
+    assert translator(sources) == greedy_translator(sources) != before
+
+
+def test_samples_follow_the_seed(translator, sources):
+    first = translator.sample(sources, seed=1)
+    assert translator.sample(sources, seed=1) == first
+    assert translator.sample(sources, seed=2) != first
+    assert translator.sample(["A dog runs.", ""], seed=1)[1] == ""
+
+
+def test_batches_draw_different_samples(translator, monkeypatch):
+    monkeypatch.setattr(translator, "batch_size", 1)
+    assert len(set(translator.sample(["The bus is not here!"] * 7, seed=1))) > 1
+
+
+def test_sampling_from_the_best_token_alone_is_greedy_search(greedy_translator, sources):
+    assert greedy_translator.sample(sources, top_k=1, seed=3) == greedy_translator(sources)
+
+
+def test_each_kind_of_search_is_compiled_once(model, tokenizer, sources, monkeypatch):
+    traced = []
+
+    def counting(name, function):
+        def counted(*args, **kwargs):
+            traced.append(name)
+            return function(*args, **kwargs)
+
+        return counted
+
+    for name in ("decode", "decode_sampled"):
+        monkeypatch.setattr(
+            translator_module, name, counting(name, getattr(translator_module, name))
+        )
+    translator = Translator(model, tokenizer, decoding=GREEDY)
+    for texts in (sources[:2], sources[:3], sources[:5]):
+        translator(texts)
+        translator.sample(texts, seed=1)
+    traced.clear()  # by now the graphs take every shape
+    translator(sources)
+    translator.sample(sources, seed=2)
+    translator.attention(sources[1])
+    assert traced == []
+
+
+def test_attention_is_of_the_best_translation_with_pieces_for_names(
+    translator, model, tokenizer, sources
+):
+    source = sources[4]
+    attention = translator.attention(source)
+    assert attention.source_pieces == tokenizer.to_pieces(ids_of(tokenizer, source))
+    end, start = tokenizer.to_pieces([END_ID, START_ID])
+    assert attention.target_pieces[-1] == end
+    assert attention.target_inputs == [start, *attention.target_pieces[:-1]]
+    text = "".join(attention.target_pieces[:-1]).replace("\u2581", " ").strip()
+    assert text == translator(source)
+
+    num_sources, num_targets = len(attention.source_pieces), len(attention.target_pieces)
+    assert {kind: weights.shape for kind, weights in attention.weights.items()} == {
+        "encoder": (NUM_LAYERS, NUM_HEADS, num_sources, num_sources),
+        "decoder": (NUM_DECODER_LAYERS, NUM_HEADS, num_targets, num_targets),
+        "cross": (NUM_DECODER_LAYERS, NUM_HEADS, num_targets, num_sources),
+    }
+    for weights in attention.weights.values():
+        assert weights.dtype == np.float32
+        np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-5)
+    assert np.triu(attention.weights["decoder"], k=1).max() == 0
+    ids = [tokenizer.pieces.index(piece) for piece in attention.target_inputs]
+    _, expected = model(
+        {"source_ids": np.array([ids_of(tokenizer, source)]), "target_ids": np.array([ids])},
+        return_attention_weights=True,
+    )
+    np.testing.assert_allclose(
+        attention.weights["cross"][1], ops.convert_to_numpy(expected["cross"][1])[0], atol=1e-5
+    )
+
+
+def test_attention_of_a_given_target(translator, tokenizer):
+    attention = translator.attention("A dog runs.", target="Eine Katze schläft.")
+    assert attention.target_pieces == tokenizer.to_pieces(ids_of(tokenizer, "Eine Katze schläft."))
+
+
+@pytest.mark.parametrize("text", BLANK)
+def test_attention_of_a_blank_text_is_refused(translator, text):
+    with pytest.raises(ValueError, match="Expected a text to look at"):
+        translator.attention(text)
+
+
+@pytest.fixture(scope="module")
+def target_tokenizer(corpus, tokenizer):
+    return type(tokenizer).train(corpus.target, vocab_size=101)
+
+
+def test_a_target_tokenizer_of_its_own(tokenizer, target_tokenizer):
+    model = make_model(tokenizer, target_vocab_size=target_tokenizer.vocab_size)
+    translator = Translator(model, tokenizer, target_tokenizer, GREEDY)
+    attention = translator.attention("A dog runs.", target="Ein Hund läuft.")
+    assert attention.source_pieces == tokenizer.to_pieces(ids_of(tokenizer, "A dog runs."))
+    labels = ids_of(target_tokenizer, "Ein Hund läuft.")
+    assert attention.target_pieces == target_tokenizer.to_pieces(labels)
+    best = translator.attention("A dog runs.").target_pieces
+    assert set(best) <= set(target_tokenizer.pieces)
+    assert isinstance(translator("A dog runs."), str)
+
+
+def test_tokenizers_of_another_model_are_refused(model, tokenizer, target_tokenizer):
+    small = Transformer(101, num_layers=1, d_model=8, ff_dim=8, num_heads=2)
+    with pytest.raises(ValueError, match="source tokenizer.*vocab_size=150.*model=101"):
+        Translator(small, tokenizer)
+    small = Transformer(150, 97, num_layers=1, d_model=8, ff_dim=8, num_heads=2)
+    with pytest.raises(ValueError, match="target tokenizer.*vocab_size=101.*model=97"):
+        Translator(small, tokenizer, target_tokenizer)
+
+
+def test_a_run_is_loaded_with_its_search(greedy_translator, model, tokenizer, sources, tmp_path):
+    run = Run(tmp_path / "run")
+    run.create(Config(model=SIZES, decoding=GREEDY), tokenizer, tokenizer)
+    model.save_weights(run.averaged_path)
+    loaded = Translator.load(run.path)
+    assert loaded.decoding == GREEDY
+    assert loaded(sources) == greedy_translator(sources)
+    with pytest.raises(ValueError, match="a checkpoint"):
+        Translator.load(run.path, checkpoint="last")
+
+
+@pytest.mark.parametrize("part", ["", "7"])
+def test_an_export_is_loaded_by_its_room(tmp_path, monkeypatch, part):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "saved_model.pb").touch()
+    monkeypatch.setattr(export, "load", lambda path: ("export", path))
+    assert Translator.load(str(tmp_path / part)) == ("export", tmp_path / part)
+    with pytest.raises(ValueError, match="one set of weights. Received: checkpoint='best'"):
+        Translator.load(tmp_path / part, checkpoint="best")
+
+
+def test_nothing_to_load_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="Expected a run directory"):
+        Translator.load(tmp_path)

@@ -1,0 +1,133 @@
+import io
+import random
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.data import TranslationBatches
+from keras_transformer.evaluation import bleu
+from keras_transformer.models import Transformer
+from keras_transformer.training.callbacks import BleuCallback, SampleTranslations
+from keras_transformer.training.losses import TokenCrossEntropy
+from keras_transformer.translator import Translator
+
+SHORT = DecodingConfig(beam_size=1, max_length=3)
+
+
+def fit(tokenizer, corpus, epochs, callbacks):
+    random.seed(3)  # Keras draws the seeds of its initializers from here
+    model = Transformer(
+        tokenizer.vocab_size, num_layers=1, d_model=24, ff_dim=32, num_heads=2, dropout=0.0
+    )
+    model.compile(keras.optimizers.Adam(0.02), TokenCrossEntropy(0.0))
+    batches = TranslationBatches(corpus, tokenizer, batch_tokens=300)
+    model.fit(batches.dataset(), epochs=epochs, steps_per_epoch=10, callbacks=callbacks, verbose=0)
+    return model
+
+
+class Remember(keras.callbacks.Callback):
+    """Stands for any callback that is placed after another and reads the epoch's logs."""
+
+    def on_train_begin(self, logs=None):
+        self.values, self.weights = [], []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.values.append(logs.get("val_bleu"))
+        self.weights.append(self.model.get_weights())
+
+
+@pytest.fixture(scope="module")
+def run(tokenizer, corpus):
+    """Three epochs with both callbacks."""
+    sources, references = corpus.source[:7], corpus.target[:7]
+    stream, remember = io.StringIO(), Remember()
+    score = BleuCallback(sources, references, tokenizer)
+    samples = SampleTranslations(
+        sources[:2], references[:2], tokenizer, decoding=SHORT, every=2, stream=stream
+    )
+    model = fit(tokenizer, corpus, 3, [score, samples, remember])
+    return types.SimpleNamespace(
+        model=model, sources=sources, references=references, printed=stream.getvalue(),
+        history=model.history.history, remember=remember,
+    )  # fmt: skip
+
+
+def test_val_bleu_is_the_bleu_of_each_epochs_weights_by_greedy_search(run, tokenizer):
+    assert run.history["val_bleu"] == run.remember.values
+    translator = Translator(run.model, tokenizer, decoding=DecodingConfig(beam_size=1))
+    for value, weights in zip(run.remember.values, run.remember.weights, strict=True):
+        run.model.set_weights(weights)
+        assert value == bleu(translator(run.sources), run.references).value
+    assert len(set(run.remember.values)) == 3
+
+
+def test_samples_are_printed_beside_their_references(run, tokenizer):
+    run.model.set_weights(run.remember.weights[1])
+    translations = Translator(run.model, tokenizer, decoding=SHORT)(run.sources[:2])
+    assert run.printed == (
+        "\nepoch 2\n"
+        f"  source       {run.sources[0]}\n"
+        f"  reference    {run.references[0]}\n"
+        f"  translation  {translations[0]}\n"
+        "\n"
+        f"  source       {run.sources[1]}\n"
+        f"  reference    {run.references[1]}\n"
+        f"  translation  {translations[1]}\n"
+        "\n"
+    )
+
+
+def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsys):
+    class Scripted(BleuCallback):
+        def on_translations(self, epoch, translations, logs):
+            logs["val_bleu"] = [3.0, 5.0, 4.0, 9.0][epoch]
+
+    best = tmp_path / "best.weights.h5"
+    remember = Remember()
+    sources, references = corpus.source[:1], corpus.target[:1]
+    model = fit(
+        tokenizer,
+        corpus,
+        4,
+        [
+            Scripted(sources, references, tokenizer),
+            SampleTranslations(sources, references, tokenizer),
+            keras.callbacks.ModelCheckpoint(
+                best, "val_bleu", mode="max", save_best_only=True, save_weights_only=True
+            ),
+            keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=1),
+            remember,
+        ],
+    )
+    assert remember.values == [3.0, 5.0, 4.0]
+    model.load_weights(best)
+    for saved, weights in zip(model.get_weights(), remember.weights[1], strict=True):
+        np.testing.assert_array_equal(saved, weights)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count(sources[0]) == 3  # standard error, unless told otherwise
+
+
+def test_bleu_takes_case_tokenizer_and_several_references(tokenizer):
+    hypotheses = ["ein hund rennt", "eine katze schläft"]
+    references = [["EIN HUND LÄUFT", "EINE KATZE SCHLÄFT"], ["ein Hund rennt", "sie schläft"]]
+    callback = BleuCallback(
+        ["A dog runs.", "A cat sleeps."], references, tokenizer, lowercase=True, tokenize="char"
+    )
+    logs = {}
+    callback.on_translations(0, hypotheses, logs)
+    assert logs["val_bleu"] == pytest.approx(100)
+    BleuCallback(hypotheses, references[0], tokenizer).on_translations(0, hypotheses, logs)
+    assert logs["val_bleu"] == bleu(hypotheses, references[0]).value < 50
+
+
+def test_wrong_references_are_refused_before_training(tokenizer):
+    with pytest.raises(ValueError, match="2 hypotheses, 1 lines in reference 1"):
+        BleuCallback(["A dog.", "A cat."], ["Ein Hund."], tokenizer)
+    with pytest.raises(ValueError, match="tokenize='moses'"):
+        BleuCallback(["A dog."], ["Ein Hund."], tokenizer, tokenize="moses")
+    with pytest.raises(ValueError, match="2 sources, 1 references"):
+        SampleTranslations(["A dog.", "A cat."], ["Ein Hund."], tokenizer)

@@ -1,0 +1,134 @@
+"""The loss against NumPy: its value, its gradient, what padding does to it."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.training.losses import TokenCrossEntropy
+
+B, T, V = 3, 5, 11
+
+
+@pytest.fixture
+def batch():
+    """Logits, labels padded with 0, and each real token's share of the batch."""
+    rng = np.random.default_rng(1)
+    logits = rng.normal(scale=2.0, size=(B, T, V)).astype("float32")
+    labels = rng.integers(1, V, size=(B, T)).astype("int32")
+    labels[0, 3:] = labels[2, 1:] = 0
+    real = (labels != 0).astype("float32")
+    return logits, labels, real / real.sum()
+
+
+def log_softmax(logits):
+    logits = logits.astype("float64")
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def targets(labels, label_smoothing):
+    return (1 - label_smoothing) * np.eye(V)[labels] + label_smoothing / V
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_is_the_weighted_sum_of_the_tokens_losses(batch, label_smoothing):
+    logits, labels, weights = batch
+    loss = TokenCrossEntropy(label_smoothing)(labels, logits, weights)
+    per_token = -(targets(labels, label_smoothing) * log_softmax(logits)).sum(axis=-1)
+    assert float(loss) == pytest.approx((per_token * weights).sum(), rel=1e-5)
+    assert float(TokenCrossEntropy(label_smoothing)(labels, logits)) == pytest.approx(
+        per_token.sum(), rel=1e-5
+    )
+
+
+def test_without_smoothing_equals_keras(batch):
+    logits, labels, weights = batch
+    keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    expected = float(keras_loss(labels, logits, weights))
+    loss = TokenCrossEntropy(label_smoothing=0.0)(labels, logits, weights)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+def test_with_smoothing_equals_keras(batch):
+    logits, labels, weights = batch
+    keras_loss = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=0.1, reduction="sum"
+    )
+    expected = float(keras_loss(np.eye(V)[labels], logits, weights))
+    assert float(TokenCrossEntropy()(labels, logits, weights)) == pytest.approx(expected, rel=1e-5)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_tests")
+class Table(keras.layers.Layer):
+    """Ignores its input and returns its weight, the logits."""
+
+    def __init__(self, shape, **kwargs):
+        super().__init__(**kwargs)
+        self.table = self.add_weight(shape=shape, name="table")
+
+    def call(self, x):
+        return self.table + 0.0 * ops.sum(x)
+
+    def compute_output_shape(self, input_shape):
+        return tuple(self.table.shape)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_a_step_goes_by_softmax_minus_target(batch, label_smoothing):
+    """With the rate 1, gradient descent on the logits subtracts the gradient itself."""
+    logits, labels, weights = batch
+    table = Table(logits.shape)
+    table.set_weights([logits])
+    model = keras.Sequential([keras.Input((1,)), table])
+    model.compile(keras.optimizers.SGD(1.0), TokenCrossEntropy(label_smoothing), jit_compile=False)
+    model.train_on_batch(np.zeros((B, 1)), labels, sample_weight=weights)
+    gradient = logits - table.get_weights()[0]
+    softmax = np.exp(log_softmax(logits))
+    expected = (softmax - targets(labels, label_smoothing)) * weights[..., None]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
+    assert np.all(gradient[labels == 0] == 0)
+
+
+def test_padding_of_weight_zero_changes_nothing(batch):
+    logits, labels, weights = batch
+    loss = TokenCrossEntropy()
+    expected = float(loss(labels, logits, weights))
+    longer = [np.pad(x, ((0, 2), (0, 3))) for x in (labels, weights)]
+    longer_logits = np.pad(logits, ((0, 2), (0, 3), (0, 0)), constant_values=7.0)
+    longer_logits[labels.shape[0] :] = 1e9
+    assert float(loss(longer[0], longer_logits, longer[1])) == pytest.approx(expected, rel=1e-6)
+
+
+def test_parts_of_a_batch_sum_to_the_whole(batch):
+    """Replicas hold unequal numbers of tokens; their losses add up to the mean over all."""
+    logits, labels, weights = batch
+    loss = TokenCrossEntropy()
+    parts = [
+        float(loss(labels[i : i + 1], logits[i : i + 1], weights[i : i + 1])) for i in range(B)
+    ]
+    assert sum(parts) == pytest.approx(float(loss(labels, logits, weights)), rel=1e-6)
+
+
+def test_serialization():
+    loss = TokenCrossEntropy(label_smoothing=0.25, name="x")
+    copy = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert type(copy) is TokenCrossEntropy
+    assert (copy.label_smoothing, copy.reduction, copy.name) == (0.25, "sum", "x")
+
+
+def test_in_a_saved_compiled_model(tmp_path, batch):
+    model = keras.Sequential([keras.Input((1,)), Table((B, T, V))])
+    model.compile("sgd", TokenCrossEntropy(0.25), jit_compile=False)
+    _, labels, weights = batch
+    expected = model.evaluate(np.zeros((B, 1)), labels, B, sample_weight=weights, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.loss.label_smoothing == 0.25
+    again = loaded.evaluate(np.zeros((B, 1)), labels, B, sample_weight=weights, verbose=0)
+    assert again == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("label_smoothing", [-0.1, 1.0])
+def test_what_is_no_share_is_refused(label_smoothing):
+    with pytest.raises(ValueError, match=f"Received: label_smoothing={label_smoothing}"):
+        TokenCrossEntropy(label_smoothing)
