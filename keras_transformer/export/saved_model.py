@@ -1,0 +1,170 @@
+"""Writes a translator as one SavedModel for TensorFlow Serving: whole, or not at all."""
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import pathlib
+import shutil
+import uuid
+
+import keras
+import tensorflow as tf
+
+import keras_transformer
+from keras_transformer.export.settings import SETTINGS
+from keras_transformer.export.signatures import served_functions
+from keras_transformer.export.verification import verify
+from keras_transformer.training.run import load_run
+from keras_transformer.translator import Translator
+
+
+def export_saved_model(
+    translator, directory, decoding=None, n_best=1, version=None, checkpoint=None
+):
+    """Exports a translator to `directory/<version>/`, proven in a fresh process.
+
+    The version appears when everything is written and proven (`verify`). Until then the files
+    stand beside it in a hidden directory, which goes if anything fails. The search is fixed in
+    the export, and so are the weights, in float32; `served_functions` says which signatures it has.
+
+    Args:
+        translator: `Translator`, or the path of a run directory.
+        directory: path; made where it is missing.
+        decoding: `DecodingConfig`; None: the translator's own.
+        n_best: translations that the signature `n_best` gives, at most the beam size.
+        version: int above 0; None: one more than the highest there.
+        checkpoint: of a run directory, "best", "last" or "averaged"; None as in `load_run`.
+    Returns:
+        `pathlib.Path` of the new version.
+    Raises:
+        ValueError: `directory` is a file, the version exists, `n_best` is larger than the beam,
+            or Keras runs on another backend than TensorFlow. Nothing has been written.
+        ExportError: the fresh process translates otherwise than the translator. Nothing stays.
+    """
+    directory = pathlib.Path(directory)
+    _check_destination(directory, version)
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "An export needs Keras on TensorFlow. Received: "
+            f"backend={keras.backend.backend()}. Set KERAS_BACKEND=tensorflow; weights move over."
+        )
+    if not isinstance(translator, Translator):
+        model, source_tokenizer, target_tokenizer, config = load_run(translator, checkpoint)
+        translator = Translator(model, source_tokenizer, target_tokenizer, config.decoding)
+    translator = Translator(
+        _in_float32(translator.model),
+        translator.tokenizer,
+        translator.target_tokenizer,
+        decoding or translator.decoding,
+    )
+    if not 1 <= n_best <= translator.decoding.beam_size:
+        raise ValueError(
+            "n_best must be from 1 to the beam size. Received: "
+            f"n_best={n_best}, beam_size={translator.decoding.beam_size}. Raise the beam size."
+        )
+    with _temporary_directory(directory) as temporary:
+        _write(translator, n_best, temporary)
+        verification = verify(temporary, translator)
+        _write_settings(translator, n_best, verification, temporary)
+        return _publish(temporary, directory, version)
+
+
+def _check_destination(directory, version):
+    present = next(path for path in (directory, *directory.parents) if path.exists())
+    if not present.is_dir():
+        raise ValueError(
+            f"Expected a directory to export to. Received: directory={directory}, where {present} "
+            "is a file. Name another."
+        )
+    if version is not None and version < 1:
+        raise ValueError(f"An export's version must be above 0. Received: version={version}")
+    if version is not None and (directory / str(version)).exists():
+        raise ValueError(
+            f"Expected a version that does not exist. Received: version={version}, and there is "
+            f"{directory / str(version)}. Leave the version out, and the next free one is taken."
+        )
+
+
+def _in_float32(model):
+    """Returns the model, or a copy with its weights that computes in float32.
+
+    Half the bits make a translation depend on its neighbours in the batch, and a CPU slow.
+    """
+    if model.compute_dtype == "float32":
+        return model
+    config = {**model.get_config(), "dtype": "float32"}
+    copy = type(model).from_config(config)
+    copy.build()
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+@contextlib.contextmanager
+def _temporary_directory(directory):
+    """Makes a hidden directory in `directory`; what is still there at the end goes."""
+    is_new = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f".export-{uuid.uuid4().hex}"
+    try:
+        temporary.mkdir()
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if is_new:
+            with contextlib.suppress(OSError):  # not empty: the export stands in it
+                directory.rmdir()
+
+
+def _write(translator, n_best, path):
+    """Writes the SavedModel.
+
+    What is tracked is the plain `tf.Variable` of each weight, not the Keras model: Keras would
+    export a copy of each, and the functions read the original, which a server then cannot find.
+    """
+    tracked = tf.Module()
+    tracked.weights = [weight.value for weight in translator.model.weights]
+    tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
+    functions = served_functions(
+        translator.model,
+        translator.tokenizer,
+        translator.target_tokenizer,
+        translator.decoding,
+        n_best,
+    )
+    tf.saved_model.save(tracked, str(path), signatures=functions)
+
+
+def _write_settings(translator, n_best, verification, path):
+    settings = {
+        "keras_transformer": keras_transformer.__version__,
+        "decoding": dataclasses.asdict(translator.decoding),
+        "n_best": n_best,
+        "source_vocab_size": translator.tokenizer.vocab_size,
+        "target_vocab_size": translator.target_tokenizer.vocab_size,
+        "model": keras.saving.serialize_keras_object(translator.model)["config"],
+        "verification": verification._asdict(),
+    }
+    (path / SETTINGS).parent.mkdir()
+    (path / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def _publish(temporary, directory, version):
+    """Gives the export its version; of several exports at once each gets its own."""
+    while True:
+        path = directory / str(version or _next_version(directory))
+        try:
+            if path.exists():  # a rename would take the place of an empty directory
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            os.rename(temporary, path)
+            return path
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            _check_destination(directory, version)
+
+
+def _next_version(directory):
+    """Returns one more than the highest version: the highest is what a server serves."""
+    return 1 + max((int(name) for name in os.listdir(directory) if name.isdecimal()), default=0)

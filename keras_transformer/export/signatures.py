@@ -1,0 +1,148 @@
+"""The functions of an export: strings in, strings out, each one TensorFlow graph.
+
+Shapes: B batch, K hypotheses, L most target pieces, T target length, S source length, H heads.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_transformer.decoding.scoring import score
+from keras_transformer.decoding.search import decode
+from keras_transformer.special_ids import PAD_ID, START_ID, UNKNOWN_ID
+
+TEXT = tf.TensorSpec([None], tf.string, "text")
+TARGET = tf.TensorSpec([None], tf.string, "target")
+IDS = tf.TensorSpec([None, None], tf.int32, "ids")
+
+
+class _Found(NamedTuple):
+    """What a search finds for a batch of texts; a blank text has no ids and score 0."""
+
+    source_ids: tf.Tensor  # (B, S) int32
+    target_ids: tf.Tensor  # (B, K, L) int32, ended by the end token, then padding
+    scores: tf.Tensor  # (B, K) float32
+    truncated: tf.Tensor  # (B, K) bool, as in `translator.Translation`
+
+
+def served_functions(model, source_tokenizer, target_tokenizer, decoding, n_best=1):
+    """Returns the served functions of a model: dict from signature name to `tf.function`.
+
+    The first dimension of every input and output is the batch, and other ranks than those below
+    are refused (by the tokenizers: a server does not check them). An empty or blank text has the
+    translation "", with score 0. A text's answer does not depend on the other texts.
+
+    - serving_default(text) -> translation, score, truncated, each `(B,)`.
+    - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first.
+    - attention(text) -> translation `(B,)`; source_pieces `(B, S)`, target_pieces `(B, T)`, filled
+      up with ""; weights `(B, layers, H, T, S)`, of the cross-attention, filled up with 0.
+    - score(text, target) -> score `(B,)` of the given translations, normalized as the search does.
+    - encode(text) -> ids `(B, S)`: what the encoder reads, end token included, filled up with 0.
+    - decode(ids) -> text `(B,)` of target ids `(B, T)`.
+
+    Args:
+        model: built `Transformer`.
+        source_tokenizer, target_tokenizer: its tokenizers.
+        decoding: `DecodingConfig`; fixed in the graphs.
+        n_best: K, at most the beam size.
+    """
+    source_table = tf.constant(source_tokenizer.pieces)
+    shared = target_tokenizer is source_tokenizer
+    target_table = source_table if shared else tf.constant(target_tokenizer.pieces)
+
+    def read(text):
+        """Returns ids `(B, S)`, and whether they were cut and whether there were none, `(B,)`."""
+        ids, truncated = source_tokenizer.encode_padded(text, decoding.max_source_length)
+        return ids, truncated, tf.math.count_nonzero(ids, axis=1) <= 1  # the end token at most
+
+    def make_search(num_hypotheses):
+        @_graph(TEXT)
+        def search(text):
+            source_ids, truncated, blank = read(text)
+            found = decode(model, source_ids, decoding, num_hypotheses)
+            target_ids = tf.where(blank[:, None, None], PAD_ID, found.ids)
+            scores = tf.where(blank[:, None], 0.0, found.scores)
+            truncated = (truncated[:, None] | ~found.finished) & ~blank[:, None]
+            return _Found(source_ids, target_ids, scores, truncated)
+
+        return search
+
+    # Graphs of their own, which the signatures share. The search for one stops sooner.
+    search = make_search(1)
+    search_n_best = search if n_best == 1 else make_search(n_best)
+
+    @_graph(TEXT)
+    def serving_default(text):
+        found = search(text)
+        return {
+            "translation": target_tokenizer.decode(found.target_ids[:, 0]),
+            "score": found.scores[:, 0],
+            "truncated": found.truncated[:, 0],
+        }
+
+    @_graph(TEXT)
+    def served_n_best(text):
+        found = search_n_best(text)
+        num_texts, num_hypotheses, length = tf.unstack(tf.shape(found.target_ids))
+        rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
+        return {
+            "translations": tf.reshape(target_tokenizer.decode(rows), [num_texts, n_best]),
+            "scores": found.scores,
+            "truncated": found.truncated,
+        }
+
+    @_graph(TEXT)
+    def attention(text):
+        found = search(text)
+        labels = found.target_ids[:, 0]  # (B, L)
+        length = tf.reduce_max(tf.math.count_nonzero(labels, axis=1, dtype=tf.int32))
+        labels = labels[:, : tf.maximum(length, 1)]  # (B, T)
+        real = labels != PAD_ID
+        target_ids = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=START_ID)
+        _, weights = model(
+            {"source_ids": found.source_ids, "target_ids": tf.where(real, target_ids, PAD_ID)},
+            return_attention_weights=True,
+        )
+        weights = tf.stack(weights["cross"], axis=1)
+        return {
+            "translation": target_tokenizer.decode(labels),
+            "source_pieces": _pieces(source_table, found.source_ids),
+            "target_pieces": _pieces(target_table, labels),
+            "weights": tf.where(real[:, None, None, :, None], weights, 0.0),
+        }
+
+    @_graph(TEXT, TARGET)
+    def served_score(text, target):
+        source_ids, _, blank = read(text)
+        tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
+        target_ids, _ = target_tokenizer.encode_padded(target, decoding.max_length)
+        scores = score(model, source_ids, target_ids, decoding.length_penalty)
+        return {"score": tf.where(blank, 0.0, scores)}
+
+    @_graph(TEXT)
+    def encode(text):
+        return {"ids": read(text)[0]}
+
+    @_graph(IDS)
+    def served_decode(ids):
+        return {"text": target_tokenizer.decode(ids)}
+
+    return {
+        "serving_default": serving_default,
+        "n_best": served_n_best,
+        "attention": attention,
+        "score": served_score,
+        "encode": encode,
+        "decode": served_decode,
+    }
+
+
+def _graph(*input_signature):
+    """Decorates a function that becomes one graph, for every size of its inputs."""
+    return tf.function(input_signature=input_signature, autograph=False)
+
+
+def _pieces(table, ids):
+    """Returns the pieces of `ids`, "" for padding; of an id that no piece has, the unknown one."""
+    known = tf.where(ids < tf.size(table), ids, UNKNOWN_ID)  # a model may have more embeddings
+    return tf.where(ids == PAD_ID, "", tf.gather(table, known))

@@ -1,0 +1,44 @@
+"""An export read back into Python translates as its translator does."""
+
+import shutil
+
+import pytest
+
+from keras_transformer.export import ExportedTranslator, load
+from keras_transformer.translator import Translator
+
+
+def test_translates_as_the_translator_does(exported_translator, translator, texts):
+    texts = [*texts, *texts[:7]]  # more than a batch
+    assert exported_translator(texts) == translator(texts)
+    assert exported_translator("A dog runs.") == "Ein Hund läuft."
+    assert exported_translator([]) == []
+    for n_best in (1, 2):
+        found = exported_translator.translate(texts, n_best)
+        for ours, theirs in zip(found, translator.translate(texts, n_best), strict=True):
+            assert [t._replace(score=0.0) for t in ours] == [t._replace(score=0.0) for t in theirs]
+            assert all(abs(a.score - b.score) < 1e-5 for a, b in zip(ours, theirs, strict=True))
+
+
+def test_carries_the_search_that_was_exported(exported_translator, translator):
+    assert exported_translator.decoding == translator.decoding
+    with pytest.raises(ValueError, match="Received: n_best=3"):
+        exported_translator.translate(["A dog."], n_best=3)
+    with pytest.raises(ValueError, match="Expected a list"):
+        exported_translator.translate("A dog.")
+
+
+def test_highest_version_is_loaded_wherever_the_export_lies(exported, tmp_path):
+    for version in ("9", "10", ".export-12"):
+        shutil.copytree(exported, tmp_path / version)
+    assert load(tmp_path).path == tmp_path / "10"
+    one = Translator.load(tmp_path / "9")
+    assert isinstance(one, ExportedTranslator) and one.path == tmp_path / "9"
+
+
+def test_other_directories_are_refused(exported, tmp_path):
+    with pytest.raises(ValueError, match="Expected an export"):
+        load(tmp_path)
+    shutil.copytree(exported, tmp_path / "1", ignore=shutil.ignore_patterns("assets.extra"))
+    with pytest.raises(ValueError, match="Expected an export of this package"):
+        load(tmp_path)

@@ -1,0 +1,237 @@
+"""What an export writes, and when it writes nothing."""
+
+import json
+import os
+import pathlib
+import string
+import sys
+import threading
+
+import keras
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+import keras_transformer
+from keras_transformer.config import Config, DecodingConfig
+from keras_transformer.export import export_saved_model, saved_model
+from keras_transformer.export.fresh_process import xla_in
+from keras_transformer.export.verification import ExportError, Verification
+from keras_transformer.models import Transformer
+from keras_transformer.tokenizers import WordPieceTokenizer
+from keras_transformer.training.run import Run
+from keras_transformer.translator import Translator
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Writes one file and proves nothing: for what has to do with directories alone."""
+    monkeypatch.setattr(saved_model, "_write", lambda *_: (_[-1] / "saved_model.pb").touch())
+    monkeypatch.setattr(saved_model, "verify", lambda *_: Verification(1, 0))
+
+
+def graph_of(path):
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((path / "saved_model.pb").read_bytes())
+    return saved.meta_graphs[0].graph_def
+
+
+def tree(path):
+    return sorted(p.relative_to(path).as_posix() for p in path.rglob("*"))
+
+
+def test_export_is_one_version_with_its_settings(exported, translator):
+    assert exported.name == "1" and os.listdir(exported.parent) == ["1"]
+    settings = json.loads((exported / "assets.extra/keras_transformer.json").read_text())
+    assert settings["decoding"] == vars(translator.decoding)
+    assert settings["n_best"] == 2 and settings["model"]["d_model"] == 32
+    assert settings["source_vocab_size"] == settings["target_vocab_size"] == 150
+    assert settings["keras_transformer"] == keras_transformer.__version__
+    assert settings["verification"]["num_texts"] > 64
+
+
+def test_variables_are_written_once(exported, translator):
+    written = tf.train.list_variables(str(exported / "variables" / "variables"))
+    sizes = [tf.TensorShape(s).num_elements() for name, s in written if "OBJECT_GRAPH" not in name]
+    assert sum(sizes) == translator.model.count_params()
+
+
+def test_graph_needs_no_xla(exported):
+    assert xla_in(graph_of(exported)) == []
+
+
+def test_xla_in_finds_operations_and_compiled_functions():
+    @tf.function(jit_compile=True)
+    def compiled(x):
+        return 2.0 * x
+
+    @tf.function
+    def updated(x):
+        return keras.ops.slice_update(compiled(x), [1], [5.0])
+
+    graph_def = updated.get_concrete_function(tf.zeros([3])).graph.as_graph_def()
+    found = " ".join(xla_in(graph_def))
+    assert "XlaDynamicUpdateSlice" in found and "inference_compiled" in found
+
+
+def test_large_constants_stand_once(exported):
+    functions = [
+        f for f in graph_of(exported).library.function if "traced_" not in f.signature.name
+    ]
+    nodes = [*graph_of(exported).node, *(node for f in functions for node in f.node_def)]
+    assert [n.op for n in nodes if n.op == "Const" and n.ByteSize() > 1000] == ["Const"]  # pieces
+
+
+def test_nothing_of_this_machine_is_in_it(exported):
+    places = {sys.prefix, str(pathlib.Path(keras_transformer.__file__).parent), os.getcwd()}
+    places |= {str(exported.parent), os.path.expanduser("~"), "site-packages"} - {"/"}
+    for path in exported.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert not [place for place in places if place.encode() in content], path
+
+
+def test_separate_tokenizers_of_both_kinds(tokenizer, tmp_path):
+    pieces = ["[UNK]", *string.ascii_letters, *(f"##{letter}" for letter in string.ascii_letters)]
+    source_tokenizer = WordPieceTokenizer("\n".join(pieces).encode())
+    sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
+    model = Transformer(source_tokenizer.vocab_size, tokenizer.vocab_size, **sizes)
+    decoding = DecodingConfig(beam_size=1, max_length=12, max_source_length=10)
+    translator = Translator(model, source_tokenizer, tokenizer, decoding)
+    path = export_saved_model(translator, tmp_path / "new")  # raises if it is not proven
+    assert tree(tmp_path / "new")[0] == "1" and path == tmp_path / "new" / "1"
+
+
+def test_run_directory_is_exported_with_the_weights_that_are_named(
+    tokenizer, tmp_path, monkeypatch
+):
+    config = Config(model=dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2))
+    run = Run(tmp_path / "run")
+    run.path.mkdir()
+    run.create(config, tokenizer, tokenizer)
+    model = Transformer(tokenizer.vocab_size, **config.model)
+    model.build()
+    model.save_weights(run.averaged_path)
+    written = []
+    monkeypatch.setattr(saved_model, "_write", lambda *arguments: written.append(arguments))
+    monkeypatch.setattr(saved_model, "verify", lambda *_: Verification(1, 0))
+    export_saved_model(tmp_path / "run", tmp_path / "out", checkpoint="averaged")
+    ((translator, _, _),) = written
+    for ours, theirs in zip(translator.model.get_weights(), model.get_weights(), strict=True):
+        assert (ours == theirs).all()
+    with pytest.raises(ValueError, match="checkpoint"):
+        export_saved_model(tmp_path / "run", tmp_path / "out", checkpoint="last")
+    assert os.listdir(tmp_path / "out") == ["1"]
+
+
+def test_half_precision_is_exported_in_float32(tokenizer, tmp_path, monkeypatch):
+    sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
+    half = Transformer(tokenizer.vocab_size, **sizes, dtype="mixed_bfloat16")
+    full = saved_model._in_float32(Translator(half, tokenizer).model)
+    assert full.compute_dtype == "float32" and saved_model._in_float32(full) is full
+    for ours, theirs in zip(full.get_weights(), half.get_weights(), strict=True):
+        assert (ours == theirs).all()
+
+
+def test_next_free_version_follows_the_highest(translator, tmp_path, quick):
+    (tmp_path / "notes.txt").touch()
+    numbers = [None, 7, None, 3, None]
+    paths = [export_saved_model(translator, tmp_path, version=number) for number in numbers]
+    assert [path.name for path in paths] == ["1", "7", "8", "3", "9"]
+    assert sorted(os.listdir(tmp_path)) == ["1", "3", "7", "8", "9", "notes.txt"]
+
+
+def test_version_that_another_export_took_is_not_overwritten(
+    translator, tmp_path, monkeypatch, quick
+):
+    (tmp_path / "1").mkdir()
+    numbers = iter([1, 2])  # 1: read before the other export was there
+    monkeypatch.setattr(saved_model, "_next_version", lambda _: next(numbers))
+    assert export_saved_model(translator, tmp_path).name == "2"
+    assert os.listdir(tmp_path / "1") == []
+
+
+def test_concurrent_exports_get_a_version_each(translator, tmp_path, quick):
+    exports = [
+        threading.Thread(target=export_saved_model, args=(translator, tmp_path)) for _ in range(5)
+    ]
+    for thread in exports:
+        thread.start()
+    for thread in exports:
+        thread.join()
+    assert sorted(os.listdir(tmp_path)) == ["1", "2", "3", "4", "5"]
+    assert all(len(tree(tmp_path / version)) == 3 for version in "12345")
+
+
+@pytest.mark.parametrize("content", ["a directory", "an empty directory", "a file"])
+def test_existing_version_is_refused_and_kept(translator, tmp_path, quick, content):
+    if content == "a file":
+        (tmp_path / "2").write_text("kept")
+    else:
+        (tmp_path / "2").mkdir()
+    if content == "a directory":
+        (tmp_path / "2" / "file").write_text("kept")
+    before = tree(tmp_path)
+    with pytest.raises(ValueError, match="(?s)does not exist.*Received: version=2"):
+        export_saved_model(translator, tmp_path, version=2)
+    assert tree(tmp_path) == before
+
+
+def test_version_that_appears_meanwhile_is_refused_and_kept(
+    translator, tmp_path, monkeypatch, quick
+):
+    def verify(*_):
+        (tmp_path / "2").mkdir()
+        return Verification(1, 0)
+
+    monkeypatch.setattr(saved_model, "verify", verify)
+    with pytest.raises(ValueError, match="Received: version=2"):
+        export_saved_model(translator, tmp_path, version=2)
+    assert tree(tmp_path) == ["2"]
+
+
+def test_bad_arguments_write_nothing(translator, tmp_path, quick):
+    (tmp_path / "file").touch()
+    for directory in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ValueError, match="Expected a directory.*file"):
+            export_saved_model(translator, directory)
+    with pytest.raises(ValueError, match="Received: n_best=4, beam_size=3"):
+        export_saved_model(translator, tmp_path / "new", n_best=4)
+    with pytest.raises(ValueError, match="Received: version=0"):
+        export_saved_model(translator, tmp_path / "new", version=0)
+    with pytest.raises(ValueError, match="run directory"):
+        export_saved_model(tmp_path / "no_run", tmp_path / "new")
+    assert tree(tmp_path) == ["file"]
+
+
+def test_other_backends_of_keras_are_refused(translator, tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="Received: backend=jax"):
+        export_saved_model(translator, tmp_path / "new")
+    assert tree(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_export_that_breaks_off_leaves_nothing(translator, tmp_path, monkeypatch, error):
+    def save(tracked, path, signatures):
+        (pathlib.Path(path) / "variables").mkdir()
+        (pathlib.Path(path) / "variables" / "half").write_text("half")
+        raise error
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    with pytest.raises(type(error)):
+        export_saved_model(translator, tmp_path / "new" / "models")
+    assert tree(tmp_path) == ["new"]
+    (tmp_path / "old").mkdir()
+    with pytest.raises(type(error)):
+        export_saved_model(translator, tmp_path / "old")
+    assert tree(tmp_path) == ["new", "old"]
+
+
+def test_export_that_is_not_proven_leaves_nothing(translator, tmp_path, monkeypatch, quick):
+    def verify(*_):
+        raise ExportError("not the same")
+
+    monkeypatch.setattr(saved_model, "verify", verify)
+    with pytest.raises(ExportError):
+        export_saved_model(translator, tmp_path)
+    assert tree(tmp_path) == []

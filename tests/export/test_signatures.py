@@ -1,0 +1,111 @@
+"""The signatures of an export, held against the `Translator` that it was made from."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+NEAR_TIE = 1e-5
+
+
+def call(signature, **inputs):
+    """Returns the outputs as NumPy arrays, strings as str."""
+    outputs = signature(**{name: tf.constant(value) for name, value in inputs.items()})
+    decode = np.vectorize(lambda text: text.decode("utf-8"), otypes=[object])
+    arrays = {name: output.numpy() for name, output in outputs.items()}
+    return {name: decode(a) if a.dtype == object else a for name, a in arrays.items()}
+
+
+def test_batch_of_64_translates_as_the_translator_does(signatures, translator, texts):
+    assert len(texts) == 64
+    found = call(signatures["serving_default"], text=texts)
+    expected = [best for (best,) in translator.translate(texts)]
+    assert len({answer.text for answer in expected}) > 40  # else equality would say little
+    assert [answer.text for answer in expected] == found["translation"].tolist()
+    np.testing.assert_allclose([answer.score for answer in expected], found["score"], atol=1e-5)
+    assert [answer.truncated for answer in expected] == found["truncated"].tolist()
+
+
+def test_batch_of_one_equals_batch_of_many(signatures, texts, record_property):
+    many = call(signatures["serving_default"], text=texts)
+    num_near_ties = 0
+    for i, text in enumerate(texts):
+        one = call(signatures["serving_default"], text=[text])
+        assert abs(one["score"][0] - many["score"][i]) < NEAR_TIE
+        num_near_ties += one["translation"][0] != many["translation"][i]
+    record_property("near_ties", num_near_ties)
+    assert num_near_ties <= 1
+
+
+def test_long_input_is_cut_and_flagged(signatures, texts):
+    found = call(signatures["serving_default"], text=[texts[0], texts[-1]])
+    assert found["truncated"].tolist() == [False, True]
+
+
+@pytest.mark.parametrize("blanks", [[""], [" ", "\n\t\u3000\u00a0", ""]])
+def test_blank_text_has_an_empty_translation(signatures, blanks):
+    found = call(signatures["n_best"], text=[*blanks, "A dog runs."])
+    assert found["translations"][:-1].tolist() == [["", ""]] * len(blanks)
+    assert not found["scores"][:-1].any() and not found["truncated"][:-1].any()
+    assert found["translations"][-1, 0] == "Ein Hund läuft."
+    found = call(signatures["attention"], text=blanks)
+    assert found["translation"].tolist() == [""] * len(blanks) and not found["weights"].any()
+
+
+def test_empty_batch_has_an_empty_answer(signatures):
+    for name, signature in signatures.items():
+        inputs = {
+            name: tf.zeros([0] * spec.shape.rank, spec.dtype)
+            for name, spec in signature.structured_input_signature[1].items()
+        }
+        assert inputs and {len(output) for output in signature(**inputs).values()} == {0}, name
+
+
+def test_n_best_is_that_of_the_translator(signatures, translator, texts):
+    found = call(signatures["n_best"], text=texts)
+    expected = translator.translate(texts, n_best=2)
+    assert [[t.text for t in row] for row in expected] == found["translations"].tolist()
+    np.testing.assert_allclose([[t.score for t in r] for r in expected], found["scores"], atol=1e-5)
+    assert [[t.truncated for t in row] for row in expected] == found["truncated"].tolist()
+
+
+def test_attention_is_that_of_the_translator(signatures, translator):
+    texts = ["A dog runs.", "The woman in the green coat is waiting for the bus."]
+    found = call(signatures["attention"], text=texts)
+    assert found["translation"].tolist() == translator(texts)
+    for i, text in enumerate(texts):
+        expected = translator.attention(text)
+        num_source, num_target = len(expected.source_pieces), len(expected.target_pieces)
+        weights = found["weights"][i]  # (layers, H, T, S)
+        real = weights[:, :, :num_target, :num_source]
+        np.testing.assert_allclose(real, expected.weights["cross"], atol=1e-5)
+        assert np.isclose(weights.sum(), real.sum()) and real.sum() > 1.0
+        for side, num_pieces in (("source", num_source), ("target", num_target)):
+            pieces = found[f"{side}_pieces"][i].tolist()
+            assert pieces[:num_pieces] == getattr(expected, f"{side}_pieces")
+            assert set(pieces[num_pieces:]) <= {""}
+
+
+def test_score_forces_a_translation(signatures, translator, texts):
+    found = call(signatures["serving_default"], text=texts[:30])  # known ones, split as learned
+    targets = found["translation"].tolist()
+    forced = call(signatures["score"], text=texts[:30], target=targets)["score"]
+    assert not found["truncated"].any()
+    np.testing.assert_allclose(forced, found["score"], atol=1e-4)
+    targets = [*texts[1:], "Ein Hund."]
+    forced = call(signatures["score"], text=texts, target=targets)["score"]
+    np.testing.assert_allclose(forced, translator.score(texts, targets), atol=1e-4)
+
+
+def test_score_wants_a_target_for_each_text(signatures):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected a target for each text"):
+        call(signatures["score"], text=["A dog.", "A cat."], target=["Ein Hund."])
+
+
+def test_encode_and_decode_are_the_tokenizer(signatures, tokenizer, texts):
+    ids = call(signatures["encode"], text=texts)["ids"]
+    expected, _ = tokenizer.encode_padded(texts, 50)
+    np.testing.assert_array_equal(ids, expected)
+    decoded = call(signatures["decode"], ids=ids)["text"]
+    assert decoded[:30].tolist() == texts[:30]
+    stray = call(signatures["decode"], ids=np.array([[5, -7, 10**6, 3, 5]], "int32"))["text"]
+    assert stray.shape == (1,)
