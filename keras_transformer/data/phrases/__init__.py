@@ -44,10 +44,11 @@ def phrase_corpus(num_sentences=6000, held_out=250, seed=1):
     Raises:
         ValueError: too many sentences, or too few for the splits.
     """
-    if not 0 < num_sentences <= _MAX_SENTENCES:
+    if not 0 <= held_out < num_sentences <= _MAX_SENTENCES:
         raise ValueError(
-            f"Expected between 1 and {_MAX_SENTENCES} sentences. "
-            f"Received: num_sentences={num_sentences}. Ask for fewer."
+            f"Expected 0 <= held_out < num_sentences <= {_MAX_SENTENCES}. "
+            f"Received: num_sentences={num_sentences}, held_out={held_out}. "
+            "Ask for a number in between."
         )
     draw, pairs, german_sentences = Draw(seed), {}, set()
     while len(pairs) < num_sentences:

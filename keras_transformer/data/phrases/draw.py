@@ -8,6 +8,7 @@ from keras_transformer.data.phrases.lexicon import (
     BE,
     MODALS,
     NOUNS,
+    PEOPLE,
     PRONOUNS,
     TIMES,
     VERBS,
@@ -16,7 +17,6 @@ from keras_transformer.data.phrases.lexicon import (
 )
 from keras_transformer.data.phrases.syntax import NUMBERS, Clause, NounPhrase, PrepositionalPhrase
 
-PEOPLE = ("name", "adult", "youth", "kin")
 CAN, SHOULD, WILL, MAY, WANT, MUST = MODALS
 OBJECT_KINDS = ("acc", "dat", "auf acc", "mit dat")
 _CLAUSE_KINDS = (OBJECT_KINDS,) * 6 + (("nothing",),) * 2 + (("direction",), ("transfer",))

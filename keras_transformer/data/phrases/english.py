@@ -1,6 +1,7 @@
 """English: articles, the forms of verbs, the order of words."""
 
 from keras_transformer.data.phrases.lexicon import BE, DETERMINERS, Modal, Pronoun
+from keras_transformer.data.phrases.syntax import join
 
 _PARTICLES = ("up", "on", "off")  # a pronoun stands before them: "pick her up"
 _AUXILIARIES = {
@@ -23,7 +24,7 @@ def noun_phrase(phrase, is_object=False):
     if article == "a" and words[0][0] in "aeiou":
         article = "an"
     words.append(phrase.relative[0] if phrase.relative else "")
-    return _join(article, *words)
+    return join(article, *words)
 
 
 def prepositional_phrase(phrase):
@@ -37,18 +38,18 @@ def clause(meaning, question=False, front=""):
     auxiliary, words = _verb_group(meaning, question)
     negation = "not" if meaning.negated else ""
     start = (auxiliary, subject, negation) if question else (subject, auxiliary, negation)
-    return _join(front, *start, *_predicate(meaning, words)).replace("can not", "cannot")
+    return join(front, *start, *_predicate(meaning, words)).replace("can not", "cannot")
 
 
 def infinitive(meaning):
     """Returns an infinitive with what belongs to it: "to open the door"."""
-    return _join("to", *_predicate(meaning, meaning.verb.english))
+    return join("to", *_predicate(meaning, meaning.verb.english))
 
 
 def _predicate(meaning, words):
     verb, _, particle = words.rpartition(" ")
     if isinstance(meaning.object, Pronoun) and particle in _PARTICLES:
-        words = _join(verb, meaning.object.english_object, particle)
+        words = join(verb, meaning.object.english_object, particle)
         meaning = meaning._replace(object=None)
     yield words
     for phrase in (meaning.recipient, meaning.object):
@@ -65,8 +66,8 @@ def _verb_group(meaning, question):
     if verb is BE:
         kind, words, inflected = ("be" if tense == "present" else "was"), "", ""
     elif isinstance(tense, Modal):
-        kind, words = tense.auxiliary, _join(tense.words, verb.english)
-        inflected = _join(tense.third if third else tense.words, verb.english)
+        kind, words = tense.auxiliary, join(tense.words, verb.english)
+        inflected = join(tense.third if third else tense.words, verb.english)
     elif tense == "past":
         kind, words, inflected = "did", verb.english, verb.past
     elif verb.is_action:
@@ -76,7 +77,3 @@ def _verb_group(meaning, question):
     if kind in ("do", "did") and not question and not meaning.negated:
         return "", inflected
     return _AUXILIARIES[kind][person] if kind in _AUXILIARIES else kind, words
-
-
-def _join(*words):
-    return " ".join(word for word in words if word)

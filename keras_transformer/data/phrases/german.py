@@ -5,14 +5,8 @@ infinitive). The finite verb stands second in a statement, first in a question o
 subordinate clause, and last, behind the rest, in a subordinate clause.
 """
 
-from keras_transformer.data.phrases.lexicon import (
-    BE,
-    DETERMINERS,
-    PREPOSITIONS,
-    Modal,
-    Pronoun,
-)
-from keras_transformer.data.phrases.syntax import NounPhrase
+from keras_transformer.data.phrases.lexicon import BE, DETERMINERS, PREPOSITIONS, Modal, Pronoun
+from keras_transformer.data.phrases.syntax import NounPhrase, join
 
 # By case, then by gender and the plural.
 _GENDERS = ("m", "f", "n", "plural")
@@ -23,7 +17,7 @@ ENDINGS = {
     "weak": {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en"},
     "mixed": {"nom": "er e es en", "acc": "en e es en", "dat": "en en en en"},
 }
-# Which adjective endings follow which kind of determiner; no ending before it: those of "der".
+# Which adjective endings follow which kind of determiner: after none those of "der" itself.
 _ADJECTIVE_ENDINGS = {"definite": "weak", "der": "weak", "ein": "mixed", "none": "der"}
 _CONTRACTIONS = {"in dem": "im", "in das": "ins", "zu dem": "zum", "zu der": "zur"}
 _AUXILIARIES = {
@@ -48,7 +42,7 @@ def noun_phrase(phrase, case):
         words.append(noun.german_plural + ("n" if takes_n else ""))
     else:
         words.append(noun.german if case == "nom" else noun.oblique)
-    return _join(*words) + (f", {phrase.relative[1]}," if phrase.relative else "")
+    return join(*words) + (f", {phrase.relative[1]}," if phrase.relative else "")
 
 
 def prepositional_phrase(phrase):
@@ -58,9 +52,10 @@ def prepositional_phrase(phrase):
 
 
 def preposition_with(preposition, phrase, case):
-    words = _join(preposition, noun_phrase(phrase, case)).split()
+    """Returns a noun phrase behind a preposition, that may be drawn together with the article."""
+    words = join(preposition, noun_phrase(phrase, case)).split()
     start = " ".join(words[:2])
-    return _join(_CONTRACTIONS.get(start, start), *words[2:])
+    return join(_CONTRACTIONS.get(start, start), *words[2:])
 
 
 def relative_pronoun(phrase, case):
@@ -82,17 +77,17 @@ def clause(meaning, order="second", front=""):
     if order == "last":
         if rest == meaning.verb.prefix:
             finite, rest = rest + finite, ""  # macht ... auf -> aufmacht
-        return _join(front, subject, *middle, rest, finite)
+        return join(front, subject, *middle, rest, finite)
     if order == "second" and not front:
-        return _join(subject, finite, *middle, rest)
-    return _join(front, finite, subject, *middle, rest)
+        return join(subject, finite, *middle, rest)
+    return join(front, finite, subject, *middle, rest)
 
 
 def infinitive(meaning):
     """Returns an infinitive with zu and what belongs to it: "die Tür aufzumachen"."""
     verb = meaning.verb
     zu = f"{verb.prefix}zu{verb.infinitive}" if verb.prefix else f"zu {verb.infinitive}"
-    return _join(*_middle_field(meaning), zu)
+    return join(*_middle_field(meaning), zu)
 
 
 def _middle_field(meaning):
@@ -153,7 +148,3 @@ def _article(determiner, case, gender):
 def _ending(kind, case, gender):
     ending = ENDINGS[kind][case].split()[_GENDERS.index(gender)]
     return "" if ending == "-" else ending
-
-
-def _join(*words):
-    return " ".join(word for word in words if word)

@@ -422,6 +422,7 @@ def _modal(auxiliary, words, third, *german):
 
 
 PERSONS = ("first", "third", "plural")
+PEOPLE = _groups("person")
 NOUNS = tuple(_noun(*row) for row in _rows(_NOUNS))
 ADJECTIVES = tuple(_adjective(*row) for row in _rows(_ADJECTIVES))
 VERBS = tuple(_verb(*use, row) for use, table in _VERBS.items() for row in _rows(table))

@@ -7,7 +7,6 @@ from keras_transformer.data.phrases import english, german
 from keras_transformer.data.phrases.draw import (
     CAN,
     OBJECT_KINDS,
-    PEOPLE,
     SHOULD,
     WILL,
     adjectives_of,
@@ -16,7 +15,7 @@ from keras_transformer.data.phrases.draw import (
     verb_named,
     verbs_of,
 )
-from keras_transformer.data.phrases.lexicon import BE, NOUNS, PRONOUNS, TIMES, VERBS
+from keras_transformer.data.phrases.lexicon import BE, NOUNS, PEOPLE, PRONOUNS, TIMES, VERBS
 from keras_transformer.data.phrases.pairs import ask, fill, say
 from keras_transformer.data.phrases.syntax import Clause
 

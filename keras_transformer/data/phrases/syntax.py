@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from keras_transformer.data.phrases.lexicon import Adjective, Modal, Noun, Pronoun, Verb
 
+NUMBERS = ("two", "three", "many")
+
 
 class NounPhrase(NamedTuple):
     """Determiner (a key of lexicon.DETERMINERS), adjective, noun: "the old man", "two books".
@@ -19,18 +21,18 @@ class NounPhrase(NamedTuple):
 
     @property
     def english(self):
+        """The English word, as a pronoun has it."""
         return self.noun.english
 
     @property
     def person(self):
+        """Which form of the verb it takes, as a pronoun has it."""
         return "plural" if self.plural else "third"
 
     @property
     def is_definite(self):
+        """Whether the listener knows who or what is meant."""
         return self.noun.group == "name" or self.determiner not in ("a", "no", "bare", *NUMBERS)
-
-
-NUMBERS = ("two", "three", "many")
 
 
 class PrepositionalPhrase(NamedTuple):
@@ -44,10 +46,10 @@ class Clause(NamedTuple):
     """Who does what to whom, where and when; `tense` is "present", "past" or a modal verb.
 
     `time` and `complement` ("very old"; "bigger than the dog") are pairs of English and German.
-    A clause whose subject is None is an infinitive; a question leaves out what it asks for.
+    A question leaves out what it asks for.
     """
 
-    subject: NounPhrase | Pronoun | None
+    subject: NounPhrase | Pronoun
     verb: Verb
     tense: str | Modal = "present"
     negated: bool = False
@@ -56,3 +58,8 @@ class Clause(NamedTuple):
     place: PrepositionalPhrase | None = None
     time: tuple[str, str] | None = None
     complement: tuple[str, str] | None = None
+
+
+def join(*words):
+    """Joins the words that are not empty."""
+    return " ".join(word for word in words if word)

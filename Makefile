@@ -1,0 +1,61 @@
+# `make quickstart` shows everything from a fresh clone, `make test` tests it; both install first.
+
+SUPPORTED = import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$python -c '$(SUPPORTED)' 2> /dev/null && echo $$python && break; done)
+PYTEST = .venv/bin/python -m pytest -rs -n logical --maxprocesses 4 --dist loadfile
+# the rooms that run on every backend of Keras
+BACKEND_TESTS = tests/layers tests/models tests/decoding $(wildcard \
+	tests/training/test_losses.py tests/training/test_metrics.py tests/training/test_schedules.py)
+
+.PHONY: help quickstart test test-slow test-backends test-jax test-torch lint format clean
+
+help:
+	@echo "make quickstart     train, translate and export a small model, in minutes"
+	@echo "make test           the tests"
+	@echo "make test-slow      the tests that take minutes"
+	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
+	@echo "make lint           check the code with ruff"
+	@echo "make format         mend what ruff can"
+	@echo "make clean          remove the virtual environment and caches"
+
+quickstart: .venv/installed
+	.venv/bin/keras-transformer quickstart
+
+test: .venv/installed
+	$(PYTEST)
+
+test-slow: .venv/installed
+	$(PYTEST) -m slow
+
+test-backends: test-jax test-torch
+
+test-jax test-torch: test-%: .venv/installed-backends
+	KERAS_BACKEND=$* $(PYTEST) $(BACKEND_TESTS)
+
+lint: .venv/installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+format: .venv/installed
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(SUPPORTED)' 2> /dev/null || { \
+		echo "Expected Python 3.10 to 3.13, which tensorflow-text has wheels for." \
+			"Found: $$($(or $(PYTHON),python3) --version 2>&1)." \
+			"Install one of these, or name it: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+
+.venv/installed: .venv/bin/python setup.cfg pyproject.toml
+	.venv/bin/python -m pip install --editable '.[dev]'
+	@touch $@
+
+.venv/installed-backends: .venv/installed
+	.venv/bin/python -m pip install --editable '.[dev,backends]'
+	@touch $@

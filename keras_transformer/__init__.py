@@ -1,0 +1,41 @@
+"""Trains a Transformer on parallel text, translates with it, scores, exports and serves it.
+
+Importing the package imports neither TensorFlow nor Keras: a room loads when it is first used.
+
+>>> import keras_transformer
+>>> keras_transformer.Config.from_preset("tiny")
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_ROOMS = (
+    "backend",
+    "config",
+    "data",
+    "decoding",
+    "evaluation",
+    "export",
+    "layers",
+    "models",
+    "plots",
+    "tokenizers",
+    "training",
+    "translator",
+)
+_ROOM_OF_NAME = {"Config": "config", "Transformer": "models", "Translator": "translator"}
+
+__all__ = [*_ROOMS, *_ROOM_OF_NAME]
+
+
+def __getattr__(name):
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _ROOM_OF_NAME:
+        return getattr(importlib.import_module(f"{__name__}.{_ROOM_OF_NAME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return [*globals(), *__all__]

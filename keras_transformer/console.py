@@ -1,0 +1,126 @@
+"""How the command behaves as a process: exit codes, errors of one line, no chatter.
+
+Exit codes: 0 success; 2 usage or input error; 1 anything else; 128 + n when signal n ended it, so
+130 interrupted, 143 terminated, 141 when the reader of the output has gone.
+
+An input error is what the package itself refuses: a `ValueError` from a `raise` statement in one
+of its files, or a path that the system refuses. The same `ValueError` out of Keras, TensorFlow or
+a slip of ours (`int("x")`) is not the user's mistake: exit code 1. There is thus no class of its
+own for errors, and a program that uses the package catches `ValueError`.
+"""
+
+import contextlib
+import logging
+import os
+import pathlib
+import signal
+import sys
+import traceback
+import warnings
+
+PROGRAM = "keras-transformer"
+TRACEBACK = "KERAS_TRANSFORMER_TRACEBACK"
+"""Environment variable; set to 1, errors show their traceback and libraries their warnings."""
+
+PACKAGE = pathlib.Path(__file__).parent
+REFUSED_PATHS = (
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+NO_TENSORFLOW = (
+    "TensorFlow and tensorflow-text are needed here and cannot be imported. tensorflow-text has "
+    "wheels for Python 3.10 to 3.13 on Linux (x86-64 and ARM) and on macOS (Apple processors); "
+    "elsewhere use a Linux container, or WSL 2 on Windows. Layers, models and decoding run "
+    "without them: in Python, with KERAS_BACKEND=jax or torch."
+)
+
+
+def run(command):
+    """Calls `command()` and returns the exit code; says in one line what went wrong."""
+    previous = signal.signal(signal.SIGTERM, _exit_by_signal)
+    try:
+        command()
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:
+        # what is left to write has no reader; Python would complain about it on its way out
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 128 + signal.SIGINT
+    except Exception as error:
+        if wants_traceback():
+            traceback.print_exc()
+        if (signal_number := getattr(error, "signal_number", None)) is not None:
+            say(str(error))  # training, which saves its work before it obeys
+            return 128 + signal_number
+        if isinstance(error, REFUSED_PATHS) or _is_refused_input(error):
+            say(f"error: {' '.join(str(error).split())}")
+            return 2
+        if isinstance(error, ImportError) and _root(error) in ("tensorflow", "tensorflow_text"):
+            say(f"failed: {NO_TENSORFLOW} ({error})")
+            return 1
+        first_line = (str(error).strip().splitlines() or ["no message"])[0]
+        say(f"failed: {type(error).__name__}: {first_line} ({TRACEBACK}=1 shows where)")
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def start_keras():
+    """Imports Keras, TensorFlow and tensorflow-text without their messages.
+
+    TensorFlow 2.21 writes some to standard error before any of its settings is heard, so the
+    stream is turned off during the import.
+    """
+    if wants_traceback():
+        return
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    warnings.simplefilter("ignore")
+    with _discarded_stderr():
+        import keras_transformer.tokenizers  # noqa: F401
+    for library in ("absl", "tensorflow", "matplotlib"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+
+
+def say(text):
+    """Prints a line to standard error, with the program's name before it."""
+    print(f"{PROGRAM}: {text}", file=sys.stderr)
+
+
+def wants_traceback():
+    return os.environ.get(TRACEBACK, "0") not in ("", "0")
+
+
+@contextlib.contextmanager
+def _discarded_stderr():
+    """Sends what is written to file descriptor 2, by C++ code too, nowhere."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as devnull:
+            os.dup2(devnull.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def _is_refused_input(error):
+    if not isinstance(error, ValueError):
+        return False
+    raised = traceback.extract_tb(error.__traceback__)[-1]
+    return PACKAGE in pathlib.Path(raised.filename).parents and raised.line.startswith("raise")
+
+
+def _root(error):
+    return (error.name or "").partition(".")[0]
+
+
+def _exit_by_signal(number, _frame):
+    sys.exit(128 + number)  # an exception, so that what is half done is undone on the way out

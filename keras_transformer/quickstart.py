@@ -1,0 +1,178 @@
+"""A tour of the package in minutes, with nothing to download: from no data to an exported model."""
+
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import tqdm
+
+from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
+from keras_transformer.data import ParallelCorpus
+from keras_transformer.data.phrases import phrase_corpus
+from keras_transformer.evaluation import bleu
+from keras_transformer.export import export_saved_model
+from keras_transformer.plots import attention_maps, learning_curves
+from keras_transformer.training import train
+from keras_transformer.training.run import Run
+from keras_transformer.translator import Translator
+
+NUM_SENTENCES = 6000
+NUM_SHOWN = 12
+"""Test sentences that are printed with their translations."""
+NEW_SENTENCES = (
+    "The girl says that her brother has to repair the old bicycle.",
+    "Although it is raining, the children do not want to come home.",
+    "The coat that Maria is looking for is too expensive.",
+)
+"""What the export translates. Attention is drawn of the first, whose verbs German puts last."""
+CONFIG = Config(
+    tokenizer=TokenizerConfig(vocab_size=1200),  # nearly every word is one piece
+    model={
+        "num_layers": 2,
+        "d_model": 128,
+        "ff_dim": 256,
+        "num_heads": 4,
+        "dropout": 0.1,
+        "normalize_first": True,
+    },
+    training=TrainingConfig(
+        batch_tokens=1536,
+        max_steps=2000,
+        schedule="inverse_square_root",
+        peak_learning_rate=0.004,
+        warmup_steps=300,
+        checkpoint_every=200,
+        keep_checkpoints=5,
+        patience=0,
+    ),
+)
+
+
+class Tour(NamedTuple):
+    """What the tour has shown."""
+
+    bleu: float
+    """Of the held-out test sentences; sacreBLEU, cased, tokenizer 13a."""
+    answers: list[str]
+    """Translations of `NEW_SENTENCES` by the export, in a fresh process."""
+
+
+def run(output="quickstart", config=CONFIG, num_sentences=NUM_SENTENCES):
+    """Makes a corpus, trains, translates, draws, exports, and tells of it on standard output.
+
+    Args:
+        output: directory for the run, the pictures and the export. Where there is a run already,
+            its training goes on, or stays as it is when it has ended; the export is a new version.
+        config: `Config`.
+        num_sentences: size of the corpus, see `phrase_corpus`.
+    Returns:
+        `Tour`.
+    Raises:
+        ValueError: `output` holds a run of other settings or data.
+        RuntimeError: the export fails in a fresh process.
+    """
+    started = time.monotonic()
+    output = pathlib.Path(output)
+    run_path = output / "run"
+
+    _say_title("1. A parallel corpus")
+    splits = phrase_corpus(num_sentences)
+    train_corpus, valid_corpus, test_corpus = map(ParallelCorpus.from_pairs, splits)
+    _say(f"A small grammar makes {num_sentences:,} sentences, each in English and in German.")
+    _say(f"The model learns from {len(train_corpus):,}; {len(valid_corpus)} validate and ")
+    _say(f"{len(test_corpus)} test it, and it learns from none of these. For example:")
+    for pair in splits.train[:2]:
+        _say_block(*zip(("source", "reference"), pair, strict=True))
+
+    _say_title("2. Training")
+    train(config, run_path, corpora=(train_corpus, valid_corpus), write=_say)
+    translator = Translator.load(run_path)
+
+    _say_title("3. Translations of test sentences")
+    translations = translator(test_corpus.source)
+    rows = list(zip(test_corpus.source, translations, test_corpus.target, strict=True))
+    score = bleu(translations, test_corpus.target)
+    num_same = sum(translation == reference for _, translation, reference in rows)
+    _say(f"BLEU {score.value:.1f} ({score.signature})")
+    _say(f"{num_same} of {len(rows)} are the same as the reference. The first {NUM_SHOWN}:")
+    for row in rows[:NUM_SHOWN]:
+        _say_block(*zip(("source", "translation", "reference"), row, strict=True))
+
+    _say_title("4. Pictures")
+    curves_path, attention_path = output / "learning_curves.png", output / "attention.png"
+    learning_curves(Run(run_path).metrics_path, curves_path)
+    attention_maps(translator.attention(NEW_SENTENCES[0]), attention_path)
+    _say_block(
+        (curves_path, "loss, BLEU and learning rate of the training"),
+        (attention_path, f'where the German for "{NEW_SENTENCES[0]}" looks'),
+    )
+
+    _say_title("5. Export")
+    version_path = export_saved_model(translator, output / "export")
+    _say_block((version_path, "a SavedModel for TensorFlow Serving: strings in, strings out"))
+    _say("\nA fresh process loads it and translates, as this command does:\n")
+    _say(f"    {_program()} translate {shlex.quote(str(version_path))}")
+    answers = _translate_in_fresh_process(version_path, NEW_SENTENCES)
+    for pair in zip(NEW_SENTENCES, answers, strict=True):
+        _say_block(*zip(("source", "translation"), pair, strict=True))
+
+    _say_title("6. What next")
+    _say(_next_steps(run_path, output))
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    _say(f"This took {minutes} min {seconds} s.")
+    return Tour(score.value, answers)
+
+
+def _translate_in_fresh_process(saved_model, sentences):
+    process = subprocess.run(
+        [sys.executable, "-m", "keras_transformer", "translate", saved_model],
+        input="".join(f"{sentence}\n" for sentence in sentences),
+        capture_output=True,
+        encoding="utf-8",
+    )
+    if process.returncode:
+        raise RuntimeError(f"The export fails in a fresh process: {process.stderr.strip()}")
+    return process.stdout.splitlines()
+
+
+def _next_steps(run_path, output):
+    program, run_path = _program(), shlex.quote(str(run_path))
+    picture = shlex.quote(str(output / "my_attention.png"))
+    sentence = '"Do the tired children want to read my long letter?"'
+    return f"""\
+Translate a sentence of your own, in words of the corpus, and draw its attention:
+
+    echo {sentence} | {program} translate {run_path}
+    {program} plot {run_path} {sentence} --output {picture}
+
+Train on text of your own, one sentence a line (README.md shows it with real captions):
+
+    {program} train --source-train train.en --target-train train.de --output runs/mine
+"""
+
+
+def _program():
+    """Returns how this installation's command is called from here."""
+    if shutil.which("keras-transformer"):
+        return "keras-transformer"
+    return f"{shlex.quote(os.path.relpath(sys.executable))} -m keras_transformer"
+
+
+def _say_title(title):
+    _say(f"\n{title}\n{'-' * len(title)}")
+
+
+def _say_block(*rows):
+    """Prints a blank line, and rows of a name and its text."""
+    width = max(len(str(name)) for name, _ in rows)
+    _say("".join(f"\n{name!s:{width}}  {text}" for name, text in rows))
+
+
+def _say(line=""):
+    tqdm.tqdm.write(line)  # which leaves a progress bar whole
+    sys.stdout.flush()  # also where a file or pipe is read along

@@ -1,0 +1,152 @@
+"""Checked settings: dataclass fields whose annotation says what they may be.
+
+The line under a field is its meaning; error messages and the help of the command line show it.
+"""
+
+import ast
+import dataclasses
+import difflib
+import functools
+import inspect
+import math
+import os
+import re
+import textwrap
+import types
+import typing
+from typing import Annotated, Literal, NamedTuple
+
+import yaml
+
+
+class Range(NamedTuple):
+    """What a number must be: in words, and as a test."""
+
+    expected: str
+    accepts: typing.Callable
+
+
+Count = Annotated[int, Range("a whole number of at least 1", lambda value: value >= 1)]
+CountOrZero = Annotated[int, Range("a whole number of at least 0", lambda value: value >= 0)]
+Positive = Annotated[float, Range("a number above 0", lambda value: value > 0)]
+PositiveOrZero = Annotated[float, Range("a number of at least 0", lambda value: value >= 0)]
+Share = Annotated[float, Range("a number from 0 to below 1", lambda value: 0 <= value < 1)]
+
+
+class Setting(NamedTuple):
+    """One field of a group of settings."""
+
+    annotation: object
+    default: object
+    meaning: str
+
+
+@functools.cache
+def settings(group_class):
+    """Returns the fields of a group's dataclass: dict from name to `Setting`."""
+    annotations = typing.get_type_hints(group_class, include_extras=True)
+    body = ast.parse(textwrap.dedent(inspect.getsource(group_class))).body[0].body
+    meanings = {
+        statement.target.id: following.value.value
+        for statement, following in zip(body, body[1:], strict=False)
+        if isinstance(statement, ast.AnnAssign)
+    }
+    return {
+        field.name: Setting(annotations[field.name], field.default, meanings[field.name])
+        for field in dataclasses.fields(group_class)
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingsGroup:
+    """A group of settings, each checked against its annotation; `GROUP` is its name.
+
+    Raises:
+        ValueError: a value of the wrong type or outside its range.
+    """
+
+    def __post_init__(self):
+        for name, setting in settings(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, os.PathLike):
+                value = os.fspath(value)
+                object.__setattr__(self, name, value)
+            if not accepts(setting.annotation, value):
+                raise ValueError(
+                    f"Expected {name} to be {in_words(setting.annotation)}. "
+                    f"Received: {self.GROUP}.{name}={value!r}. "
+                    f"Its meaning: {setting.meaning} The default is {yaml_word(setting.default)}."
+                )
+
+
+def check_known(name, known, what):
+    """Raises `ValueError` with the known names, and the likely one, unless `name` is known."""
+    if name not in known:
+        close = difflib.get_close_matches(str(name), known, n=1)
+        remedy = f"Did you mean {close[0]}?" if close else "Choose a known one."
+        raise ValueError(f"Expected {what}: {', '.join(known)}. Received: {name}. {remedy}")
+
+
+def accepts(annotation, value):
+    """Returns whether a value is what an annotation says; whole numbers are numbers too."""
+    if annotation is types.NoneType:
+        return value is None
+    if annotation is float:
+        return accepts(int, value) or (isinstance(value, float) and math.isfinite(value))
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if annotation in (bool, str):
+        return isinstance(value, annotation)
+    if typing.get_origin(annotation) is Literal:
+        return value in typing.get_args(annotation)
+    if typing.get_origin(annotation) is Annotated:
+        number, allowed = typing.get_args(annotation)
+        return accepts(number, value) and allowed.accepts(value)
+    return any(accepts(alternative, value) for alternative in typing.get_args(annotation))
+
+
+def in_words(annotation):
+    """Returns what an annotation expects, for an error message."""
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    words[types.NoneType] = "null"
+    if annotation in words:
+        return words[annotation]
+    if typing.get_origin(annotation) is Literal:
+        return " or ".join(typing.get_args(annotation))
+    if typing.get_origin(annotation) is Annotated:
+        return typing.get_args(annotation)[1].expected
+    return " or ".join(in_words(alternative) for alternative in typing.get_args(annotation))
+
+
+def plain_type(annotation):
+    """Returns the type that an annotation is about: bool, int, float or str."""
+    if isinstance(annotation, type):
+        return annotation
+    first = typing.get_args(annotation)[0]
+    return type(first) if typing.get_origin(annotation) is Literal else plain_type(first)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's numbers: PyYAML alone reads 1e-3 as text, for want of a dot."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def parse_yaml(text):
+    """Returns the value of a YAML text.
+
+    Raises:
+        ValueError: no YAML; the message is one line.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def yaml_word(value):
+    """Returns a plain value as YAML writes it, as `null` for None."""
+    return yaml.safe_dump(value, allow_unicode=True).partition("\n")[0]

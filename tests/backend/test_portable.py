@@ -1,0 +1,111 @@
+"""The reference implementations against NumPy, on whichever backend runs."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.backend import portable
+
+
+def cross_entropy_loop(logits, labels, label_smoothing):
+    """-sum_v q(v) log p(v) with q = (1 - smoothing) one-hot + smoothing / V, token by token."""
+    losses = np.zeros(labels.shape)
+    for index in np.ndindex(labels.shape):
+        scores = logits[index].astype("float64")
+        exponentials = np.exp(scores - scores.max())
+        log_probs = np.log(exponentials / exponentials.sum())
+        for v in range(logits.shape[-1]):
+            target = (1 - label_smoothing) * (v == labels[index])
+            target += label_smoothing / logits.shape[-1]
+            losses[index] -= target * log_probs[v]
+    return losses
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_cross_entropy_equals_the_loop(room, label_smoothing):
+    rng = np.random.default_rng(1)
+    for shape in ((2, 5), (7,), (2, 3, 5), (0, 5)):
+        logits = rng.normal(scale=3.0, size=(*shape, 11)).astype("float32")
+        labels = rng.integers(0, 11, size=shape).astype("int32")
+        loss = room.token_cross_entropy(
+            ops.convert_to_tensor(logits), ops.convert_to_tensor(labels), label_smoothing
+        )
+        assert ops.dtype(loss) == "float32"
+        expected = cross_entropy_loop(logits, labels, label_smoothing)
+        np.testing.assert_allclose(ops.convert_to_numpy(loss), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+def test_cross_entropy_of_extreme_logits(room):
+    logits = ops.convert_to_tensor([[1e4, -1e4, 0.0], [1e4, -1e4, 0.0]])
+    labels = ops.convert_to_tensor(np.array([0, 1], "int32"))
+    loss = ops.convert_to_numpy(room.token_cross_entropy(logits, labels))
+    np.testing.assert_allclose(loss, [0.0, 2e4], rtol=1e-6)
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+def test_cross_entropy_of_bfloat16_is_computed_in_float32(room):
+    rng = np.random.default_rng(2)
+    logits = ops.cast(rng.normal(scale=3.0, size=(3, 5, 11)), "bfloat16")
+    labels = rng.integers(0, 11, size=(3, 5)).astype("int32")
+    loss = room.token_cross_entropy(logits, ops.convert_to_tensor(labels), 0.1)
+    assert ops.dtype(loss) == "float32"
+    rounded = ops.convert_to_numpy(ops.cast(logits, "float32"))
+    expected = cross_entropy_loop(rounded, labels, 0.1)
+    np.testing.assert_allclose(ops.convert_to_numpy(loss), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+def test_cache_update_replaces_one_row(room):
+    rng = np.random.default_rng(3)
+    for shape in ((5, 3), (5, 3, 2), (5, 3, 2, 7)):
+        expected = rng.normal(size=shape).astype("float32")
+        cache = ops.convert_to_tensor(expected)
+        for step in (0, 3, 4):
+            value = rng.normal(size=shape[1:]).astype("float32")
+            expected[step] = value
+            step = ops.convert_to_tensor(step, "int32")
+            cache = room.cache_update(cache, step, ops.convert_to_tensor(value))
+            np.testing.assert_array_equal(ops.convert_to_numpy(cache), expected)
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+def test_cache_prefix_holds_at_least_what_was_asked(room):
+    cache = np.random.default_rng(4).normal(size=(5, 3, 2)).astype("float32")
+    for length in (1, 3, 5):
+        length = ops.convert_to_tensor(length, "int32")
+        prefix = ops.convert_to_numpy(room.cache_prefix(ops.convert_to_tensor(cache), length))
+        assert len(prefix) >= length
+        np.testing.assert_array_equal(prefix, cache[: len(prefix)])
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_in_expectation(room, rate):
+    x = np.random.default_rng(5).uniform(1.0, 2.0, size=(199, 211)).astype("float32")
+    seed = keras.random.SeedGenerator(7)
+    output = ops.convert_to_numpy(room.dropout(ops.convert_to_tensor(x), rate, seed))
+    kept = output != 0
+    assert abs(kept.mean() - (1 - rate)) < 0.01
+    scale = output[kept] / x[kept]
+    np.testing.assert_allclose(scale, scale[0], rtol=1e-5)
+    assert abs(output.mean() - x.mean()) < 0.02
+
+
+def test_a_compiled_function_gives_the_same():
+    x = np.random.default_rng(6).normal(size=(3, 5)).astype("float32")
+    function = backend.compile_function(lambda x, y: (ops.matmul(x, ops.transpose(x)), [y + 1]))
+    for length in (5, 2):  # one function for every shape
+        part = ops.convert_to_tensor(x[:, :length])
+        product, (number,) = function(part, ops.convert_to_tensor(3, "int32"))
+        expected = x[:, :length] @ x[:, :length].T
+        np.testing.assert_allclose(ops.convert_to_numpy(product), expected, rtol=1e-5, atol=1e-5)
+        assert int(number) == 4
+
+
+def test_every_backend_offers_the_same_names():
+    for name in backend.__all__:
+        assert callable(getattr(backend, name)) and callable(getattr(portable, name))

@@ -1,0 +1,139 @@
+"""TensorFlow's own implementations against the portable ones: values, gradients, graphs."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.backend import portable
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("needs the TensorFlow backend", allow_module_level=True)
+
+import tensorflow as tf
+
+from keras_transformer.backend import tensorflow as fast
+
+V = 11
+
+
+def arrays(dtype="float32", shape=(3, 5), seed=1):
+    """Logits, labels and the factors that the loss of each token is multiplied by."""
+    rng = np.random.default_rng(seed)
+    logits = tf.cast(rng.normal(scale=3.0, size=(*shape, V)), dtype)
+    labels = tf.constant(rng.integers(0, V, size=shape), "int32")
+    return logits, labels, tf.constant(rng.uniform(size=shape), "float32")
+
+
+def loss_and_gradient(function, logits, labels, factors, label_smoothing):
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = function(logits, labels, label_smoothing)
+        total = tf.reduce_sum(loss * factors)
+    return loss, tape.gradient(total, logits)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("shape", [(3, 5), (7,), (2, 3, 5)])
+def test_cross_entropy_and_its_gradient(label_smoothing, shape):
+    batch = arrays(shape=shape)
+    loss, gradient = loss_and_gradient(fast.token_cross_entropy, *batch, label_smoothing)
+    expected, expected_gradient = loss_and_gradient(
+        portable.token_cross_entropy, *batch, label_smoothing
+    )
+    np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-5, atol=1e-6)
+
+    logits, labels, factors = (np.asarray(array) for array in batch)
+    softmax = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    target = (1 - label_smoothing) * np.eye(V)[labels] + label_smoothing / V
+    by_hand = (softmax - target) * factors[..., None]
+    np.testing.assert_allclose(gradient, by_hand, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_cross_entropy_of_bfloat16(label_smoothing):
+    batch = arrays("bfloat16")
+    loss, gradient = loss_and_gradient(fast.token_cross_entropy, *batch, label_smoothing)
+    expected, expected_gradient = loss_and_gradient(
+        portable.token_cross_entropy, *batch, label_smoothing
+    )
+    assert loss.dtype == tf.float32 and gradient.dtype == tf.bfloat16
+    np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-5)
+    gradient, expected_gradient = (tf.cast(x, "float32") for x in (gradient, expected_gradient))
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=0.02, atol=0.005)
+
+
+@pytest.mark.parametrize("id_type", ["int32", "int64"])
+def test_cross_entropy_with_unknown_shapes_in_a_graph(id_type):
+    signature = [
+        tf.TensorSpec([None, None, V]),
+        tf.TensorSpec([None, None], id_type),
+        tf.TensorSpec([None, None]),
+    ]
+
+    @tf.function(input_signature=signature)
+    def function(logits, labels, factors):
+        return loss_and_gradient(fast.token_cross_entropy, logits, labels, factors, 0.1)
+
+    for shape in ((3, 5), (1, 1), (0, 5)):
+        logits, labels, factors = arrays(shape=shape)
+        loss, gradient = function(logits, tf.cast(labels, id_type), factors)
+        expected, expected_gradient = loss_and_gradient(
+            portable.token_cross_entropy, logits, labels, factors, 0.1
+        )
+        np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [0, 4])
+def test_cache(step):
+    rng = np.random.default_rng(2)
+    cache = tf.constant(rng.normal(size=(5, 3, 2)), "float32")
+    value = tf.constant(rng.normal(size=(3, 2)), "float32")
+    step = tf.constant(step)
+    updated = fast.cache_update(cache, step, value)
+    np.testing.assert_array_equal(updated, portable.cache_update(cache, step, value))
+    prefix = fast.cache_prefix(cache, step + 1)
+    assert len(prefix) == step + 1
+    np.testing.assert_array_equal(prefix, portable.cache_prefix(cache, step + 1)[: len(prefix)])
+
+
+def test_cache_with_unknown_shapes_in_a_graph():
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None, 2]),
+            tf.TensorSpec([], "int32"),
+            tf.TensorSpec([None, 2]),
+        ]
+    )
+    def function(cache, step, value):
+        cache = fast.cache_update(cache, step, value)
+        return cache, fast.cache_prefix(cache, step + 1)
+
+    cache = tf.random.normal([5, 3, 2])
+    updated, prefix = function(cache, 2, tf.ones([3, 2]))
+    np.testing.assert_array_equal(updated[2], np.ones([3, 2]))
+    np.testing.assert_array_equal(tf.gather(updated, [0, 1, 3, 4]), tf.gather(cache, [0, 1, 3, 4]))
+    assert prefix.shape == (3, 3, 2)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.9, 0.999])
+def test_dropout_rounds_the_rate_and_keeps_the_expectation(rate):
+    x = tf.ones([1013, 211])
+    output = fast.dropout(x, rate, keras.random.SeedGenerator(7)).numpy()
+    rounded = min(round(rate * 256), 255) / 256
+    kept = output != 0
+    deviation = np.sqrt(rounded * (1 - rounded) / kept.size)
+    assert abs(kept.mean() - (1 - rounded)) < 5 * deviation
+    np.testing.assert_allclose(output[kept], 1 / (1 - rounded), rtol=1e-6)
+
+
+def test_no_operation_of_xla_in_the_graph():
+    """A server that compiles nothing must be able to run what decoding uses."""
+
+    @tf.function
+    def function(cache, step, value):
+        return fast.cache_prefix(fast.cache_update(cache, step, value), step + 1)
+
+    graph = function.get_concrete_function(tf.zeros([5, 3]), tf.constant(1), tf.zeros([3])).graph
+    assert not [op.type for op in graph.get_operations() if "xla" in op.type.lower()]

@@ -1,0 +1,196 @@
+"""Multi-head attention against NumPy, against Keras's own, and step by step."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import MultiHeadAttention, ScaledDotProductAttention
+
+B, T, S, H, K = 2, 5, 7, 3, 11
+D, D_K, D_V = 12, 17, 19  # widths of query, key and value
+
+
+def inputs(*shapes, seed=3):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype("float32") for shape in shapes]
+
+
+def assert_equal(actual, expected, tolerance=1e-5):
+    actual = ops.convert_to_numpy(actual)
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("head_dim", [None, K])
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_equals_numpy_with_other_widths(reference, randomize, head_dim, use_bias):
+    query, key, value = inputs((B, T, D), (B, S, D_K), (B, S, D_V))
+    mask = np.random.default_rng(5).random((B, T, S)) < 0.6
+    mask[0, 2] = False
+    layer = MultiHeadAttention(H, head_dim=head_dim, use_bias=use_bias)
+    layer(query, key, value)
+    width = H * (head_dim or D // H)
+    expected_weights = (D + D_K + D_V) * width + width * D + use_bias * (3 * width + D)
+    assert layer.count_params() == expected_weights
+    randomize(layer)
+    output, weights = layer(query, key, value, attention_mask=mask, return_attention_weights=True)
+    expected = reference.multi_head(layer, query, key, value, mask)
+    assert_equal(output, expected[0], tolerance=3e-5)
+    assert_equal(weights, expected[1])
+    assert_equal(layer(query, key, value, attention_mask=mask), expected[0], tolerance=3e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_equals_keras_multi_head_attention(randomize, causal):
+    query, key, value = inputs((B, T, D), (B, T, D_K), (B, T, D_V))
+    layer = MultiHeadAttention(H, head_dim=K)
+    layer(query, key, value)
+    randomize(layer)
+    theirs = keras.layers.MultiHeadAttention(H, K, output_shape=D)
+    theirs(query, value, key)
+    shapes = [weight.shape for weight in theirs.weights]
+    names = ["query", "key", "value", "output"]
+    projections = [getattr(layer, f"{name}_projection") for name in names]
+    weights = [weight for projection in projections for weight in projection.get_weights()]
+    theirs.set_weights([w.reshape(shape) for w, shape in zip(weights, shapes, strict=True)])
+
+    real = np.ones((B, T), bool)
+    real[1, 3:] = False
+    output, weights = layer(
+        query, key, value, padding_mask=real, causal=causal, return_attention_weights=True
+    )
+    mask = np.broadcast_to(real[:, None], (B, T, T)) & (np.tri(T, dtype=bool) | (not causal))
+    expected, expected_weights = theirs(
+        query, value, key, attention_mask=mask, return_attention_scores=True
+    )
+    assert_equal(output, ops.convert_to_numpy(expected), tolerance=3e-5)
+    assert_equal(weights, ops.convert_to_numpy(expected_weights))
+
+
+def test_key_and_value_default_to_what_stands_before_them():
+    x, key = inputs((B, T, D), (B, S, D))
+    layer = MultiHeadAttention(H)
+    assert_equal(layer(x), ops.convert_to_numpy(layer(x, x, x)))
+    assert_equal(layer(x, key), ops.convert_to_numpy(layer(x, key, key)))
+    assert np.abs(ops.convert_to_numpy(layer(x) - layer(x, x[:, ::-1], x))).max() > 1e-2
+
+
+def test_the_future_does_not_change_the_past():
+    (x,) = inputs((B, T, D))
+    layer = MultiHeadAttention(H)
+    before = ops.convert_to_numpy(layer(x, causal=True))
+    x[:, 3:] += 1e3
+    after = ops.convert_to_numpy(layer(x, causal=True))
+    assert_equal(after[:, :3], before[:, :3])
+    assert np.all(np.abs(after - before)[:, 3:].max(axis=-1) > 1)
+
+
+def test_nothing_leaks_from_padding():
+    query, key = inputs((B, T, D), (B, S, D_K))
+    real = np.ones((B, S), bool)
+    real[0, 4:] = False
+    layer = MultiHeadAttention(H)
+    before = ops.convert_to_numpy(layer(query, key, padding_mask=real))
+    key[0, 4:] = 1e9
+    assert_equal(layer(query, key, padding_mask=real), before)
+
+
+def test_a_sentence_of_padding_alone_gives_the_bias_and_finite_gradients(gradient, randomize):
+    query, key = inputs((B, T, D), (B, S, D))
+    real = np.ones((B, S), bool)
+    real[1] = False
+    layer = MultiHeadAttention(H)
+    layer(query, key)
+    randomize(layer)
+    output = ops.convert_to_numpy(layer(query, key, padding_mask=real))
+    bias = layer.output_projection.get_weights()[1]
+    assert_equal(output[1], np.broadcast_to(bias, (T, D)))
+    result = gradient(lambda x: ops.square(layer(x, key, padding_mask=real)), query)
+    assert np.all(np.isfinite(result)) and np.any(result[0] != 0) and np.all(result[1] == 0)
+
+
+@pytest.mark.parametrize("num_hypotheses", [1, 3])
+def test_steps_equal_the_whole_pass(randomize, num_hypotheses):
+    rows = B * num_hypotheses
+    (x,) = inputs((rows, T, D))
+    layer = MultiHeadAttention(H, head_dim=K)
+    layer(x)
+    whole = ops.convert_to_numpy(randomize(layer)(x, causal=True))
+    cache = layer.start_cache(rows, T + 2)
+    for step in range(T):
+        position = ops.convert_to_tensor(x[:, step].reshape(B, num_hypotheses, D))
+        output, cache = layer.decode_step(position, ops.convert_to_tensor(step, "int32"), cache)
+        assert all(part.shape[1] == rows for part in cache)
+        assert_equal(output, whole[:, step].reshape(B, num_hypotheses, D), tolerance=3e-5)
+
+
+def test_a_cache_follows_its_rows_when_they_are_reordered():
+    rows, order = 6, [2, 0, 1, 5, 5, 3]
+    (x,) = inputs((rows, T, D))
+    layer = MultiHeadAttention(H)
+    layer(x)
+    cache = layer.start_cache(rows, T)
+    for step in range(T):
+        if step == 3:
+            cache = [ops.take(part, np.array(order), axis=1) for part in cache]
+            x[:, :3] = x[order, :3]
+        position = ops.convert_to_tensor(x[:, step].reshape(2, 3, D))
+        output, cache = layer.decode_step(position, ops.convert_to_tensor(step, "int32"), cache)
+    whole = ops.convert_to_numpy(layer(x, causal=True))
+    assert_equal(output, whole[:, -1].reshape(2, 3, D))
+
+
+def test_memory_made_once_serves_many_queries():
+    query, key = inputs((B, T, D), (B, S, D_K))
+    layer = MultiHeadAttention(H)
+    whole = ops.convert_to_numpy(layer(query, key))
+    memory = layer.project_memory(ops.convert_to_tensor(key), ops.convert_to_tensor(key))
+    for t in range(T):
+        output = layer.attend(ops.convert_to_tensor(query[:, t : t + 1]), memory)
+        assert_equal(output, whole[:, t : t + 1])
+
+
+@keras.saving.register_keras_serializable("keras_transformer_tests")
+class MeanAttention(ScaledDotProductAttention):
+    """Attends to all keys alike."""
+
+    def call(self, query, key, value, **masks):
+        return ops.repeat(ops.mean(value, axis=1, keepdims=True), query.shape[1], axis=1)
+
+
+def test_another_attention_takes_the_place_within_the_heads(reference):
+    query, key = inputs((B, T, D), (B, S, D))
+    layer = MultiHeadAttention(H, attention=MeanAttention())
+    output = ops.convert_to_numpy(layer(query, key))
+    mean = reference.dense(layer.value_projection, key).mean(axis=1, keepdims=True)
+    expected = reference.dense(layer.output_projection, np.repeat(mean, T, axis=1))
+    assert_equal(output, expected)
+    copy = MultiHeadAttention.from_config(layer.get_config())
+    assert isinstance(copy.attention, MeanAttention)
+
+
+def test_every_weight_learns():
+    query, key, value = inputs((B, T, D), (B, S, D_K), (B, S, D_V))
+    given = [keras.Input(x.shape[1:]) for x in (query, key, value)]
+    model = keras.Model(given, MultiHeadAttention(H)(*given))
+    model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse", jit_compile=False)
+    before = model.get_weights()
+    model.train_on_batch([query, key, value], np.ones((B, T, D)))
+    for weight, old in zip(model.weights, before, strict=True):
+        change = np.abs(ops.convert_to_numpy(weight) - old).max()
+        # the key's bias adds the same to every score of a query: the softmax does not see it
+        assert (change > 1e-5) == ("key/bias" not in weight.path), weight.path
+
+
+def test_errors():
+    (x,) = inputs((B, T, 10))
+    with pytest.raises(ValueError, match="Received: d_model=10, num_heads=3"):
+        MultiHeadAttention(3)(x)
+    with pytest.raises(ValueError, match="Received: num_heads=0, head_dim=None"):
+        MultiHeadAttention(0)
+    with pytest.raises(ValueError, match="Received: num_heads=3, head_dim=0"):
+        MultiHeadAttention(3, head_dim=0)
+    with pytest.raises(ValueError, match=r"Received: padding_mask.shape=\(2,\)"):
+        MultiHeadAttention(2)(x, padding_mask=np.ones(2, bool))
+    with pytest.raises(ValueError, match=r"Received: attention_mask.shape=\(2, 1, 5, 5\)"):
+        MultiHeadAttention(2)(x, attention_mask=np.ones((2, 1, 5, 5), bool))

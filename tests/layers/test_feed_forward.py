@@ -1,0 +1,37 @@
+"""The feed-forward network against its equation."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import FeedForward
+
+
+def test_equals_the_equation(reference, randomize):
+    x = np.random.default_rng(1).normal(size=(2, 5, 6)).astype("float32")
+    layer = FeedForward(ff_dim=11)
+    layer(x)
+    assert layer.count_params() == 6 * 11 + 11 + 11 * 6 + 6
+    randomize(layer)
+    output = ops.convert_to_numpy(layer(x))
+    np.testing.assert_allclose(output, reference.feed_forward(layer, x), rtol=1e-5, atol=1e-5)
+    one = ops.convert_to_numpy(layer(x[:, 3:4]))  # position-wise
+    np.testing.assert_allclose(one, output[:, 3:4], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["tanh", keras.activations.tanh])
+def test_another_activation(reference, randomize, activation):
+    x = np.random.default_rng(1).normal(size=(2, 5, 6)).astype("float32")
+    layer = FeedForward(11, activation=activation)
+    layer(x)
+    randomize(layer)
+    expected = reference.dense(layer.outer, np.tanh(reference.dense(layer.inner, x)))
+    np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), expected, rtol=1e-5, atol=1e-5)
+    copy = FeedForward.from_config(layer.get_config())
+    assert copy.activation is keras.activations.tanh and copy.ff_dim == 11
+
+
+def test_a_size_below_one_is_refused():
+    with pytest.raises(ValueError, match="Received: ff_dim=0"):
+        FeedForward(0)

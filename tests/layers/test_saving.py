@@ -1,0 +1,81 @@
+"""Every public layer within a functional model: saved, loaded, equal."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import layers
+
+IDS = keras.KerasTensor((None, None), dtype="int32")
+X = keras.KerasTensor((None, None, 12))
+MEMORY = keras.KerasTensor((None, None, 12))
+HEADS = keras.KerasTensor((None, None, 3, 11))
+
+# class name: constructor arguments, none at its default, and what the layer is called on
+LAYERS = {
+    "DecoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
+                          activation="gelu"), [X, MEMORY]),
+    "Dropout": (dict(rate=0.3, seed=5), [X]),
+    "EncoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
+                          activation="gelu"), [X]),
+    "FeedForward": (dict(ff_dim=17, activation="gelu"), [X]),
+    "LearnedPositions": (dict(max_length=23), [X]),
+    "MultiHeadAttention": (dict(num_heads=3, head_dim=11, use_bias=False), [X, MEMORY]),
+    "Residual": (dict(dropout=0.2, normalize_first=True), [X, X]),
+    "ScaledDotProductAttention": (dict(), [HEADS, HEADS, HEADS]),
+    "SinusoidalPositions": (dict(layout="concatenated", base=500.0), [X]),
+    "TokenEmbedding": (dict(vocab_size=19, d_model=12), [IDS]),
+}  # fmt: skip
+
+
+def values(tensor, seed):
+    """A batch of 2, of length 5, for a symbolic tensor."""
+    rng = np.random.default_rng(seed)
+    shape = (2, 5, *tensor.shape[2:])
+    if tensor.dtype == "int32":
+        return rng.integers(0, 19, size=shape).astype("int32")
+    return rng.normal(size=shape).astype("float32")
+
+
+def test_no_public_layer_is_left_out():
+    classes = {name for name in layers.__all__ if inspect.isclass(getattr(layers, name))}
+    assert classes == set(LAYERS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_save_load_equal(name, dtype, tmp_path, randomize):
+    arguments, tensors = LAYERS[name]
+    layer = getattr(layers, name)(**arguments, dtype=dtype, name="tested")
+    given = [keras.Input(tensor.shape[1:], dtype=tensor.dtype) for tensor in tensors]
+    model = keras.Model(given, layer(*given))
+    randomize(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+
+    copy = loaded.get_layer("tested")
+    assert type(copy) is type(layer) and copy.dtype_policy.name == dtype
+    for argument, value in arguments.items():
+        if argument == "activation":
+            value, found = (keras.activations.get(x) for x in (value, copy.activation))
+        else:
+            found = getattr(copy, argument)
+        assert found == value, argument
+    batch = [values(tensor, seed) for seed, tensor in enumerate(tensors)]
+    before, after = model(batch), loaded(batch)
+    assert ops.dtype(after) == ("float32" if dtype == "float32" else "bfloat16")
+    before, after = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (before, after))
+    np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6)
+    for weight, other in zip(layer.weights, copy.weights, strict=True):
+        assert weight.path.split("/")[1:] == other.path.split("/")[1:]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_config_makes_the_same_layer(name):
+    arguments, _ = LAYERS[name]
+    config = getattr(layers, name)(**arguments, name="tested").get_config()
+    copy = getattr(layers, name).from_config(config)
+    assert copy.get_config() == config

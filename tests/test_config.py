@@ -1,0 +1,255 @@
+import dataclasses
+import inspect
+import pathlib
+
+import pytest
+
+from keras_transformer import config as config_module
+from keras_transformer.config import (
+    GROUPS,
+    PRESETS,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from keras_transformer.settings import settings
+
+OTHER_VALUES = {
+    "data.source_train": "some: [dir]/train.en",
+    "data.target_train": "train.de.gz",
+    "data.source_valid": "val.en",
+    "data.target_valid": "val.de",
+    "data.max_length": 64,
+    "data.validation_share": 0.05,
+    "data.validation_limit": 300,
+    "tokenizer.kind": "sentencepiece",
+    "tokenizer.model_type": "unigram",
+    "tokenizer.vocab_size": 777,
+    "tokenizer.shared": False,
+    "tokenizer.model": "2024",
+    "tokenizer.sampling": 0.1,
+    "training.batch_tokens": 100,
+    "training.max_steps": 11,
+    "training.max_minutes": 1.5,
+    "training.schedule": "inverse_square_root",
+    "training.peak_learning_rate": 0.003,
+    "training.warmup_steps": 13,
+    "training.label_smoothing": 0.0,
+    "training.clip_norm": 1.0,
+    "training.checkpoint_every": 5,
+    "training.keep_checkpoints": 3,
+    "training.patience": 0,
+    "training.seed": 17,
+    "training.deterministic": True,
+    "training.mixed_precision": "mixed_bfloat16",
+    "training.static_shapes": True,
+    "decoding.beam_size": 7,
+    "decoding.length_penalty": 0.0,
+    "decoding.max_length": 19,
+    "decoding.max_source_length": 23,
+}
+"""A value other than the default for each setting; data.dataset excludes the files."""
+
+
+def value_of(config, name):
+    group, key = name.split(".")
+    return getattr(getattr(config, group), key)
+
+
+def test_set_reaches_every_setting():
+    assignments = [f"{name}={_as_typed(value)}" for name, value in OTHER_VALUES.items()]
+    config = Config().override(assignments)
+    for name, value in OTHER_VALUES.items():
+        assert value_of(config, name) == value, name
+        assert type(value_of(config, name)) is type(value), name
+    dataset = Config().override(["data.dataset=tfds:a/b"]).data.dataset
+    assert dataset == "tfds:a/b"
+    all_names = {
+        f"{group}.{key}" for group in GROUPS if group != "model" for key in settings(GROUPS[group])
+    }
+    assert all_names == {*OTHER_VALUES, "data.dataset"}
+
+
+def _as_typed(value):
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def test_saved_settings_are_loaded_equal(tmp_path):
+    config = Config().override([f"{name}={_as_typed(v)}" for name, v in OTHER_VALUES.items()])
+    config = config.merged({"model": {"num_heads": 2, "positions": "learned"}})
+    config.save(tmp_path / "config.yaml")
+    assert Config.load(tmp_path / "config.yaml") == config
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_saving_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    Config().save(tmp_path / "config.yaml")
+    before = (tmp_path / "config.yaml").read_text()
+    monkeypatch.setattr(pathlib.Path, "write_text", _fail)
+    with pytest.raises(OSError, match="disk is full"):
+        Config().override(["training.seed=9"]).save(tmp_path / "config.yaml")
+    assert (tmp_path / "config.yaml").read_text() == before
+
+
+def _fail(*_, **__):
+    raise OSError("disk is full")
+
+
+def test_a_file_changes_what_it_names_and_leaves_the_base(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("model:\ntraining: {max_steps: 7}\n")
+    base = Config.from_preset("tiny")
+    config = Config.load(path, base)
+    assert config.training.max_steps == 7
+    assert config.training.warmup_steps == 2000
+    assert config.model == base.model
+    assert Config.load(path).training == TrainingConfig(max_steps=7)
+
+
+def test_an_empty_file_changes_nothing(tmp_path):
+    (tmp_path / "empty.yaml").write_text("# nothing yet\n")
+    assert Config.load(tmp_path / "empty.yaml") == Config()
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "0.001", "1.0e-3", ".001"])
+def test_numbers_are_read_as_people_write_them(text):
+    assert Config().override([f"training.peak_learning_rate={text}"]).training == TrainingConfig(
+        peak_learning_rate=0.001
+    )
+
+
+def test_null_takes_a_setting_back():
+    config = Config().override(["training.clip_norm=1", "tokenizer.model=a.model"])
+    config = config.override(["training.clip_norm=null", "tokenizer.model=null"])
+    assert config == Config()
+
+
+def test_paths_may_be_path_objects(tmp_path):
+    data = DataConfig(source_train=tmp_path / "a", target_train=tmp_path / "b")
+    assert data.source_train == str(tmp_path / "a")
+
+
+def test_groups_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().training.max_steps = 3
+
+
+@pytest.mark.parametrize("group_class", [c for c in GROUPS.values() if c is not dict])
+def test_every_setting_has_a_meaning_of_one_line(group_class):
+    for name, setting in settings(group_class).items():
+        assert setting.meaning.endswith("."), name
+        assert "\n" not in setting.meaning, name
+
+
+# === Presets ===
+
+
+@pytest.mark.parametrize(
+    "name, model",
+    [
+        # Wu et al., 2021, Transformer-Tiny
+        ("tiny", dict(num_layers=4, d_model=128, ff_dim=256, num_heads=4, dropout=0.3)),
+        # Vaswani et al., 2017, table 3
+        ("base", dict(num_layers=6, d_model=512, ff_dim=2048, num_heads=8, dropout=0.1)),
+        ("big", dict(num_layers=6, d_model=1024, ff_dim=4096, num_heads=16, dropout=0.3)),
+    ],
+)
+def test_presets_are_the_papers_models(name, model):
+    assert Config.from_preset(name).model == {**model, "normalize_first": name == "tiny"}
+
+
+def test_the_base_preset_is_the_constructors_default():
+    from keras_transformer.models import Transformer
+
+    parameters = inspect.signature(Transformer.__init__).parameters
+    for name, value in Config.from_preset("base").model.items():
+        assert parameters[name].default == value, name
+
+
+def test_every_preset_file_has_a_name():
+    files = (pathlib.Path(config_module.__file__).parent / "presets").glob("*")
+    assert sorted(path.stem for path in files) == sorted(PRESETS)
+
+
+def test_an_unknown_preset_names_the_known():
+    with pytest.raises(ValueError, match="tiny, base, big. Received: bigg. Did you mean big?"):
+        Config.from_preset("bigg")
+
+
+# === What is refused ===
+
+
+@pytest.mark.parametrize(
+    "assignment, message",
+    [
+        ("training.max_stepz=3", "max_steps, .* Received: max_stepz. Did you mean max_steps?"),
+        ("training.zzz=3", "Received: zzz. Choose a known one"),
+        ("trainig.max_steps=3", "data, tokenizer, model, .* trainig. Did you mean training?"),
+        ("model.num_head=3", "num_layers, .* Received: num_head. Did you mean num_heads?"),
+        ("model.source_vocab_size=9", "an argument of the model: .* source_vocab_size"),
+        ("model.target_vocab_size=9", "an argument of the model: .* target_vocab_size"),
+        ("model.num_heads=two", "a whole number. Received: model.num_heads='two'"),
+        ("model.normalize_first=1", "true or false. Received: model.normalize_first=1"),
+        ("training.max_steps", "group.key=value. Received: training.max_steps."),
+        ("max_steps=3", "group.key=value. Received: max_steps=3."),
+        ("training.max_steps=0", "at least 1. Received: training.max_steps=0. Its meaning: Most"),
+        ("training.max_steps=2.5", "a whole number of at least 1. Received: .*2.5"),
+        ("training.max_steps=true", "a whole number of at least 1. Received: .*True"),
+        ("training.max_steps=null", "a whole number of at least 1. Received: .*None"),
+        ("training.max_steps=[1", "a YAML value. Received: training.max_steps="),
+        ("training.patience=-1", "at least 0. Received: training.patience=-1"),
+        ("training.max_minutes=0", "a number above 0 or null. Received: training.max_minutes=0"),
+        ("training.peak_learning_rate=.inf", "a number above 0. Received: .*=inf"),
+        ("training.peak_learning_rate=.nan", "a number above 0. Received: .*=nan"),
+        ("training.label_smoothing=1", "from 0 to below 1. Received: training.label_smoothing=1"),
+        ("training.deterministic=1", "true or false. Received: training.deterministic=1"),
+        ("training.schedule=fast", "paper or inverse_square_root. Received: .*'fast'"),
+        ("training.mixed_precision=float16", "mixed_bfloat16 or null. Received: .*'float16'"),
+        ("decoding.length_penalty=-0.1", "at least 0. Received: decoding.length_penalty=-0.1"),
+        ("data.dataset=ted", "tfds: and the name .* Received: dataset=ted. Write it as tfds:"),
+        ("data.source_train=a", "source_train and target_train together. .* target_train=None"),
+        ("data.target_valid=a", "source_valid and target_valid together. .* target_valid=a"),
+    ],
+)
+def test_a_bad_setting_is_refused_in_one_line(assignment, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Config().override([assignment])
+    assert "\n" not in str(error.value)
+
+
+def test_settings_that_exclude_one_another_are_refused():
+    with pytest.raises(ValueError, match="not from both. Received: source_train=a, dataset=tfds:b"):
+        DataConfig(source_train="a", target_train="b", dataset="tfds:b")
+    with pytest.raises(ValueError, match="Received: kind=wordpiece, sampling=0.1. Set sampling"):
+        TokenizerConfig(kind="wordpiece", sampling=0.1)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"training: [max_steps, 3]", "Expected keys and values in the group training"),
+        (b"- training", "Expected groups of settings: data, .* Received: \\['training'\\]"),
+        (b"training: {max_steps: 3", "expected ',' or '}'"),
+        (b"training:\n  max_steps: \xff", "invalid start byte|unacceptable character"),
+        (b"training: {max_steps: three}", "Received: training.max_steps='three'"),
+        (b"model: {num_head: 3}", "Did you mean num_heads?"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path, content, message):
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        Config.load(path)
+    assert str(error.value).endswith(f"(file: {path})")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match="Received: .*none.yaml: No such file"):
+        Config.load(tmp_path / "none.yaml")
+
+
+def test_decoding_takes_whole_numbers_for_numbers():
+    assert DecodingConfig(length_penalty=1).length_penalty == 1

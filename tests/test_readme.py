@@ -1,0 +1,92 @@
+"""The README's commands and programs run as they stand, on little text and for few steps."""
+
+import gzip
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+SPLITS = ("train", "val", "test_2016_flickr")
+FEW_STEPS = (
+    "--set tokenizer.vocab_size=200 --set training.checkpoint_every=2 --max-steps 4 "
+    "--set training.batch_tokens=300"
+)
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture
+def multi30k(tmp_path, sentence_pairs):
+    """A directory with files of Multi30k's names."""
+    for split in SPLITS:
+        for language, sentences in zip(
+            ("en", "de"), zip(*sentence_pairs, strict=True), strict=True
+        ):
+            with gzip.open(tmp_path / f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
+                file.writelines(f"{sentence}\n" for sentence in sentences)
+    return tmp_path
+
+
+def test_the_commands(multi30k):
+    commands = [line for block in blocks("sh") for line in block.splitlines()]
+    commands = [line for line in commands if "keras-transformer " in line]
+    assert len(commands) == 6
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    outputs = {}
+    for command in commands:
+        shortened = command.replace("--max-minutes 60", FEW_STEPS)
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", shortened],
+            cwd=multi30k,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{shortened}\n{done.stderr}"
+        outputs[command] = done.stdout
+    translations = [output for command, output in outputs.items() if "translate" in command]
+    assert translations[0] == translations[1]  # the run's and the export's
+    assert any("BLEU" in output and "chrF2" in output for output in outputs.values())
+    assert (multi30k / "attention.png").stat().st_size > 10_000
+    assert (multi30k / "export/models/en-de/1/saved_model.pb").is_file()
+
+
+def test_the_programs(multi30k, monkeypatch):
+    monkeypatch.chdir(multi30k)
+    program = "\n".join(blocks("python"))
+    for long, short in {
+        "vocab_size=10_000": "vocab_size=200",
+        "epochs=30": "epochs=1",
+        ".override([": ".override([*FEW_STEPS, ",
+    }.items():
+        assert long in program
+        program = program.replace(long, short)
+    settings = re.findall(r"--set (\S+)", FEW_STEPS)
+    names = {"FEW_STEPS": [*settings, "training.max_steps=4", "model.num_layers=1"]}
+    exec(compile(program, str(README), "exec"), names)
+    (translations,) = names["translator"].translate(["A dog runs."], n_best=3)
+    assert len(translations) == 3
+    assert (multi30k / "export/models/python/1/saved_model.pb").is_file()
+
+
+def test_the_file_tree_names_what_is_there():
+    (tree,) = (block for block in blocks("text") if "translator.py" in block)
+    named = re.findall(r"^ *([\w./]+) ", tree, re.MULTILINE)
+    package = README.parent / "keras_transformer"
+    missing = [
+        name
+        for name in named
+        if not any(
+            (root / name).exists()
+            for root in (README.parent, package, package / "layers", package / "data")
+        )
+    ]
+    assert not missing
+    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert files - set(named) - {"console.py", "special_ids.py"} == set()

@@ -1,0 +1,115 @@
+import gzip
+import io
+import os
+import sys
+import threading
+
+import pytest
+
+from keras_transformer.text_files import (
+    check_readable,
+    check_writable,
+    iterate_lines,
+    writing_lines,
+)
+
+TEXT = "\ufeffEin Haus.\r\n\n  zwei\u2028Zeilen \x0b\x85 in einer  \n\ufeffEnde"
+LINES = ["Ein Haus.", "", "  zwei\u2028Zeilen \x0b\x85 in einer  ", "\ufeffEnde"]
+
+
+@pytest.mark.parametrize("name, opened", [("a.txt", open), ("a.txt.gz", gzip.open)])
+def test_lines_end_at_line_feeds_alone(tmp_path, name, opened):
+    with opened(tmp_path / name, "wb") as stream:
+        stream.write(TEXT.encode())
+    assert list(iterate_lines(tmp_path / name)) == LINES
+
+
+def test_standard_input_is_read_as_utf8_whatever_the_locale(monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(TEXT.encode()), encoding="ascii")
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert list(iterate_lines()) == LINES
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path):
+    path = tmp_path / "latin"
+    path.write_bytes("gut\nschön\n".encode("latin-1"))
+    lines = iterate_lines(path)
+    assert next(lines) == "gut"
+    with pytest.raises(ValueError, match=r"Received: .*latin, line 2: .* \(byte 0xf6\)"):
+        next(lines)
+
+
+@pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(b"text\n" * 999)[:-9]])
+def test_a_broken_gzip_file_is_refused(tmp_path, content):
+    (tmp_path / "a.gz").write_bytes(content)
+    with pytest.raises(ValueError, match="Expected a whole gzip file.* Received: .*a.gz"):
+        list(iterate_lines(tmp_path / "a.gz"))
+
+
+@pytest.mark.parametrize("name, reason", [("none", "No such file"), ("", "Is a directory")])
+def test_what_is_no_file_is_refused(tmp_path, name, reason):
+    with pytest.raises(ValueError, match=reason):
+        list(iterate_lines(tmp_path / name))
+    with pytest.raises(ValueError, match=reason):
+        check_readable(tmp_path / name)
+
+
+def test_looking_at_a_pipe_takes_nothing_out_of_it(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    check_readable(path)
+    writer = threading.Thread(target=path.write_text, args=("first\nsecond\n",))
+    writer.start()
+    assert list(iterate_lines(path)) == ["first", "second"]
+    writer.join()
+
+
+def test_only_a_file_in_a_directory_that_exists_can_be_written(tmp_path):
+    check_writable(tmp_path / "new")
+    for path in (tmp_path, tmp_path / "none" / "new"):
+        with pytest.raises(ValueError, match="Expected a file to write"):
+            check_writable(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_what_is_written_is_read_back(tmp_path, name):
+    with writing_lines(tmp_path / name) as write:
+        for line in ("Ein Haus.", "", "größer"):
+            write(line)
+    assert list(iterate_lines(tmp_path / name)) == ["Ein Haus.", "", "größer"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_is_replaced_when_all_is_written_or_not_at_all(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old\n")
+    with pytest.raises(RuntimeError, match="half way"), writing_lines(path) as write:
+        write("new")
+        assert path.read_text() == "old\n"
+        raise RuntimeError("half way")
+    assert path.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link_and_a_device_a_device(tmp_path):
+    (tmp_path / "real").write_text("old\n")
+    (tmp_path / "link").symlink_to("real")
+    with writing_lines(tmp_path / "link") as write:
+        write("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new\n"
+    os.mkfifo(tmp_path / "pipe")
+    received = []
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    with writing_lines(tmp_path / "pipe") as write:
+        write("through")
+    reader.join()
+    assert received == ["through\n"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_standard_output_is_written_line_by_line(capsysbinary):
+    with writing_lines() as write:
+        write("größer")
+        assert capsysbinary.readouterr().out == "größer\n".encode()
