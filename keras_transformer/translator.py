@@ -258,22 +258,10 @@ class Translator:
         return self._compile(("decode", n_best), find)
 
     def _compile(self, key, function):
-        """Returns `function`, compiled when it is asked for the first time under `key`.
-
-        The weights and the seed are passed to it anew in each call: JAX would otherwise keep those
-        of the first call as constants.
-        """
+        """Returns `function`, compiled when it is asked for the first time under `key`."""
         if key not in self._compiled:
             variables = [*self.model.weights, self._seed_generator.state]
-
-            def stateless(values, *tensors):
-                with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
-                    return function(*tensors)
-
-            compiled = backend.compile_function(stateless)
-            self._compiled[key] = lambda *tensors: compiled(
-                [variable.value for variable in variables], *tensors
-            )
+            self._compiled[key] = backend.compile_function(function, variables)
         return self._compiled[key]
 
     @staticmethod

@@ -47,12 +47,23 @@ def cache_prefix(cache, length):
     return cache
 
 
-def compile_function(function):
-    """Returns `function`, compiled where the backend compiles; tensors in, tensors out."""
+def compile_function(function, variables=()):
+    """Returns `function`, compiled where the backend compiles; tensors in, tensors out.
+
+    Args:
+        function: of tensors, each of one rank and dtype in all calls.
+        variables: the Keras variables that `function` reads and that change between calls; JAX
+            would keep the values of the first call as constants.
+    """
     if keras.backend.backend() == "jax":
         import jax
 
-        return jax.jit(function)
+        @jax.jit
+        def compiled(values, *tensors):
+            with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
+                return function(*tensors)
+
+        return lambda *tensors: compiled([variable.value for variable in variables], *tensors)
     if keras.backend.backend() == "torch":
         import torch
 

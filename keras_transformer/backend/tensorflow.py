@@ -66,9 +66,19 @@ def cache_prefix(cache, length):
     return cache[:length]
 
 
-def compile_function(function):
-    """As in `portable.py`: one graph for every shape."""
-    return tf.function(function, reduce_retracing=True)
+def compile_function(function, variables=()):
+    """As in `portable.py`: one graph for all sizes, which reads variables anew in each call."""
+    graph = None
+
+    def compiled(*tensors):
+        nonlocal graph
+        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        if graph is None:
+            signature = [tf.TensorSpec([None] * len(x.shape), x.dtype) for x in tensors]
+            graph = tf.function(function, signature, autograph=False)
+        return graph(*tensors)
+
+    return compiled
 
 
 def enable_determinism():

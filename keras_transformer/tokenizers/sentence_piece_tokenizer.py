@@ -1,5 +1,6 @@
 """SentencePiece (Kudo and Richardson, 2018, https://arxiv.org/abs/1808.06226)."""
 
+import hashlib
 import io
 import itertools
 import re
@@ -8,6 +9,7 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
+from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.sentence_piece_model import with_our_special_ids
@@ -15,6 +17,19 @@ from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
 NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
+
+
+class _SharedModel(tf_text_module._SentencepieceModelResource):
+    """The model as a TensorFlow resource that has a name.
+
+    tensorflow-text leaves it without one. It then belongs to a kernel in TensorFlow's cache, which
+    setting a seed (`keras.utils.set_random_seed`) clears, and every tokenizer made before is dead.
+    """
+
+    def _create_resource(self):
+        name = f"sentencepiece_{hashlib.sha256(self._model).hexdigest()}"
+        create = tf_text_module.gen_sentencepiece_tokenizer.sentencepiece_op
+        return create(model=self._model, shared_name=name)
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -45,6 +60,7 @@ class SentencePieceTokenizer(Tokenizer):
         except RuntimeError as error:
             raise ValueError(f"Expected a SentencePiece model. Received: {error}") from error
         self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
+        self._ops._model_resource = _SharedModel(self._model, name=None)
 
     @classmethod
     def train(cls, sentences, vocab_size, model_type="bpe", seed=1):

@@ -127,3 +127,15 @@ def test_dropping_every_merge_leaves_characters(trained):
 def test_sampling_out_of_range(sentence_piece, sampling):
     with pytest.raises(ValueError, match=f"Received: sampling={sampling}"):
         sentence_piece.encode_sampled(["A dog."], sampling, seed=1)
+
+
+def test_setting_a_seed_leaves_tokenizers_alive(tokenizer):
+    import keras
+    import tensorflow as tf
+
+    in_graph = tf.function(tokenizer.encode, [tf.TensorSpec([None], tf.string)])
+    before = in_graph(["A dog runs."])
+    keras.utils.set_random_seed(7)
+    for encode in (tokenizer.encode, in_graph):
+        assert encode(["A dog runs."]).to_list() == before.to_list()
+    assert tokenizer.decode(before).numpy().tolist() == [b"A dog runs."]
