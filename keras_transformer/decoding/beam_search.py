@@ -59,6 +59,8 @@ def beam_search(step_fn, cache, limits, max_length, beam_size, length_penalty=0.
 
     def extend(step, tokens, active, live_ids, live_log_probs, ended_ids, ended_scores, *cache):
         logits, cache = step_fn(tokens, step, list(cache))
+        # named sizes: a model may lose a batch size that is known, and a loop's shapes must stay
+        logits = ops.reshape(logits, (batch_size, beam_size, logits.shape[-1]))
         log_probs, parents, tokens = _best_continuations(logits, live_log_probs)
         here = ops.equal(positions, step)
         ids = ops.where(here, tokens[..., None], take_entries(live_ids, parents))
@@ -80,7 +82,7 @@ def beam_search(step_fn, cache, limits, max_length, beam_size, length_penalty=0.
         active = active & (step + 1 < limits) & (bound > ended_scores[:, -1])
 
         tokens = ops.where(active[:, None], tokens, PAD_ID)
-        rows = ops.reshape(parents + row_starts, (-1,))  # (B * N,)
+        rows = ops.reshape(parents + row_starts, (batch_size * beam_size,))
         cache = [ops.take(tensor, rows, axis=1) for tensor in cache]
         step = step + 1
         return (step, tokens, active, live_ids, live_log_probs, ended_ids, ended_scores, *cache)
@@ -105,8 +107,10 @@ def _best_continuations(logits, live_log_probs):
     flat_logits = ops.reshape(logits, (-1, logits.shape[-1]))  # (B * N, V)
     ids, log_probs = candidate_tokens(flat_logits, beam_size)
     num_candidates = ids.shape[-1]
-    merged = (-1, beam_size * num_candidates)
-    log_probs = ops.reshape(log_probs, (-1, beam_size, num_candidates)) + live_log_probs[..., None]
+    batch_size = ops.shape(logits)[0]
+    merged = (batch_size, beam_size * num_candidates)
+    log_probs = ops.reshape(log_probs, (batch_size, beam_size, num_candidates))
+    log_probs = log_probs + live_log_probs[..., None]
     log_probs, best = ops.top_k(ops.reshape(log_probs, merged), beam_size)
     best = ops.cast(best, "int32")
     return log_probs, best // num_candidates, take_entries(ops.reshape(ids, merged), best)

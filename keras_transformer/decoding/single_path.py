@@ -28,7 +28,8 @@ def follow_single_path(step_fn, cache, limits, max_length, length_penalty, choos
 
     def append(step, tokens, ids, log_probs, active, *cache):
         logits, cache = step_fn(tokens, step, list(cache))
-        chosen, chosen_log_probs = choose(logits[:, 0], step)
+        # named sizes: a model may lose a batch size that is known, and a loop's shapes must stay
+        chosen, chosen_log_probs = choose(ops.reshape(logits, (batch_size, logits.shape[-1])), step)
         chosen = ops.where(active, chosen, PAD_ID)
         log_probs = log_probs + ops.where(active, chosen_log_probs, 0.0)
         ids = ops.where(ops.equal(positions, step), chosen[:, None], ids)

@@ -45,6 +45,18 @@ SEARCHES = {
 }
 
 
+@pytest.mark.parametrize("lengths", [(5, 2, 11), (7,)])
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_batch_size_that_is_known_with_a_length_that_is_not(model, name, lengths):
+    ids = batch(*lengths)
+    graph = tf.function(
+        lambda ids: SEARCHES[name](model, ids),
+        input_signature=[tf.TensorSpec([len(ids), None], tf.int32)],
+    )
+    for found, expected in zip(graph(ids), SEARCHES[name](model, ids), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", SEARCHES)
 def test_one_graph_serves_every_shape(model, name):
     graph = tf.function(

@@ -68,11 +68,11 @@ def test_steps_with_the_cache_give_the_logits_of_a_whole_pass(model, source_ids)
     whole = np.stack([ops.convert_to_numpy(logits) for logits in whole], axis=1)  # (B, N, T, V)
     memory, cache = model.start_decoding(source_ids, 11, 3)
     one_step = backend.compile_function(
-        lambda token_ids, step, cache: model.decode_step(token_ids, step, cache, memory)
+        lambda token_ids, step, *cache: model.decode_step(token_ids, step, cache, memory)
     )
     for step in range(7):
         token_ids = ops.convert_to_tensor(target_ids[..., step])
-        logits, cache = one_step(token_ids, ops.convert_to_tensor(step, "int32"), cache)
+        logits, cache = one_step(token_ids, ops.convert_to_tensor(step, "int32"), *cache)
         logits = ops.convert_to_numpy(logits)
         np.testing.assert_allclose(logits, whole[:, :, step], rtol=1e-4, atol=1e-4)
 
