@@ -51,6 +51,7 @@ clean:
 			"Found: $$($(or $(PYTHON),python3) --version 2>&1)." \
 			"Install one of these, or name it: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+	.venv/bin/python -m pip install --quiet --upgrade pip  # that of Python 3.10 finds no solution
 
 .venv/installed: .venv/bin/python setup.cfg pyproject.toml
 	.venv/bin/python -m pip install --editable '.[dev]'

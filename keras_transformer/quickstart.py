@@ -21,7 +21,7 @@ from keras_transformer.training import train
 from keras_transformer.training.run import Run
 from keras_transformer.translator import Translator
 
-NUM_SENTENCES = 6000
+NUM_SENTENCES = 8000
 NUM_SHOWN = 12
 """Test sentences that are printed with their translations."""
 NEW_SENTENCES = (
@@ -84,12 +84,13 @@ def run(output="quickstart", config=CONFIG, num_sentences=NUM_SENTENCES):
     splits = phrase_corpus(num_sentences)
     train_corpus, valid_corpus, test_corpus = map(ParallelCorpus.from_pairs, splits)
     _say(f"A small grammar makes {num_sentences:,} sentences, each in English and in German.")
-    _say(f"The model learns from {len(train_corpus):,}; {len(valid_corpus)} validate and ")
-    _say(f"{len(test_corpus)} test it, and it learns from none of these. For example:")
+    _say(f"The model learns from {len(train_corpus):,} of them, and never from the others:")
+    _say(f"{len(valid_corpus)} validate it and {len(test_corpus)} test it. Two to learn from:")
     for pair in splits.train[:2]:
         _say_block(*zip(("source", "reference"), pair, strict=True))
 
     _say_title("2. Training")
+    _say("val_bleu scores translations of the validation sentences, from 0 to 100.\n")
     train(config, run_path, corpora=(train_corpus, valid_corpus), write=_say)
     translator = Translator.load(run_path)
 
@@ -98,8 +99,8 @@ def run(output="quickstart", config=CONFIG, num_sentences=NUM_SENTENCES):
     rows = list(zip(test_corpus.source, translations, test_corpus.target, strict=True))
     score = bleu(translations, test_corpus.target)
     num_same = sum(translation == reference for _, translation, reference in rows)
-    _say(f"BLEU {score.value:.1f} ({score.signature})")
-    _say(f"{num_same} of {len(rows)} are the same as the reference. The first {NUM_SHOWN}:")
+    _say(f"BLEU of all {len(rows)}: {score.value:.1f} ({score.signature})")
+    _say(f"The same as the reference, to the letter: {num_same}. The first {NUM_SHOWN}:")
     for row in rows[:NUM_SHOWN]:
         _say_block(*zip(("source", "translation", "reference"), row, strict=True))
 
@@ -109,7 +110,7 @@ def run(output="quickstart", config=CONFIG, num_sentences=NUM_SENTENCES):
     attention_maps(translator.attention(NEW_SENTENCES[0]), attention_path)
     _say_block(
         (curves_path, "loss, BLEU and learning rate of the training"),
-        (attention_path, f'where the German for "{NEW_SENTENCES[0]}" looks'),
+        (attention_path, f'what each German piece looks at in "{NEW_SENTENCES[0]}"'),
     )
 
     _say_title("5. Export")

@@ -163,7 +163,8 @@ class Transformer(keras.Model):
     @property
     def num_target_pieces(self):
         """V, of the target vocabulary, shared or not."""
-        return self.target_vocab_size or self.source_vocab_size
+        shared = self.target_vocab_size is None
+        return self.source_vocab_size if shared else self.target_vocab_size
 
     def _position_layer(self, name):
         if self.positions == "learned":

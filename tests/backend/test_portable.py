@@ -106,6 +106,15 @@ def test_a_compiled_function_gives_the_same():
         assert int(number) == 4
 
 
+def test_a_compiled_function_reads_its_variables_anew():
+    factor = keras.Variable(2.0)
+    function = backend.compile_function(lambda x: x * factor, [factor])
+    x = ops.convert_to_tensor([3.0, 5.0])
+    for value in (2.0, 7.0):
+        factor.assign(value)
+        np.testing.assert_allclose(ops.convert_to_numpy(function(x)), [3 * value, 5 * value])
+
+
 def test_every_backend_offers_the_same_names():
     for name in backend.__all__:
         assert callable(getattr(backend, name)) and callable(getattr(portable, name))

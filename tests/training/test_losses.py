@@ -80,7 +80,7 @@ def test_a_step_goes_by_softmax_minus_target(batch, label_smoothing):
     table = Table(logits.shape)
     table.set_weights([logits])
     model = keras.Sequential([keras.Input((1,)), table])
-    model.compile(keras.optimizers.SGD(1.0), TokenCrossEntropy(label_smoothing), jit_compile=False)
+    model.compile(keras.optimizers.SGD(1.0), TokenCrossEntropy(label_smoothing))
     model.train_on_batch(np.zeros((B, 1)), labels, sample_weight=weights)
     gradient = logits - table.get_weights()[0]
     softmax = np.exp(log_softmax(logits))
@@ -118,7 +118,7 @@ def test_serialization():
 
 def test_in_a_saved_compiled_model(tmp_path, batch):
     model = keras.Sequential([keras.Input((1,)), Table((B, T, V))])
-    model.compile("sgd", TokenCrossEntropy(0.25), jit_compile=False)
+    model.compile("sgd", TokenCrossEntropy(0.25))
     _, labels, weights = batch
     expected = model.evaluate(np.zeros((B, 1)), labels, B, sample_weight=weights, verbose=0)
     model.save(tmp_path / "model.keras")

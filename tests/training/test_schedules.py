@@ -65,7 +65,7 @@ def test_serialization(schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_in_a_saved_compiled_model(schedule, tmp_path):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(schedule), "mse", jit_compile=False)
+    model.compile(keras.optimizers.SGD(schedule), "mse")
     for _ in range(5):
         model.train_on_batch(np.ones((2, 3)), np.ones((2, 1)))
     assert float(model.optimizer.learning_rate) == pytest.approx(rate(schedule, 5), rel=1e-6)
@@ -79,7 +79,7 @@ def test_the_first_update_has_the_first_rate():
     schedule = InverseSquareRoot(0.5, 4)  # 0.125, 0.25, ...
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     model.set_weights([np.zeros((1, 1))])
-    model.compile(keras.optimizers.SGD(schedule), lambda y, p: -p, jit_compile=False)  # slope -1
+    model.compile(keras.optimizers.SGD(schedule), lambda y, p: -p)  # slope -1
     expected = 0.0
     for step_rate in (0.125, 0.25, 0.375, 0.5, 0.5 * (4 / 5) ** 0.5):
         model.train_on_batch(np.ones((1, 1)), np.ones((1, 1)))

@@ -31,19 +31,22 @@ class PhraseSplits(NamedTuple):
     test: list[tuple[str, str]]
 
 
-def phrase_corpus(num_sentences=6000, held_out=250, seed=1):
+def phrase_corpus(num_sentences=6000, held_out=None, seed=1):
     """Returns a corpus of distinct sentences, alike for a seed on every machine and Python.
 
     Held-out sentences are new, their words are not: each stands in five or more of the training
     sentences, so that what is asked for is grammar.
 
     Args:
-        num_sentences: pairs in all three splits together, at most 50,000.
-        held_out: pairs in each of the validation and test splits.
+        num_sentences: pairs in all three splits together, 700 to 50,000.
+        held_out: pairs in each of the validation and test splits; None is one in 24.
         seed: int.
+    Returns:
+        `PhraseSplits`.
     Raises:
-        ValueError: too many sentences, or too few for the splits.
+        ValueError: too many sentences, or too few that know the words of the held-out ones.
     """
+    held_out = num_sentences // 24 if held_out is None else held_out
     if not 0 <= held_out < num_sentences <= _MAX_SENTENCES:
         raise ValueError(
             f"Expected 0 <= held_out < num_sentences <= {_MAX_SENTENCES}. "

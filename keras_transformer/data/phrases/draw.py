@@ -67,7 +67,7 @@ def negate(clause):
     """Returns the clause denied: an indefinite object by "not a" (kein), all else definite."""
     denied = clause.object
     direct = clause.verb.governs in ("acc", "transfer") and isinstance(denied, NounPhrase)
-    if direct and denied.noun.group != "name" and denied.determiner in ("a", "bare"):
+    if direct and denied.noun.group != "name" and denied.determiner in ("a", "bare", "no"):
         denied = denied._replace(determiner="no")
     else:
         denied = _definite(denied)
@@ -187,6 +187,8 @@ class Draw:
             clause = clause._replace(object=_definite(clause.object))  # not "showed her two cats"
         if verb.english == "buy" and clause.object.determiner in _POSSESSIVES.values():
             clause = clause._replace(object=clause.object._replace(determiner="the"))
+        if negated and self.chance(0.4) and getattr(clause.object, "determiner", "") == "the":
+            clause = clause._replace(object=clause.object._replace(determiner="no"))
         if verb.governs == "direction":
             clause = clause._replace(place=self.direction(verb, subject))
         elif verb.places and (self.chance(0.3) if place is None else place):

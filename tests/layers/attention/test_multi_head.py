@@ -173,7 +173,7 @@ def test_every_weight_learns():
     query, key, value = inputs((B, T, D), (B, S, D_K), (B, S, D_V))
     given = [keras.Input(x.shape[1:]) for x in (query, key, value)]
     model = keras.Model(given, MultiHeadAttention(H)(*given))
-    model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse", jit_compile=False)
+    model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse")
     before = model.get_weights()
     model.train_on_batch([query, key, value], np.ones((B, T, D)))
     for weight, old in zip(model.weights, before, strict=True):

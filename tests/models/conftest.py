@@ -1,0 +1,68 @@
+"""The small models and the batch that the models' tests share."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer
+
+# no two sizes equal
+SIZES = dict(num_layers=1, num_decoder_layers=2, d_model=12, ff_dim=17, num_heads=3, dropout=0.1)
+VOCAB_SIZE, TARGET_VOCAB_SIZE = 23, 19
+
+VARIANTS = {
+    "post-norm": dict(),
+    "pre-norm": dict(normalize_first=True),
+    "learned positions": dict(positions="learned", max_length=13),
+    "separate vocabularies": dict(target_vocab_size=TARGET_VOCAB_SIZE),
+    "separate embeddings": dict(share_embeddings=False),
+    "untied output": dict(tie_output=False),
+    "all at once": dict(
+        target_vocab_size=TARGET_VOCAB_SIZE,
+        normalize_first=True,
+        positions="learned",
+        max_length=13,
+        tie_output=False,
+        activation="gelu",
+    ),
+}
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request):
+    """The constructor arguments of a small model, one kind after the other."""
+    return {**SIZES, **VARIANTS[request.param]}
+
+
+@pytest.fixture(scope="session")
+def make_model():
+    """Makes a built small model whose every weight is random: no bias 0, no scale 1."""
+
+    def make(seed=7, **arguments):
+        model = Transformer(VOCAB_SIZE, **{**SIZES, **arguments})
+        model.build()
+        rng = np.random.default_rng(seed)
+        for weight in model.trainable_weights:
+            centre = 1.0 if weight.name == "gamma" else 0.0
+            weight.assign(centre + rng.normal(scale=0.2, size=weight.shape))
+        return model
+
+    return make
+
+
+@pytest.fixture
+def batch():
+    """Two sentences: sources of 7 and 4 pieces with the end, targets of 5 and 3 with the start."""
+    rng = np.random.default_rng(3)
+    source_ids = rng.integers(4, VOCAB_SIZE, size=(2, 7)).astype("int32")
+    target_ids = rng.integers(4, TARGET_VOCAB_SIZE, size=(2, 5)).astype("int32")
+    source_ids[0, 6] = source_ids[1, 3] = 3
+    source_ids[1, 4:] = 0
+    target_ids[:, 0] = 2
+    target_ids[1, 3:] = 0
+    return {"source_ids": source_ids, "target_ids": target_ids}
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    keras.utils.set_random_seed(11)

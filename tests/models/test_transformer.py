@@ -1,0 +1,238 @@
+"""The Transformer: causality, padding, weights of the attention, and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import Transformer, backend
+
+
+def logits_of(model, batch, **arguments):
+    return ops.convert_to_numpy(ops.cast(model(batch, **arguments), "float32"))
+
+
+def assert_equal(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_future_does_not_change_the_past(make_model, variant, batch):
+    model = make_model(**variant)
+    before = logits_of(model, batch)
+    assert before.shape == (2, 5, model.num_target_pieces)
+    batch["target_ids"][:, 3:] = [[7, 8], [9, 4]]
+    after = logits_of(model, batch)
+    assert_equal(after[:, :3], before[:, :3])
+    assert np.all(np.abs(after - before)[:, 3:].max(axis=-1) > 1e-3)
+
+
+def test_every_source_piece_and_every_earlier_target_piece_counts(make_model, variant, batch):
+    """Row i of the first 7 has another source piece at i, row 7 + i another target piece."""
+    changed = {name: np.repeat(ids[:1], 13, axis=0) for name, ids in batch.items()}
+    changed["source_ids"][range(7), range(7)] += 1
+    changed["target_ids"][range(7, 12), range(5)] += 1
+    logits = logits_of(make_model(**variant), changed)
+    difference = np.abs(logits - logits[12:])[:, -1].max(axis=-1)
+    assert np.all(difference[:12] > 1e-4)
+
+
+def test_longer_padding_changes_nothing(make_model, variant, batch):
+    model = make_model(**variant)
+    before = logits_of(model, batch)
+    longer = {name: np.pad(ids, ((0, 0), (0, 4))) for name, ids in batch.items()}
+    assert_equal(logits_of(model, longer)[:, :5], before)
+
+
+def test_a_batch_of_one_equals_a_batch_of_many(make_model, variant, batch):
+    model = make_model(**variant)
+    together = logits_of(model, batch)
+    for row, (source_length, target_length) in enumerate([(7, 5), (4, 3)]):
+        alone = {
+            "source_ids": batch["source_ids"][row : row + 1, :source_length],
+            "target_ids": batch["target_ids"][row : row + 1, :target_length],
+        }
+        assert_equal(logits_of(model, alone)[0], together[row, :target_length])
+
+
+def test_a_sentence_of_padding_alone_is_finite(make_model, batch):
+    batch["source_ids"][1] = 0
+    batch["target_ids"][1] = 0
+    assert np.all(np.isfinite(logits_of(make_model(), batch)))
+
+
+def test_attention_weights(make_model, variant, batch):
+    model = make_model(**variant)
+    logits, weights = model(batch, return_attention_weights=True)
+    assert_equal(ops.convert_to_numpy(logits), logits_of(model, batch))
+    assert {name: len(layers) for name, layers in weights.items()} == {
+        "encoder": 1,
+        "decoder": 2,
+        "cross": 2,
+    }
+    shapes = {"encoder": (2, 3, 7, 7), "decoder": (2, 3, 5, 5), "cross": (2, 3, 5, 7)}
+    real = np.broadcast_to((batch["source_ids"] != 0)[:, None, None], (2, 3, 5, 7))
+    seen = {
+        "encoder": np.broadcast_to(real[:, :, :1], (2, 3, 7, 7)),
+        "decoder": np.broadcast_to(np.tri(5, dtype=bool), (2, 3, 5, 5)),
+        "cross": real,
+    }
+    for name, layers in weights.items():
+        for layer in layers:
+            layer = ops.convert_to_numpy(layer)
+            assert layer.shape == shapes[name]
+            assert_equal(layer.sum(axis=-1), 1.0)
+            assert np.all((layer > 0) == seen[name])
+
+
+def test_encode_is_the_first_half(make_model, variant, batch):
+    model = make_model(**variant)
+    encoder_output = ops.convert_to_numpy(model.encode(batch["source_ids"]))
+    assert encoder_output.shape == (2, 7, 12)
+    longer = ops.convert_to_numpy(model.encode(np.pad(batch["source_ids"], ((0, 0), (0, 3)))))
+    real = batch["source_ids"] != 0
+    assert_equal(longer[:, :7][real], encoder_output[real])
+
+
+def test_dropout_acts_in_training_alone(make_model, batch):
+    model = make_model(dropout=0.5)
+    np.testing.assert_array_equal(logits_of(model, batch), logits_of(model, batch))
+    first, second = (logits_of(model, batch, training=True) for _ in range(2))
+    assert np.abs(first - second).max() > 0.1
+
+
+def test_without_dropout_training_changes_nothing(make_model, batch):
+    model = make_model(dropout=0.0)
+    assert_equal(logits_of(model, batch, training=True), logits_of(model, batch))
+
+
+def test_one_table_or_two(make_model):
+    shared = make_model()
+    assert shared.source_embedding is shared.target_embedding
+    for arguments in (dict(share_embeddings=False), dict(target_vocab_size=19)):
+        separate = make_model(**arguments)
+        assert separate.source_embedding is not separate.target_embedding
+        assert separate.source_embedding.vocab_size == 23
+        assert separate.target_embedding.vocab_size == arguments.get("target_vocab_size", 23)
+
+
+def test_the_output_is_the_embedding_where_tied(make_model, batch):
+    """Adding to one piece's embedding moves that piece's logits, by the hidden state's share."""
+    model = make_model(share_embeddings=False)
+    before = logits_of(model, batch)
+    (table,) = model.target_embedding.get_weights()
+    table[22] *= 2.0  # a piece that no target has
+    model.target_embedding.set_weights([table])
+    after = logits_of(model, batch)
+    assert_equal(after[..., 22], 2 * before[..., 22])
+    assert_equal(after[..., :22], before[..., :22])
+
+    model = make_model(share_embeddings=False, tie_output=False)
+    before = logits_of(model, batch)
+    model.target_embedding.set_weights([table])
+    assert_equal(logits_of(model, batch), before)
+
+
+def test_ids_as_floats(make_model, batch):
+    model = make_model()
+    as_floats = {name: ids.astype("float32") for name, ids in batch.items()}
+    np.testing.assert_array_equal(logits_of(model, as_floats), logits_of(model, batch))
+
+
+def test_mixed_precision_comes_close(make_model, batch):
+    model, exact = make_model(dtype="mixed_bfloat16"), make_model()
+    logits = model(batch)
+    assert ops.dtype(logits) == "bfloat16"
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+    expected = logits_of(exact, batch)
+    assert np.abs(logits_of(model, batch) - expected).max() < 0.1 * expected.std()
+
+    memory, cache = model.start_decoding(batch["source_ids"], 5)
+    assert {ops.dtype(part) for part in cache} == {"bfloat16"}
+    logits, _ = model.decode_step(
+        ops.convert_to_tensor(batch["target_ids"][:, :1]),
+        ops.convert_to_tensor(0, "int32"),
+        cache,
+        memory,
+    )
+    assert ops.dtype(logits) == "float32"
+    first = ops.convert_to_numpy(logits)[:, 0]
+    assert np.abs(first - expected[:, 0]).max() < 0.1 * expected.std()
+
+
+def test_mixed_precision_keeps_ids_that_come_as_floats():
+    model = Transformer(997, num_layers=1, d_model=8, ff_dim=5, num_heads=2, dtype="mixed_bfloat16")
+    batch = {"source_ids": np.array([[995, 513, 3]]), "target_ids": np.array([[2, 995]])}
+    as_floats = {name: ids.astype("float32") for name, ids in batch.items()}
+    np.testing.assert_array_equal(logits_of(model, as_floats), logits_of(model, batch))
+
+
+def test_compiled_with_other_shapes(make_model, batch):
+    model = make_model()
+    function = backend.compile_function(
+        lambda source_ids, target_ids: model({"source_ids": source_ids, "target_ids": target_ids})
+    )
+    for rows, source_length, target_length in ((2, 7, 5), (1, 4, 3)):
+        part = {
+            "source_ids": ops.convert_to_tensor(batch["source_ids"][:rows, :source_length]),
+            "target_ids": ops.convert_to_tensor(batch["target_ids"][:rows, :target_length]),
+        }
+        assert_equal(ops.convert_to_numpy(function(*part.values())), logits_of(model, part))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="shapes unknown in a graph")
+def test_one_graph_for_unknown_batch_and_lengths(make_model, variant, batch):
+    import tensorflow as tf
+
+    model = make_model(**variant)
+    ids = tf.TensorSpec([None, None], "int32")
+    function = tf.function(
+        lambda source_ids, target_ids: model({"source_ids": source_ids, "target_ids": target_ids}),
+        input_signature=[ids, ids],
+    )
+    shape = function.get_concrete_function().output_shapes
+    assert shape.as_list() == [None, None, model.num_target_pieces]
+    for rows, source_length, target_length in ((2, 7, 5), (1, 4, 3), (0, 2, 1)):
+        part = {
+            "source_ids": batch["source_ids"][:rows, :source_length],
+            "target_ids": batch["target_ids"][:rows, :target_length],
+        }
+        assert_equal(function(**part), logits_of(model, part))
+
+
+def test_from_preset():
+    model = Transformer.from_preset("tiny", 23, num_layers=1, target_vocab_size=19)
+    assert (model.d_model, model.num_heads, model.normalize_first) == (128, 4, True)
+    assert (model.num_layers, model.dropout, model.num_target_pieces) == (1, 0.3, 19)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="Received: d_model=10, num_heads=3"):
+        Transformer(23, d_model=10, num_heads=3)
+    with pytest.raises(ValueError, match="Received: d_model=512, num_heads=0"):
+        Transformer(23, num_heads=0)
+    with pytest.raises(ValueError, match="Received: positions='rotary'"):
+        Transformer(23, positions="rotary")
+    with pytest.raises(ValueError, match="Received: num_layers=0"):
+        Transformer(23, num_layers=0)
+    with pytest.raises(ValueError, match="num_decoder_layers=0"):
+        Transformer(23, num_decoder_layers=0)
+    with pytest.raises(ValueError, match="Received: vocab_size=0"):
+        Transformer(0)
+    with pytest.raises(ValueError, match="Received: vocab_size=0"):
+        Transformer(23, target_vocab_size=0)
+    with pytest.raises(ValueError, match="Received: ff_dim=0"):
+        Transformer(23, ff_dim=0)
+    with pytest.raises(ValueError, match="d_model=0"):
+        Transformer(23, d_model=0)
+    with pytest.raises(ValueError, match="Received: max_length=0"):
+        Transformer(23, positions="learned", max_length=0)
+    with pytest.raises(ValueError, match="Received: rate=1.0"):
+        Transformer(23, dropout=1.0)
+    with pytest.raises(ValueError, match="Received: d_model=9"):
+        Transformer(23, d_model=9, num_heads=3).build()
+
+
+def test_a_length_over_the_learned_positions_is_refused(make_model, batch):
+    model = make_model(positions="learned", max_length=6)
+    with pytest.raises(ValueError, match="max_length=6"):
+        model(batch)

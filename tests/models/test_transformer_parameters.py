@@ -1,0 +1,70 @@
+"""The number of parameters, against formulas that the paper's sections give."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer
+
+
+def expected(vocab_size, num_layers, d_model, ff_dim, normalize_first=False, num_tables=1):
+    """Sections 3.1 to 3.4, with biases on every projection and a tied output."""
+    attention = 4 * (d_model * d_model + d_model)  # query, key, value, output
+    feed_forward = d_model * ff_dim + ff_dim + ff_dim * d_model + d_model
+    normalization = 2 * d_model
+    encoder_block = attention + feed_forward + 2 * normalization
+    decoder_block = 2 * attention + feed_forward + 3 * normalization
+    last_normalizations = 2 * normalization if normalize_first else 0
+    blocks = num_layers * (encoder_block + decoder_block)
+    return num_tables * vocab_size * d_model + blocks + last_normalizations
+
+
+@pytest.fixture
+def count():
+    """Counts a model's parameters without making room for their values: big would take 0.9 GB."""
+
+    def of(model):
+        with keras.StatelessScope(initialize_variables=False):
+            model.build()
+        return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+
+    yield of
+    keras.utils.clear_session()  # or the next scope would make the values
+
+
+def test_base(count):
+    """Table 3 says 65 million, for a vocabulary of "about 37000" pieces."""
+    assert expected(37_000, 6, 512, 2048) == 63_082_496
+    assert count(Transformer.from_preset("base", 37_000)) == 63_082_496
+    assert count(Transformer(37_000)) == 63_082_496  # the defaults are the base model
+    assert abs(63_082_496 / 65e6 - 1) < 0.03
+
+
+def test_big(count):
+    """Table 3 says 213 million."""
+    assert expected(37_000, 6, 1024, 4096) == 214_245_376
+    assert count(Transformer.from_preset("big", 37_000)) == 214_245_376
+    assert abs(214_245_376 / 213e6 - 1) < 0.01
+
+
+def test_tiny(count):
+    """Table 1 of Wu et al., 2021 (https://arxiv.org/abs/2105.14462) says 2.6 million."""
+    assert expected(10_000, 4, 128, 256, normalize_first=True) == 2_605_568
+    assert count(Transformer.from_preset("tiny", 10_000)) == 2_605_568
+
+
+def test_variants(count):
+    sizes = dict(num_layers=3, d_model=12, ff_dim=17, num_heads=2)
+    one_table = expected(23, 3, 12, 17)
+    assert count(Transformer(23, **sizes)) == one_table
+    assert count(Transformer(23, **sizes, share_embeddings=False)) == one_table + 23 * 12
+    assert count(Transformer(23, 19, **sizes)) == one_table + 19 * 12
+    assert count(Transformer(23, **sizes, tie_output=False)) == one_table + 23 * 12
+    assert count(Transformer(23, 19, **sizes, tie_output=False)) == one_table + 2 * 19 * 12
+    learned = Transformer(23, **sizes, positions="learned", max_length=31)
+    assert count(learned) == one_table + 2 * 31 * 12
+
+
+def test_the_count_is_what_a_real_model_holds(make_model):
+    model = make_model(num_layers=2)
+    assert model.count_params() == expected(23, 2, 12, 17)

@@ -1,0 +1,77 @@
+"""A model saved and loaded is the same model, in any form that Keras has."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import Transformer
+from keras_transformer.training.losses import TokenCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+from keras_transformer.training.schedules import PaperSchedule
+
+
+def logits_of(model, batch):
+    return ops.convert_to_numpy(ops.cast(model(batch), "float32"))
+
+
+def test_save_load_equal(make_model, variant, batch, tmp_path):
+    model = make_model(**variant)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded) is Transformer and loaded.get_config() == model.get_config()
+    for argument, value in variant.items():
+        assert getattr(loaded, argument) == value
+    assert len(loaded.weights) == len(model.weights)
+    for weight, other in zip(model.weights, loaded.weights, strict=True):
+        assert weight.path.split("/")[1:] == other.path.split("/")[1:]
+    np.testing.assert_allclose(logits_of(loaded, batch), logits_of(model, batch), rtol=1e-6)
+
+
+def test_in_mixed_precision(make_model, batch, tmp_path):
+    model = make_model(dtype="mixed_bfloat16")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.dtype_policy.name == "mixed_bfloat16"
+    assert {layer.dtype_policy.name for layer in loaded._flatten_layers()} == {"mixed_bfloat16"}
+    np.testing.assert_array_equal(logits_of(loaded, batch), logits_of(model, batch))
+
+
+def test_with_its_optimizer_loss_and_metrics(make_model, batch, tmp_path):
+    model = make_model(dropout=0.0)  # Keras does not save the state of random numbers
+    model.compile(
+        keras.optimizers.Adam(PaperSchedule(12, 100)),
+        TokenCrossEntropy(0.2),
+        metrics=[TokenAccuracy(), Perplexity()],
+    )
+    labels = np.roll(batch["target_ids"], -1, axis=1)
+    model.train_on_batch(batch, labels)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.loss.label_smoothing == 0.2
+    assert int(loaded.optimizer.iterations) == 1
+    for tested in (model, loaded):
+        tested.train_on_batch(batch, labels)
+    np.testing.assert_allclose(logits_of(loaded, batch), logits_of(model, batch), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["post-norm", "pre-norm"])
+def test_weights_alone(make_model, batch, tmp_path, kind):
+    arguments = dict(normalize_first=kind == "pre-norm", tie_output=False)
+    model, other = make_model(seed=1, **arguments), make_model(seed=2, **arguments)
+    assert np.abs(logits_of(model, batch) - logits_of(other, batch)).max() > 0.1
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(logits_of(other, batch), logits_of(model, batch))
+
+
+def test_within_a_functional_model(make_model, batch, tmp_path):
+    given = {name: keras.Input((None,), dtype="int32", name=name) for name in batch}
+    transformer = make_model()
+    model = keras.Model(given, keras.layers.Softmax()(transformer(given)))
+    assert model.output_shape == (None, None, 23)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    probabilities = logits_of(loaded, batch)
+    np.testing.assert_allclose(probabilities, logits_of(model, batch), rtol=1e-6)
+    np.testing.assert_allclose(probabilities.sum(axis=-1), 1.0, rtol=1e-5)
