@@ -39,7 +39,11 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path):
         next(lines)
 
 
-@pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(b"text\n" * 999)[:-9]])
+@pytest.mark.parametrize(
+    "content",
+    [b"no gzip at all", gzip.compress(b"text\n" * 999)[:-9]],
+    ids=["no gzip", "cut short"],  # the bytes hold the time: each test process would name its own
+)
 def test_a_broken_gzip_file_is_refused(tmp_path, content):
     (tmp_path / "a.gz").write_bytes(content)
     with pytest.raises(ValueError, match="Expected a whole gzip file.* Received: .*a.gz"):

@@ -20,7 +20,6 @@ from keras_transformer.data.phrases.simple import SIMPLE
 _PATTERNS = [pattern for pattern, times in SIMPLE + COMPOUND for _ in range(times)]
 _MAX_SENTENCES = 50_000  # beyond it new sentences become rare
 _MIN_WORDS, _MAX_WORDS = 3, 18
-_MIN_OCCURRENCES = 5
 
 
 class PhraseSplits(NamedTuple):
@@ -34,8 +33,8 @@ class PhraseSplits(NamedTuple):
 def phrase_corpus(num_sentences=6000, held_out=None, seed=1):
     """Returns a corpus of distinct sentences, alike for a seed on every machine and Python.
 
-    Held-out sentences are new, their words are not: each stands in five or more of the training
-    sentences, so that what is asked for is grammar.
+    Held-out sentences are new, their words are not: each stands in one of 750 training sentences
+    (in two at least), so that what is asked for is grammar.
 
     Args:
         num_sentences: pairs in all three splits together, 700 to 50,000.
@@ -74,9 +73,10 @@ def _split(pairs, held_out):
     """Holds out the first pairs whose words are all known from enough others."""
     words = [set(re.findall(r"\w+", " ".join(pair))) for pair in pairs]
     occurrences = Counter(word for sentence in words for word in sentence)
+    enough = max(2, len(pairs) // 750)
     train, held = [], []
     for pair, sentence in zip(pairs, words, strict=True):
-        if len(held) < held_out and min(occurrences[word] for word in sentence) > _MIN_OCCURRENCES:
+        if len(held) < held_out and min(occurrences[word] for word in sentence) > enough:
             held.append(pair)
             occurrences.subtract(sentence)
         else:

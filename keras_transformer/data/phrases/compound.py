@@ -45,7 +45,7 @@ _TROUBLES = (
 )
 _AFTERTHOUGHTS = (
     (("but", "aber"), ("old", "broken", "dirty", "heavy", "expensive")),
-    (("and", "und"), ("new", "beautiful", "interesting", "red")),
+    (("and", "und"), ("new", "beautiful", "good", "red")),
 )
 _ATTEMPTS = (
     ("try", ("open", "close", "repair", "carry", "find", "sell", "call", "wash", "invite")),

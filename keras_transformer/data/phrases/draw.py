@@ -19,7 +19,9 @@ from keras_transformer.data.phrases.syntax import NUMBERS, Clause, NounPhrase, P
 
 CAN, SHOULD, WILL, MAY, WANT, MUST = MODALS
 OBJECT_KINDS = ("acc", "dat", "auf acc", "mit dat")
-_CLAUSE_KINDS = (OBJECT_KINDS,) * 6 + (("nothing",),) * 2 + (("direction",), ("transfer",))
+_CLAUSE_KINDS = (
+    (("acc",),) * 6 + (OBJECT_KINDS[1:], ("nothing",)) * 2 + (("direction",), ("transfer",))
+)
 _INVOLUNTARY = ("cry", "wake up", "fall asleep", "arrive")  # nobody wants to or has to
 _MOMENTARY = ("see", "hear", "find", "forget")  # no actions, but with a time in the past
 _ABSOLUTE = ("red", "white", "black", "broken")  # nothing is "very" so
@@ -112,10 +114,8 @@ class Draw:
         """Returns a noun phrase, at times with an adjective; `owner` is whom "his" refers to."""
         if noun.group == "name":
             return NounPhrase("bare", noun)
-        if not noun.english_plural or noun.group in ("home", "place"):
-            plural = False
-        elif plural is None:
-            plural = self.chance(0.3)
+        if plural is None:
+            plural = noun.is_counted and self.chance(0.3)
         determiner = self._determiner(noun, plural, owner, definite)
         adjectives = adjectives_of(noun)
         adjective = self.choice(adjectives) if adjectives and self.chance(0.4) else None

@@ -85,32 +85,31 @@ place      city       cities      Stadt         Städte      f
 
 # English, German, its stem before endings if it differs; both comparatives; what it describes.
 _ADJECTIVES = """
-old          alt          -     older             älter          adult,animal,goods,furniture,space
-young        jung         -     younger           jünger         adult,animal
-little       klein        -     -                 -              youth,dog,cat,bird
-friendly     freundlich   -     -                 -              adult,youth,kin
-tired        müde         müd   -                 -              adult,youth,kin
-happy        glücklich    -     -                 -              adult,youth,kin
-sad          traurig      -     -                 -              adult,youth,kin
-sick         krank        -     -                 -              adult,youth,kin,animal
-hungry       hungrig      -     -                 -              adult,youth,kin,animal
-big          groß         -     bigger            größer         animal,food,luggage,furniture,space
-small        klein        -     smaller           kleiner        food,luggage,furniture,space
-beautiful    schön        -     more_beautiful    schöner        clothes,picture,watch,horse,space
-new          neu          -     newer             neuer          goods,furniture
-expensive    teuer        teur  more_expensive    teurer         clothes,device,vehicle,watch
-heavy        schwer       -     heavier           schwerer       luggage,furniture
-red          rot          -     -                 -              clothes,luggage,vehicle,ball,apple
-white        weiß         -     -                 -              clothes,animal,entry
-black        schwarz      -     -                 -              clothes,animal,vehicle
-fresh        frisch       -     -                 -              food,dish
-hot          heiß         -     -                 -              drink,dish
-cold         kalt         -     -                 -              drink,dish
-good         gut          -     -                 -              food,dish,drink,text
-long         lang         -     longer            länger         book,mail
-interesting  interessant  -     more_interesting  interessanter  text,mail
-broken       kaputt       -     -                 -              device,vehicle,entry,watch
-dirty        schmutzig    -     -                 -              clothes,vehicle
+old        alt         -     older           älter     adult,animal,goods,furniture,space
+young      jung        -     younger         jünger    adult,animal
+little     klein       -     -               -         youth,dog,cat,bird
+friendly   freundlich  -     -               -         adult,youth,kin
+tired      müde        müd   -               -         adult,youth,kin
+happy      glücklich   -     -               -         adult,youth,kin
+sad        traurig     -     -               -         adult,youth,kin
+sick       krank       -     -               -         adult,youth,kin,animal
+hungry     hungrig     -     -               -         adult,youth,kin,animal
+big        groß        -     bigger          größer    animal,food,luggage,furniture,space
+small      klein       -     smaller         kleiner   food,luggage,furniture,space
+beautiful  schön       -     more_beautiful  schöner   clothes,picture,watch,horse,space
+new        neu         -     newer           neuer     goods,furniture
+expensive  teuer       teur  more_expensive  teurer    clothes,device,vehicle,watch
+heavy      schwer      -     heavier         schwerer  luggage,furniture
+red        rot         -     -               -         clothes,luggage,vehicle,ball,apple
+white      weiß        -     -               -         clothes,animal,entry
+black      schwarz     -     -               -         clothes,animal,vehicle
+fresh      frisch      -     -               -         food,dish
+hot        heiß        -     -               -         drink,dish
+cold       kalt        -     -               -         drink,dish
+good       gut         -     -               -         food,dish,drink,text
+long       lang        -     longer          länger    book,mail
+broken     kaputt      -     -               -         device,vehicle,entry,watch
+dirty      schmutzig   -     -               -         clothes,vehicle
 """
 
 # By what a verb governs and its subjects: English infinitive, present (the participle where
@@ -314,6 +313,11 @@ class Noun(NamedTuple):
     oblique: str
     german_plural: str
     gender: str  # m, f or n
+
+    @property
+    def is_counted(self):
+        """Whether there may be two of them: of places one is enough for every sentence."""
+        return self.english_plural != "" and self.group not in ("home", "place")
 
 
 class Adjective(NamedTuple):

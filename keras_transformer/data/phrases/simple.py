@@ -120,7 +120,7 @@ def object_question(draw):
     noun = clause.object.noun
     clause = clause._replace(object=None)
     kind = draw.choice(("what", "which", "how many"))
-    if kind == "what" or not noun.english_plural:
+    if kind == "what" or not noun.is_counted:
         return fill("{}?", "{}?", ask(clause, ("what", "was")))
     if kind == "which":
         which = draw.noun_phrase(noun)._replace(determiner="which")
