@@ -1,13 +1,12 @@
 """Parallel text: line i of the source and line i of the target say the same."""
 
 import dataclasses
-import gzip
 import itertools
-import pathlib
-import zlib
 
 import numpy as np
 import tensorflow as tf
+
+from keras_transformer.text_files import iterate_lines
 
 CHUNK = 1024  # pairs taken from a dataset at once
 
@@ -136,37 +135,5 @@ class ParallelCorpus:
 
 
 def read_lines(path):
-    """Returns the lines of a UTF-8 text file, without white space around them.
-
-    A line ends at a line feed only: other characters that Unicode calls line ends, as U+2028,
-    are text. A file whose name ends in `.gz` is gzip.
-
-    Raises:
-        ValueError: the file is missing or unreadable, is not gzip, or is not UTF-8.
-    """
-    path = pathlib.Path(path)
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise ValueError(f"File not found. Received: {path}") from None
-    except OSError as error:
-        raise ValueError(f"Expected a readable file. Received: {path}: {error.strerror}") from None
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(
-                f"Expected a whole gzip file, as the name says. Received: {path}: {error}"
-            ) from None
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"Expected UTF-8 text. Received: {path}, line {line}: {error.reason} "
-            f"(byte 0x{content[error.start]:02x}). Convert the file to UTF-8."
-        ) from None
-    lines = text.removeprefix("\ufeff").split("\n")
-    if lines[-1] == "":
-        lines.pop()  # what follows the last line's end is no line
-    return [line.strip() for line in lines]
+    """Returns the lines of a text file as `iterate_lines` reads it, without white space around."""
+    return [line.strip() for line in iterate_lines(path)]

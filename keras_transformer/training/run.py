@@ -15,7 +15,7 @@ import json
 import os
 import pathlib
 
-from keras_transformer import tokenizers
+import keras_transformer  # its rooms load when used: tokenizers need TensorFlow, training does not
 from keras_transformer.config import Config
 from keras_transformer.models import Transformer
 from keras_transformer.training.checkpoints import Checkpoints
@@ -92,9 +92,12 @@ class Run:
     def load_tokenizers(self, config):
         """Returns `(source, target)`, twice the same one where they share their vocabulary."""
         if config.tokenizer.shared:
-            tokenizer = tokenizers.load(self.tokenizer_path)
+            tokenizer = keras_transformer.tokenizers.load(self.tokenizer_path)
             return tokenizer, tokenizer
-        return tuple(tokenizers.load(self.tokenizer_path, name) for name in ("source", "target"))
+        return tuple(
+            keras_transformer.tokenizers.load(self.tokenizer_path, name)
+            for name in ("source", "target")
+        )
 
     def check_same(self, config):
         """Raises `ValueError` where `config` is of another model or training than this run's."""

@@ -7,8 +7,8 @@ import sys
 
 import keras
 
-from keras_transformer import backend, tokenizers
-from keras_transformer.data import ParallelCorpus, TranslationBatches
+import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
+from keras_transformer import backend
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.checkpoints import TrainingState
 from keras_transformer.training.interruption import Interruption
@@ -76,13 +76,15 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
         max_length=config.data.max_length,
         static_shapes=config.training.static_shapes,
     )
-    batches = TranslationBatches(
+    batches = keras_transformer.data.TranslationBatches(
         train_corpus,
         seed=config.training.seed,
         sampling=config.tokenizer.sampling,
         **batch_settings,
     )
-    valid_batches = TranslationBatches(valid_corpus, shuffle=False, **batch_settings)
+    valid_batches = keras_transformer.data.TranslationBatches(
+        valid_corpus, shuffle=False, **batch_settings
+    )
     write(f"training    {batches.summary}; {len(batches):,} batches an epoch")
     write(f"validation  {valid_batches.summary}")
 
@@ -155,14 +157,18 @@ def read_corpora(data, seed, write=print_line):
 
         train_corpus, valid_corpus = from_tfds(data.dataset.removeprefix("tfds:"))
     elif data.source_train is not None:
-        train_corpus = ParallelCorpus.from_files(data.source_train, data.target_train)
+        train_corpus = keras_transformer.data.ParallelCorpus.from_files(
+            data.source_train, data.target_train
+        )
     else:
         raise ValueError(
             "Expected data to train on: source_train and target_train, or dataset. "
             "Received: neither. Give both files, or the name of a data set."
         )
     if data.source_valid is not None:
-        valid_corpus = ParallelCorpus.from_files(data.source_valid, data.target_valid)
+        valid_corpus = keras_transformer.data.ParallelCorpus.from_files(
+            data.source_valid, data.target_valid
+        )
     if valid_corpus is None:
         train_corpus, valid_corpus = train_corpus.split(
             data.validation_share, data.validation_limit, seed
@@ -175,13 +181,15 @@ def make_tokenizers(config, corpus, write=print_line):
     """Returns the `(source, target)` tokenizers of the settings, trained or read from a file."""
     settings = config.tokenizer
     if settings.model is not None:
-        tokenizer = tokenizers.from_file(settings.model)
+        tokenizer = keras_transformer.tokenizers.from_file(settings.model)
         return tokenizer, tokenizer
 
     def learn(sentences):
         if settings.kind == "wordpiece":
-            return tokenizers.WordPieceTokenizer.train(sentences, settings.vocab_size)
-        return tokenizers.SentencePieceTokenizer.train(
+            return keras_transformer.tokenizers.WordPieceTokenizer.train(
+                sentences, settings.vocab_size
+            )
+        return keras_transformer.tokenizers.SentencePieceTokenizer.train(
             sentences, settings.vocab_size, settings.model_type, config.training.seed
         )
 

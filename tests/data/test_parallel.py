@@ -68,7 +68,7 @@ def test_summary_is_one_line_with_every_reason():
 
 @pytest.mark.parametrize("name", ["missing.txt", "missing.gz"])
 def test_missing_file(tmp_path, name):
-    with pytest.raises(ValueError, match=f"not found.*{name}"):
+    with pytest.raises(ValueError, match=f"Received: .*{name}: No such file"):
         read_lines(tmp_path / name)
 
 

@@ -19,6 +19,7 @@ from keras_transformer.data.phrases.syntax import NUMBERS, Clause, NounPhrase, P
 
 CAN, SHOULD, WILL, MAY, WANT, MUST = MODALS
 OBJECT_KINDS = ("acc", "dat", "auf acc", "mit dat")
+# What verbs govern, as often as it is drawn.
 _CLAUSE_KINDS = (
     (("acc",),) * 6 + (OBJECT_KINDS[1:], ("nothing",)) * 2 + (("direction",), ("transfer",))
 )
