@@ -131,12 +131,14 @@ def learning_curves(metrics, path=None):
 
     Args:
         metrics: path of a run's `metrics.jsonl`, or a list of dicts with its keys `step`, `loss`,
-            `val_loss`, `val_bleu` and `learning_rate`; what is missing is left out.
+            `val_loss`, `val_bleu` and `learning_rate`; what is missing is left out. A record with
+            the key `weights` is of other weights than that step's, averaged ones, and not drawn.
         path: file to write, or None.
     Raises:
         ValueError: nothing to draw.
     """
     records = metrics if isinstance(metrics, list) else _read_json_lines(metrics)
+    records = [record for record in records if "weights" not in record]
     panels = [
         ("loss (nats a token)", [("loss", "training", BLUE), ("val_loss", "validation", ORANGE)]),
         ("validation BLEU", [("val_bleu", "", GREEN)]),

@@ -42,11 +42,11 @@ CONFIG = Config(
     },
     training=TrainingConfig(
         batch_tokens=1536,
-        max_steps=2000,
+        max_steps=2400,
         schedule="inverse_square_root",
         peak_learning_rate=0.004,
         warmup_steps=300,
-        checkpoint_every=200,
+        checkpoint_every=240,
         keep_checkpoints=5,
         patience=0,
     ),

@@ -63,7 +63,7 @@ def test_the_programs(multi30k, monkeypatch):
     for long, short in {
         "vocab_size=10_000": "vocab_size=200",
         "epochs=30": "epochs=1",
-        ".override([": ".override([*FEW_STEPS, ",
+        ".override(\n    [": ".override(\n    [*FEW_STEPS, ",
     }.items():
         assert long in program
         program = program.replace(long, short)

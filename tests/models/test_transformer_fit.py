@@ -17,7 +17,7 @@ LOSSES = {
 def test_a_step_lowers_the_loss(make_model, batch, loss):
     labels = np.roll(batch["target_ids"], -1, axis=1)
     weights = (batch["target_ids"] != 0) / 8.0
-    model = make_model(normalize_first=True)
+    model = make_model(num_decoder_layers=1, normalize_first=True)
     model.compile(keras.optimizers.SGD(0.05), loss, metrics=[TokenAccuracy(), Perplexity()])
     before = model.evaluate(batch, labels, sample_weight=weights, verbose=0, return_dict=True)
     weights_before = model.get_weights()
@@ -43,7 +43,7 @@ def test_training_from_a_sequence_of_batches_of_other_lengths(make_model, batch)
             labels = np.roll(longer["target_ids"], -1, axis=1)
             return longer, labels, (longer["target_ids"] != 0) / 8.0
 
-    model = make_model()
+    model = make_model(num_decoder_layers=1)
     model.compile("adam", TokenCrossEntropy())
     losses = model.fit(Batches(), epochs=3, verbose=0).history["loss"]
     assert np.all(np.isfinite(losses)) and losses[-1] < losses[0]
