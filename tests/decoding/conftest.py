@@ -47,7 +47,7 @@ class ToyModel:
         history = backend.cache_update(cache[1], step, inputs)
         weights = self.position_weights[: history.shape[0], None, None]
         features = state + ops.sum(ops.multiply(weights, history), axis=0)
-        logits = ops.matmul(features, self.output) + self.bias
+        logits = ops.add(ops.matmul(features, self.output), self.bias)
         shape = (-1, token_ids.shape[1], self.vocab_size)
         return ops.reshape(logits, shape), [state[None], history]
 
