@@ -25,8 +25,8 @@ NUM_SENTENCES = 8000
 NUM_SHOWN = 12
 """Test sentences that are printed with their translations."""
 NEW_SENTENCES = (
-    "The girl says that her brother has to repair the old bicycle.",
-    "Although it is raining, the children do not want to come home.",
+    "The queen says that her brother has to repair the old bicycle.",
+    "Although it is raining, the children want to play in the garden.",
     "The coat that Maria is looking for is too expensive.",
 )
 """What the export translates. Attention is drawn of the first, whose verbs German puts last."""

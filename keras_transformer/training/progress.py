@@ -86,8 +86,15 @@ class Log(keras.callbacks.Callback):
         }
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        shown = ("loss", "val_perplexity", "val_accuracy", "val_bleu")
-        numbers = [f"{name} {record[name]:.4g}" for name in shown if name in record]
+        shown = {
+            "loss": "6.3f",
+            "val_perplexity": "8.2f",
+            "val_accuracy": "5.3f",
+            "val_bleu": "5.2f",
+        }
+        numbers = [
+            f"{name} {record[name]:{form}}" for name, form in shown.items() if name in record
+        ]
         which = f"{record['weights']} weights" if "weights" in record else f"step {state.step:,}"
         self.write(f"{which}  {state.minutes:.1f} min  " + "  ".join(numbers))
 
