@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import Transformer, backend
+from keras_transformer.layers import sinusoidal_encoding
 
 
 def logits_of(model, batch, **arguments):
@@ -34,6 +35,36 @@ def test_every_source_piece_and_every_earlier_target_piece_counts(make_model, va
     logits = logits_of(make_model(**variant), changed)
     difference = np.abs(logits - logits[12:])[:, -1].max(axis=-1)
     assert np.all(difference[:12] > 1e-4)
+
+
+def test_is_made_of_its_layers(make_model, variant, batch):
+    """The way of the data, from layers whose own tests hold them to NumPy."""
+    model = make_model(**variant)
+    parts = {}
+    for side in ("source", "target"):
+        embedding = getattr(model, f"{side}_embedding")
+        x = embedding.get_weights()[0][batch[f"{side}_ids"]] * 12**0.5
+        positions = np.arange(x.shape[1])
+        if variant.get("positions") == "learned":
+            table = getattr(model, f"{side}_positions").get_weights()[0]
+            parts[side] = x + table[positions]
+        else:
+            parts[side] = x + ops.convert_to_numpy(sinusoidal_encoding(positions, 12))
+    real = batch["source_ids"] != 0
+    source = parts["source"]
+    for block in model.encoder_blocks:
+        source = block(source, padding_mask=real)
+    if model.normalize_first:
+        source = model.encoder_norm(source)
+    target = parts["target"]
+    for block in model.decoder_blocks:
+        target = block(target, source, source_padding_mask=real)
+    if model.normalize_first:
+        target = model.decoder_norm(target)
+    output_layer = model.target_embedding.get_weights()[0].T
+    if not model.tie_output:
+        (output_layer,) = model.output_layer.get_weights()
+    assert_equal(logits_of(model, batch), ops.convert_to_numpy(target) @ output_layer)
 
 
 def test_longer_padding_changes_nothing(make_model, variant, batch):
