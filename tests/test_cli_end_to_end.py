@@ -1,6 +1,7 @@
 """The commands on real files, with the real library: a few steps of a very small model."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -39,8 +40,11 @@ def train_arguments(source, target, run, *settings):
 
 
 def run_process(*arguments, text=""):
+    # a user's environment: libraries that other tests import here set how much TensorFlow says
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.run(
         [sys.executable, "-m", "keras_transformer", *arguments],
+        env=environment,
         input=text,
         capture_output=True,
         encoding="utf-8",
