@@ -21,9 +21,7 @@ def dropout(x, rate, seed_generator):
     random_bytes = tf.reshape(tf.bitcast(words, tf.uint8), [-1])[:size]
     keep = tf.reshape(random_bytes >= tf.cast(threshold, tf.uint8), tf.shape(x))
     scale = 256.0 / (256 - threshold)
-    result = x * tf.where(keep, tf.cast(scale, x.dtype), tf.cast(0.0, x.dtype))
-    result.set_shape(x.shape)
-    return result
+    return x * tf.where(keep, tf.cast(scale, x.dtype), tf.cast(0.0, x.dtype))
 
 
 def token_cross_entropy(logits, labels, label_smoothing=0.0):
