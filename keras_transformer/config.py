@@ -9,7 +9,6 @@ arguments are the group `model` (a dict), all others here. The line under a fiel
 
 import dataclasses
 import inspect
-import os
 import pathlib
 from typing import Literal
 
@@ -30,6 +29,7 @@ from keras_transformer.settings import (
     settings,
     yaml_word,
 )
+from keras_transformer.whole_files import replacing
 
 PRESETS = ("tiny", "base", "big")
 
@@ -206,11 +206,9 @@ class Config:
 
     def save(self, path):
         """Writes all settings to a YAML file, whole or not at all."""
-        path = pathlib.Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         text = yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
 
     def merged(self, values):
         """Returns these settings with others in their place: a dict from group to dict."""

@@ -10,12 +10,12 @@ Shapes: T target/query length, S source/key length, H heads, D d_model.
 import contextlib
 import json
 import math
-import os
 import pathlib
-import tempfile
 import warnings
 
 import numpy as np
+
+from keras_transformer.whole_files import replacing
 
 BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
 STYLE = {
@@ -240,11 +240,7 @@ def _colour_bar(figure, image, panels, label):
 
 
 def _write(figure, path):
-    """Writes to a temporary file beside `path`, then moves it there."""
     if path is None:
         return
-    path = pathlib.Path(path)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as directory:
-        temporary = pathlib.Path(directory) / path.name
-        figure.savefig(temporary, format=path.suffix.removeprefix(".") or "png")
-        os.replace(temporary, path)
+    with replacing(path) as partial:
+        figure.savefig(partial, format=pathlib.Path(path).suffix.removeprefix(".") or "png")

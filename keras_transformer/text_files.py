@@ -7,6 +7,8 @@ import pathlib
 import sys
 import zlib
 
+from keras_transformer.whole_files import replacing
+
 
 def iterate_lines(path=None):
     """Yields the lines of a file, or of standard input, without their line ends.
@@ -64,13 +66,9 @@ def writing_lines(path=None):
         with open(path, "wb") as stream:
             yield lambda line: _write(stream, line)
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(temporary, "wb") as stream:
+    with replacing(path) as partial:
+        with (gzip.open if path.suffix == ".gz" else open)(partial, "wb") as stream:
             yield lambda line: _write(stream, line)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _open_to_read(path):

@@ -4,13 +4,12 @@ Shapes: B batch (sentences), S source length.
 """
 
 import abc
-import os
 import pathlib
-import tempfile
 
 import tensorflow as tf
 
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.whole_files import replacing
 
 
 class Tokenizer(tf.Module, abc.ABC):
@@ -118,7 +117,5 @@ class Tokenizer(tf.Module, abc.ABC):
         """Writes the tokenizer to one file in `directory`: whole, or not at all."""
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory, prefix=f".{name}.", delete=False) as file:
-            file.write(self.serialized)
-        os.chmod(file.name, 0o644)  # a temporary file is its owner's alone
-        os.replace(file.name, directory / f"{name}{self.SUFFIX}")
+        with replacing(directory / f"{name}{self.SUFFIX}") as partial:
+            partial.write_bytes(self.serialized)

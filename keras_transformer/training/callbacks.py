@@ -28,14 +28,18 @@ class TranslationCallback(keras.callbacks.Callback):
         self.decoding = decoding or DecodingConfig(beam_size=1)
         self.every = every
 
-    def on_train_begin(self, logs=None):
-        self.translator = Translator(
-            self.model, self.tokenizer, self.target_tokenizer, self.decoding
-        )
+    def set_model(self, model):
+        """Called by `fit`, before the first epoch."""
+        super().set_model(model)
+        self.translator = Translator(model, self.tokenizer, self.target_tokenizer, self.decoding)
+
+    def translations(self):
+        """Returns the translations of `source` by the weights as they are now."""
+        return self.translator(self.source)
 
     def on_epoch_end(self, epoch, logs=None):
         if (epoch + 1) % self.every == 0:
-            self.on_translations(epoch, self.translator(self.source), logs)
+            self.on_translations(epoch, self.translations(), logs)
 
     def on_translations(self, epoch, translations, logs):
         """Called with the epoch (counted from 0), the list of str, and the epoch's logs."""
@@ -81,13 +85,14 @@ class BleuCallback(TranslationCallback):
         self.references = references
         self.lowercase = lowercase
         self.tokenize = tokenize
-        self._bleu(source)  # what is wrong with the references shows now, not after an epoch
+        self.score(source)  # what is wrong with the references shows now, not after an epoch
 
-    def _bleu(self, translations):
+    def score(self, translations):
+        """Returns the BLEU of `translations`, a list of str."""
         return bleu(translations, self.references, self.lowercase, self.tokenize).value
 
     def on_translations(self, epoch, translations, logs):
-        logs["val_bleu"] = self._bleu(translations)
+        logs["val_bleu"] = self.score(translations)
 
 
 class SampleTranslations(TranslationCallback):

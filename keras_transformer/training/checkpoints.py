@@ -13,6 +13,8 @@ import shutil
 
 import numpy as np
 
+from keras_transformer.whole_files import flush_to_disk
+
 
 @dataclasses.dataclass
 class TrainingState:
@@ -77,11 +79,11 @@ class Checkpoints:
             np.savez(partial / "state.npz", **tensors)
             (partial / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2))
             for file in partial.iterdir():
-                _flush_to_disk(file)
+                flush_to_disk(file)
             if path.exists():  # the same step again, after a later one was lost
                 shutil.rmtree(path)
             os.rename(partial, path)
-            _flush_to_disk(self.directory)
+            flush_to_disk(self.directory)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -126,11 +128,3 @@ def _rest(model):
         for group, variables in groups.items()
         for i, variable in enumerate(variables)
     }
-
-
-def _flush_to_disk(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,11 +1,12 @@
 """Callbacks of `train` alone: the bar, the log, the clock and the checkpoints."""
 
 import json
-import os
 import time
 
 import keras
 import tqdm
+
+from keras_transformer.whole_files import replacing
 
 
 class ProgressBar(keras.callbacks.Callback):
@@ -62,9 +63,8 @@ class Log(keras.callbacks.Callback):
             kept = [
                 line for line in lines if _step(line) is not None and _step(line) <= self.state.step
             ]
-            partial = self.path.with_name(f".{self.path.name}")
-            partial.write_text("".join(f"{line}\n" for line in kept))
-            os.replace(partial, self.path)
+            with replacing(self.path) as partial:
+                partial.write_text("".join(f"{line}\n" for line in kept))
 
     def on_epoch_end(self, epoch, logs=None):
         learning_rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
@@ -127,14 +127,22 @@ class SaveAndStop(keras.callbacks.Callback):
         self.start = state.step, (state.epoch, state.index)
         self.minutes_before = state.minutes
         self.started = time.monotonic()
-        self.reason = None
+        self.reason = self._reason_to_stop()  # of a process that was killed when it had just one
+
+    def _reason_to_stop(self):
+        """Returns the limit that is reached, in words, or None."""
+        minutes, patience = self.config.max_minutes, self.config.patience
+        if minutes is not None and self.state.minutes >= minutes:
+            return f"{minutes:g} minutes are over"
+        if patience and self.state.validations_without_better >= patience:
+            return f"no better BLEU in {patience} validations"
+        return None
 
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += 1
         self.state.minutes = self.minutes_before + (time.monotonic() - self.started) / 60
-        limit = self.config.max_minutes
-        if limit is not None and self.state.minutes >= limit:
-            self.reason = f"{limit:g} minutes are over"
+        self.reason = self._reason_to_stop()
+        if self.reason is not None:
             self.model.stop_training = True  # which validates and saves first
         if self.interruption.signal_number is not None:
             self.save()
@@ -150,9 +158,8 @@ class SaveAndStop(keras.callbacks.Callback):
             state.validations_without_better += 1
         self.save()
         self.interruption.raise_if_any()
-        patience = self.config.patience
-        if patience and state.validations_without_better >= patience:
-            self.reason = f"no better BLEU in {patience} validations"
+        self.reason = self._reason_to_stop()
+        if self.reason is not None:
             self.model.stop_training = True
 
     def save(self):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import sys
 
 import keras
@@ -17,6 +16,7 @@ from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.training.progress import Log, ProgressBar, SaveAndStop
 from keras_transformer.training.run import Run, build_model
 from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
+from keras_transformer.whole_files import replacing
 
 
 def print_line(text):
@@ -125,7 +125,7 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
         tensorboard = keras.callbacks.TensorBoard(run.tensorboard_path)
         callbacks = [progress_bar, bleu, log, saver, tensorboard]
         try:
-            fit(model, batches, valid_batches, config.training, state, callbacks)
+            fit(model, batches, valid_batches, config.training, saver, callbacks)
         finally:
             progress_bar.close()
         reason = saver.reason or f"{config.training.max_steps:,} steps are done"
@@ -134,10 +134,11 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
         num_averaged = run.checkpoints.average(model, config.training.keep_checkpoints)
         metrics = model.evaluate(valid_batches.dataset(repeat=False), return_dict=True, verbose=0)
         metrics = {f"val_{name}": value for name, value in metrics.items()}
-        bleu.on_train_begin()
-        bleu.on_epoch_end(-1, metrics)
+        bleu.set_model(model)  # which no `fit` has done where every step was done before
+        metrics["val_bleu"] = bleu.score(bleu.translations())
         log.record({"weights": f"mean of {num_averaged} checkpoints'", **metrics})
-        save_averaged(model, run)
+        with replacing(run.averaged_path) as partial:
+            model.save_weights(partial)
         finished = {
             "step": state.step,
             "reason": reason,
@@ -145,7 +146,8 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
             "max_minutes": config.training.max_minutes,
             "metrics": metrics,
         }
-        write_json(run.finished_path, finished)
+        with replacing(run.finished_path) as partial:
+            partial.write_text(json.dumps(finished, indent=2))
     return metrics
 
 
@@ -212,15 +214,16 @@ def make_optimizer(training, d_model):
     )
 
 
-def fit(model, batches, valid_batches, training, state, callbacks):
+def fit(model, batches, valid_batches, training, saver, callbacks):
     """Runs `model.fit`, with an epoch from one checkpoint to the next.
 
-    `SaveAndStop`, one of the callbacks, keeps `state` up to date. A fit has epochs of one length,
+    `saver`, one of the callbacks, keeps its `state` up to date. A fit has epochs of one length,
     so the shorter one after an interruption, and the one before the last step, have their own.
     """
+    state = saver.state
     every = training.checkpoint_every
     to_checkpoint = every - state.step % every  # shorter where an interrupted run goes on
-    while state.step < training.max_steps and not model.stop_training:
+    while state.step < training.max_steps and saver.reason is None:
         steps = min(to_checkpoint, training.max_steps - state.step)
         whole = 1 if steps < every else (training.max_steps - state.step) // every
         model.fit(
@@ -257,15 +260,3 @@ def check_same_data(run, saved, now):
             "Received: {:,} pairs, {:,} target tokens. ".format(*before, *after)
             + f"Give {run.path} the same files, or start another run with --init-from {run.path}."
         )
-
-
-def save_averaged(model, run):
-    partial = run.path / ".averaged.weights.h5"
-    model.save_weights(partial)
-    os.replace(partial, run.averaged_path)
-
-
-def write_json(path, value):
-    partial = path.with_name(f".{path.name}")
-    partial.write_text(json.dumps(value, indent=2))
-    os.replace(partial, path)

@@ -143,6 +143,27 @@ def test_patience_ends_a_training_that_gets_no_better(tmp_path, config, train_qu
     assert finished["step"] == 12 and "no better BLEU in 2 validations" in finished["reason"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["training.max_steps=10"],
+        ["training.patience=1", "training.max_steps=400", "training.peak_learning_rate=1e-12"],
+        ["training.max_minutes=0.0001", "training.max_steps=400"],
+    ],
+)
+def test_killed_after_the_last_checkpoint_trains_no_step_more(
+    tmp_path, config, train_quietly, settings
+):
+    run, config = tmp_path / "run", config.override(settings)
+    metrics = train_quietly(config, run)
+    finished = (run / "finished.json").read_text()
+    (run / "finished.json").unlink()
+    (run / "averaged.weights.h5").unlink()
+    assert train_quietly(config, run) == pytest.approx(metrics)
+    assert (run / "finished.json").read_text() == finished
+    assert (run / "averaged.weights.h5").exists()
+
+
 def test_minutes_end_a_training_with_a_checkpoint(tmp_path, config, train_quietly):
     config = config.override(["training.max_minutes=0.0001", "training.max_steps=400"])
     train_quietly(config, tmp_path / "run")

@@ -1,0 +1,32 @@
+"""Files that are there whole or not at all, whenever the process is killed or the disk is full."""
+
+import contextlib
+import os
+import pathlib
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Yields a hidden path beside `path`, of the same suffixes; what is written there replaces it.
+
+    If anything fails, what stood at `path` stays. The bytes are on the disk before they have the
+    name, so that a machine that loses power keeps one of the two.
+    """
+    path = pathlib.Path(path)
+    partial = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield partial
+        flush_to_disk(partial)
+        os.replace(partial, path)
+        flush_to_disk(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def flush_to_disk(path):
+    """Waits until a file's bytes, or a directory's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
