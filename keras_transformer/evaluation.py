@@ -24,7 +24,7 @@ class Score(typing.NamedTuple):
         return self.text
 
 
-def bleu(hypotheses, references, lowercase=False, tokenize="13a"):
+def bleu(hypotheses, references, lowercase=False, tokenize="13a", hints=True):
     """Returns corpus BLEU (Papineni et al., 2002, https://aclanthology.org/P02-1040).
 
     Args:
@@ -33,6 +33,7 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a"):
             as long as `hypotheses`.
         lowercase: whether both sides are lowercased first.
         tokenize: name of a sacreBLEU tokenizer; `"none"` for text that is tokenized already.
+        hints: whether sacreBLEU says on standard error that text looks tokenized already.
     Raises:
         ValueError: for unequal line counts, no lines at all, an unknown tokenizer, or one whose
             packages or model file are not there.
@@ -44,8 +45,8 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a"):
         )
     references = _reference_streams(hypotheses, references)
     try:
-        # force: text that is declared tokenized needs no warning about tokenized full stops
-        metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
+        quiet = tokenize == "none" or not hints
+        metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=quiet)
     # SystemExit is how sacreBLEU reports a download that failed on its certificate
     except (ImportError, OSError, RuntimeError, SystemExit) as error:
         raise ValueError(

@@ -86,10 +86,11 @@ def test_nothing_to_score_is_refused(metric):
         metric([], [])
 
 
-def test_tokenized_text_that_is_declared_so_gives_no_warning(caplog):
+def test_tokenized_text_gives_a_hint_unless_it_is_declared_or_none_is_wanted(caplog):
     lines = ["two dogs run in the snow ."] * 101
     bleu(lines, lines)
     assert "tokenized period" in caplog.text
     caplog.clear()
     bleu(lines, lines, tokenize="none")
+    bleu(lines, lines, hints=False)
     assert caplog.text == ""

@@ -95,8 +95,8 @@ class Log(keras.callbacks.Callback):
         numbers = [
             f"{name} {record[name]:{form}}" for name, form in shown.items() if name in record
         ]
-        which = f"{record['weights']} weights" if "weights" in record else f"step {state.step:,}"
-        self.write(f"{which}  {state.minutes:.1f} min  " + "  ".join(numbers))
+        which = f"{record['weights']} weights" if "weights" in record else f"step {state.step:>7,}"
+        self.write(f"{which}  {state.minutes:5.1f} min  " + "  ".join(numbers))
 
 
 def _step(line):

@@ -47,6 +47,15 @@ def test_is_exact_over_unequal_batches(metric_class):
     assert 0.1 < expected()[TokenAccuracy] < 0.9  # neither end of the scale
 
 
+def test_of_equal_logits_one_is_the_answer():
+    metric = TokenAccuracy()
+    metric.update_state(np.array([[1, 2, 3, 4]]), np.zeros((1, 4, V), "float32") + np.eye(V)[2])
+    assert float(metric.result()) == 0.25
+    metric.reset_state()
+    metric.update_state(np.array([[1, 2, 3, 4]]), np.ones((1, 4, V), "float32"))
+    assert float(metric.result()) == 0.0  # the first, which is padding
+
+
 @pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
 def test_sample_weights_do_not_count(metric_class):
     metric = metric_class()
