@@ -7,11 +7,13 @@ backend replaces what that backend does better. Same names, same answers: a test
 import keras
 
 from keras_transformer.backend.portable import (
+    TokenLosses,
     cache_prefix,
     cache_update,
     compile_function,
     dropout,
     enable_determinism,
+    projected_cross_entropy,
     token_cross_entropy,
 )
 
@@ -22,14 +24,17 @@ if keras.backend.backend() == "tensorflow":
         compile_function,
         dropout,
         enable_determinism,
+        projected_cross_entropy,
         token_cross_entropy,
     )
 
 __all__ = [
+    "TokenLosses",
     "cache_prefix",
     "cache_update",
     "compile_function",
     "dropout",
     "enable_determinism",
+    "projected_cross_entropy",
     "token_cross_entropy",
 ]

@@ -1,10 +1,26 @@
 """The hot operations in `keras.ops`: the reference for every backend, and the fallback.
 
-Shapes: L cache length, R rows, N tokens, V vocabulary.
+Shapes: L cache length, R rows, N tokens, D width, V vocabulary.
 """
+
+from typing import NamedTuple
 
 import keras
 from keras import ops
+
+
+class TokenLosses(NamedTuple):
+    """What training wants to know of the tokens; the logits, hundreds of megabytes, are not kept.
+
+    A gradient flows through `loss` alone.
+    """
+
+    loss: object
+    """Float32 scalar, the weighted sum of the label-smoothed cross-entropies."""
+    cross_entropy: object
+    """`(N,)` float32, without label smoothing; nats."""
+    correct: object
+    """`(N,)` float32, 1 where the label has the highest logit, else 0."""
 
 
 def dropout(x, rate, seed_generator):
@@ -30,6 +46,26 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
     label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     mean_logits = ops.mean(logits, axis=-1) if label_smoothing else 0.0
     return normalizer - (1.0 - label_smoothing) * label_logits - label_smoothing * mean_logits
+
+
+def projected_cross_entropy(hidden, table, labels, weights, label_smoothing=0.0, training=False):
+    """`token_cross_entropy` of the logits `hidden · table^T`, summed, and what metrics ask for.
+
+    Args:
+        hidden: `(N, D)`.
+        table: `(V, D)`, the same dtype.
+        labels: `(N,)`, integers in `[0, V)`.
+        weights: `(N,)` float32, the factor of each token's loss.
+        label_smoothing: as of `token_cross_entropy`.
+        training: whether a gradient will be wanted.
+    Returns:
+        `TokenLosses`. Tokens with the label 0 and the weight 0 count nowhere, and may be left out
+        of the computation: their entries are then 0.
+    """
+    logits = ops.matmul(hidden, ops.transpose(table))
+    loss = ops.sum(weights * token_cross_entropy(logits, labels, label_smoothing))
+    correct = ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels)
+    return TokenLosses(loss, token_cross_entropy(logits, labels), ops.cast(correct, "float32"))
 
 
 def cache_update(cache, step, value):

@@ -1,9 +1,15 @@
 """The hot operations where TensorFlow on a CPU can do better than `keras.ops`.
 
-Shapes: L cache length, R rows, N tokens, V vocabulary.
+Shapes: L cache length, R rows, N tokens, D width, C tokens of a chunk, V vocabulary.
 """
 
 import tensorflow as tf
+
+from keras_transformer.backend import portable
+from keras_transformer.backend.portable import TokenLosses
+
+CHUNK_ROWS = 256
+"""Tokens whose logits exist at a time: 10 MB of float32 for 10,000 pieces, which a cache holds."""
 
 
 def dropout(x, rate, seed_generator):
@@ -52,6 +58,103 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
 
     flat = flat_cross_entropy(tf.reshape(logits, [-1, vocab_size]), tf.reshape(labels, [-1]))
     return tf.reshape(flat, shape)
+
+
+def projected_cross_entropy(hidden, table, labels, weights, label_smoothing=0.0, training=False):
+    """As in `portable.py`, by chunks of tokens, and without those that count nowhere.
+
+    The weights are known here, so the gradients are made while a chunk's probabilities are in the
+    cache: no array `(N, V)` is ever written to memory. On other devices than CPUs as in
+    `portable.py`: XLA, which Keras compiles for there, knows no number of tokens that varies.
+    """
+    if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
+        return portable.projected_cross_entropy(
+            hidden, table, labels, weights, label_smoothing, training
+        )
+    num_rows = tf.shape(labels, tf.int64)[0]
+    counted = tf.where((labels != 0) | (weights != 0))  # (N', 1)
+    labels, weights = tf.gather_nd(labels, counted), tf.gather_nd(weights, counted)
+
+    @tf.custom_gradient
+    def of_counted(hidden, table):
+        rows = tf.gather_nd(hidden, counted)
+        losses, gradients = _by_chunks(rows, table, labels, weights, label_smoothing, training)
+
+        def gradient(upstream, *_):
+            of_rows, of_table = (x * tf.cast(upstream, x.dtype) for x in gradients)
+            of_hidden = tf.scatter_nd(counted, of_rows, tf.shape(hidden, tf.int64))
+            return of_hidden, tf.cast(of_table, table.dtype)
+
+        return losses, gradient
+
+    loss, cross_entropy, correct = of_counted(hidden, table)
+    cross_entropy, correct = (
+        tf.scatter_nd(counted, values, num_rows[None]) for values in (cross_entropy, correct)
+    )
+    return TokenLosses(loss, cross_entropy, correct)
+
+
+def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
+    """Returns `(loss, cross_entropy, correct)` and the gradients of the loss, or (), a pair.
+
+    The loss's gradient with respect to a token's logits is weight * (softmax - smoothed one-hot).
+    Only the softmax fills a row; a product of the rest with a matrix is one row of it, for the
+    one-hot, and the mean of all, for the smoothing.
+    """
+    num_tokens, vocab_size = tf.shape(labels)[0], table.shape[0]
+    num_chunks = tf.maximum(1, -(-num_tokens // CHUNK_ROWS))  # of no tokens, one that is empty
+    share = 1.0 - label_smoothing
+
+    def one_chunk(chunk, of_table, *columns):
+        start = chunk * CHUNK_ROWS
+        end = tf.minimum(start + CHUNK_ROWS, num_tokens)
+        x, chunk_labels = hidden[start:end], labels[start:end]
+        logits = tf.matmul(x, table, transpose_b=True)  # (C, V)
+        probabilities = tf.nn.softmax(logits)
+        best = tf.argmax(logits, axis=-1, output_type=labels.dtype)
+
+        def at(ids, values):
+            return tf.cast(tf.gather(values, ids, axis=1, batch_dims=1), tf.float32)
+
+        # log softmax of the label by way of the best token, whose probability is never 0
+        label_logits = at(chunk_labels, logits)
+        log_probs = label_logits - at(best, logits) + tf.math.log(at(best, probabilities))
+        values = [label_logits, -log_probs, tf.cast(best == chunk_labels, tf.float32)]
+        if training:
+            weighted = x * tf.cast(weights[start:end], x.dtype)[:, None]
+            of_table += tf.cast(tf.matmul(probabilities, weighted, transpose_a=True), tf.float32)
+            values.append(tf.matmul(probabilities, table))
+        columns = [
+            column.write(chunk, value) for column, value in zip(columns, values, strict=True)
+        ]
+        return chunk + 1, of_table, *columns
+
+    def column(dtype, *shape):
+        return tf.TensorArray(dtype, num_chunks, element_shape=[None, *shape], infer_shape=False)
+
+    columns = [column(tf.float32) for _ in range(3)]
+    if training:
+        columns.append(column(hidden.dtype, hidden.shape[1]))
+    _, of_table, *columns = tf.while_loop(
+        lambda chunk, *_: chunk < num_chunks,
+        one_chunk,
+        (0, tf.zeros(table.shape if training else []), *columns),
+        parallel_iterations=1,
+    )
+    label_logits, cross_entropy, correct, *expected = (column.concat() for column in columns)
+    mean_embedding = tf.reduce_mean(tf.cast(table, tf.float32), axis=0)  # (D,)
+    mean_logits = tf.linalg.matvec(tf.cast(hidden, tf.float32), mean_embedding)
+    smoothed = cross_entropy + label_smoothing * (label_logits - mean_logits)
+    losses = tf.reduce_sum(weights * smoothed), cross_entropy, correct
+    if not training:
+        return losses, ()
+    factors = tf.cast(weights, hidden.dtype)[:, None]
+    target = share * tf.gather(table, labels)
+    target += tf.cast(label_smoothing * mean_embedding, table.dtype)
+    weighted = tf.cast(factors * hidden, tf.float32)
+    of_table -= (label_smoothing / vocab_size) * tf.reduce_sum(weighted, axis=0)
+    of_table = tf.tensor_scatter_nd_sub(of_table, labels[:, None], share * weighted)
+    return losses, (factors * (expected[0] - target), of_table)
 
 
 def cache_update(cache, step, value):

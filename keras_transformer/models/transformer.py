@@ -17,12 +17,13 @@ from keras_transformer.layers import (
     padding_mask,
 )
 from keras_transformer.layers.residual import layer_normalization
+from keras_transformer.models.token_model import TokenModel
 
 POSITIONS = ("sinusoidal", "learned")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Transformer(keras.Model):
+class Transformer(TokenModel):
     """Translates: the logits of each next target token, given the source and the target so far.
 
     The defaults are the paper's base model (table 3). `Transformer.from_preset` knows "tiny",
@@ -206,11 +207,11 @@ class Transformer(keras.Model):
                 x, block_decoder_weights, block_cross_weights = x
                 decoder_weights.append(block_decoder_weights)
                 cross_weights.append(block_cross_weights)
-        logits = self._project(x)
+        x = self.decoder_norm(x) if self.normalize_first else x
         if not return_attention_weights:
-            return logits
+            return self.predict_tokens(x)
         weights = {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
-        return logits, weights
+        return self.project(x), weights
 
     def encode(self, source_ids):
         """Returns the encoder's output `(B, S, D)` of `source_ids` `(B, S)`, without dropout."""
@@ -282,12 +283,18 @@ class Transformer(keras.Model):
                 memory["source_padding_mask"],
             )
             new_cache += block_cache
-        return ops.cast(self._project(x), "float32"), new_cache
+        x = self.decoder_norm(x) if self.normalize_first else x
+        return ops.cast(self.project(x), "float32"), new_cache
 
-    def _project(self, x):
-        if self.normalize_first:
-            x = self.decoder_norm(x)
-        return self.target_embedding.project(x) if self.tie_output else self.output_layer(x)
+    def project(self, hidden):
+        if self.tie_output:
+            return self.target_embedding.project(hidden)
+        return self.output_layer(hidden)
+
+    def output_table(self):
+        if self.tie_output:
+            return ops.cast(self.target_embedding.embeddings, self.compute_dtype)
+        return ops.cast(ops.transpose(self.output_layer.kernel), self.compute_dtype)
 
     def get_config(self):
         return {

@@ -1,9 +1,10 @@
 """The loss of translation: label-smoothed cross-entropy of the target tokens.
 
-Shapes: B batch, T target length, V vocabulary.
+Shapes: B batch, T target length, D width, V vocabulary.
 """
 
 import keras
+from keras import ops
 
 from keras_transformer import backend
 
@@ -41,8 +42,36 @@ class TokenCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true, y_pred):
-        labels = keras.ops.cast(y_true, "int32")
+        labels = ops.cast(y_true, "int32")
         return backend.token_cross_entropy(y_pred, labels, self.label_smoothing)
+
+    def of_hidden(self, hidden, table, labels, sample_weight=None, training=False):
+        """The loss of the logits `hidden · table^T`, without an array of these logits.
+
+        Args:
+            hidden: `(B, T, D)`.
+            table: `(V, D)`.
+            labels, sample_weight: as `y_true` and `sample_weight` of the call.
+            training: whether a gradient will be wanted.
+        Returns:
+            `backend.TokenLosses` of the B * T tokens.
+        """
+        labels = ops.cast(labels, "int32")
+        if sample_weight is None:
+            weights = ops.ones_like(labels, dtype="float32")
+        else:
+            weights = ops.cast(sample_weight, "float32")
+            if len(weights.shape) < len(labels.shape):  # one of each sentence
+                weights = weights[:, None]
+            weights = weights * ops.ones_like(labels, dtype="float32")
+        return backend.projected_cross_entropy(
+            ops.reshape(hidden, (-1, hidden.shape[-1])),
+            table,
+            ops.reshape(labels, (-1,)),
+            ops.reshape(weights, (-1,)),
+            self.label_smoothing,
+            training,
+        )
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -26,10 +26,21 @@ class _TokenMean(keras.metrics.Metric):
         """Returns `(B, T)`, the value of each token."""
         raise NotImplementedError
 
+    def values_in(self, losses):
+        """Returns `(B * T,)`, the value of each token in `backend.TokenLosses`."""
+        raise NotImplementedError
+
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.cast(y_true, "int32")
+        self._add(labels, self.values(labels, y_pred))
+
+    def update_from_losses(self, y_true, losses):
+        """As `update_state`, where the loss was computed and no logits are there."""
+        self._add(ops.reshape(y_true, (-1,)), self.values_in(losses))
+
+    def _add(self, labels, values):
         real = ops.cast(padding_mask(labels), "float32")
-        self.total.assign_add(ops.sum(self.values(labels, y_pred) * real))
+        self.total.assign_add(ops.sum(values * real))
         self.num_tokens.assign_add(ops.sum(real))
 
     def result(self):
@@ -54,6 +65,9 @@ class TokenAccuracy(_TokenMean):
             ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels), "float32"
         )
 
+    def values_in(self, losses):
+        return losses.correct
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Perplexity(_TokenMean):
@@ -69,6 +83,9 @@ class Perplexity(_TokenMean):
 
     def values(self, labels, logits):
         return backend.token_cross_entropy(logits, labels)
+
+    def values_in(self, losses):
+        return losses.cross_entropy
 
     def result(self):
         return ops.exp(super().result())
