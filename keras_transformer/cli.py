@@ -59,6 +59,12 @@ def _quickstart(arguments):
 def _train(arguments):
     given = {group: _given(arguments, group) for group in ("data", "training")}
     Config().merged(given)  # refuses a bad flag before Keras is there to check the model's
+    of_model = [text for text in arguments.set if text.startswith(("model.", "tokenizer."))]
+    if arguments.init_from is not None and of_model:
+        raise ValueError(
+            "Expected no settings of a model that comes from another run. "
+            f"Received: --init-from {arguments.init_from} --set {of_model[0]}. Leave one out."
+        )
     for name in ("source_train", "target_train", "source_valid", "target_valid"):
         if name in given["data"]:
             check_readable(given["data"][name])
@@ -116,9 +122,11 @@ def _translate(arguments):
 
 def _evaluate(arguments):
     references = [list(iterate_lines(path)) for path in arguments.target]
-    hypotheses = _hypotheses(arguments, references)
     from keras_transformer.evaluation import bleu, chrf
 
+    # what is wrong with the references or the tokenizer shows now, not after the translation
+    bleu(references[0], references, arguments.lowercase, arguments.tokenize, hints=False)
+    hypotheses = _hypotheses(arguments, references)
     scores = [
         bleu(hypotheses, references, arguments.lowercase, arguments.tokenize),
         chrf(hypotheses, references, arguments.lowercase),
@@ -133,9 +141,10 @@ def _evaluate(arguments):
 def _hypotheses(arguments, references):
     """Returns the translations to score, out of a file or of a model."""
     if arguments.hypothesis is not None:
-        if _given(arguments, "decoding") or arguments.checkpoint is not None:
+        flags = _given(arguments, "decoding") or arguments.checkpoint or arguments.source
+        if flags is not None and flags != {}:
             raise ValueError(
-                "Expected a model for the flags of the search. "
+                "Expected a model for --source and the flags of the search. "
                 f"Received: --hypothesis {arguments.hypothesis}. Leave these flags out."
             )
         return list(iterate_lines(arguments.hypothesis))
@@ -168,9 +177,10 @@ def _export(arguments):
 
 def _plot(arguments):
     check_writable(arguments.output)
-    translator = _load_translator(arguments, of_run=True)
-    from keras_transformer.plots import attention_maps
+    from keras_transformer.plots import attention_maps, check_format
 
+    check_format(arguments.output)
+    translator = _load_translator(arguments, of_run=True)
     attention_maps(translator.attention(arguments.sentence), arguments.output)
 
 

@@ -100,6 +100,11 @@ class TokenizerConfig(SettingsGroup):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.model is not None and not self.shared:
+            raise ValueError(
+                "Expected one vocabulary for both languages with a tokenizer file of your own. "
+                f"Received: shared=false, model={self.model}. Leave one of them out."
+            )
         if self.kind == "wordpiece" and self.sampling:
             raise ValueError(
                 "Expected no subword sampling with WordPiece, which has none. "
@@ -183,6 +188,8 @@ class Config:
     def __post_init__(self):
         if self.model:
             _check_model(self.model)
+        if self.model.get("positions") == "learned":
+            _check_learned_positions(self)
 
     @classmethod
     def from_preset(cls, name):
@@ -280,8 +287,27 @@ def _check_model(model):
     for name, value in model.items():
         check_known(name, known, "an argument of the model")
         default = known[name]
-        if default is not None and not accepts(type(default), value):
+        kind = int | None if default is None else type(default)
+        if not accepts(kind, value):
             raise ValueError(
-                f"Expected {name} to be {in_words(type(default))}. "
+                f"Expected {name} to be {in_words(kind)}. "
                 f"Received: model.{name}={value!r}. The default is {yaml_word(default)}."
+            )
+
+
+def _check_learned_positions(config):
+    """Refuses lengths that the table of positions lacks."""
+    from keras_transformer.models import Transformer
+
+    default = inspect.signature(Transformer.__init__).parameters["max_length"].default
+    limit = config.model.get("max_length", default)
+    for name, length in (
+        ("data.max_length", config.data.max_length),
+        ("decoding.max_length", config.decoding.max_length),
+        ("decoding.max_source_length", config.decoding.max_source_length),
+    ):
+        if length > limit:
+            raise ValueError(
+                f"Expected {name} within the learned positions. Received: {name}={length}, "
+                f"model.max_length={limit}. Lower it, raise model.max_length, or take sinusoids."
             )

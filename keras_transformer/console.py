@@ -40,6 +40,7 @@ NO_TENSORFLOW = (
 
 def run(command):
     """Calls `command()` and returns the exit code; says in one line what went wrong."""
+    _open_missing_streams()
     previous = signal.signal(signal.SIGTERM, _exit_by_signal)
     try:
         command()
@@ -81,7 +82,7 @@ def start_keras():
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     warnings.simplefilter("ignore")
-    with _discarded_stderr():
+    with _discarded_stderr(), _signals_held():
         import keras_transformer.tokenizers  # noqa: F401
     for library in ("absl", "tensorflow", "matplotlib"):
         logging.getLogger(library).setLevel(logging.ERROR)
@@ -109,6 +110,31 @@ def _discarded_stderr():
         sys.stderr.flush()
         os.dup2(saved, 2)
         os.close(saved)
+
+
+@contextlib.contextmanager
+def _signals_held():
+    """Delivers SIGINT and SIGTERM at the end: an import in C++ loses them, or dies of them."""
+    received = []
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if received:
+        signal.raise_signal(received[0])
+
+
+def _open_missing_streams():
+    """Puts the null device in the place of each standard stream that the caller has closed."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest free number: that of the stream
+            setattr(sys, name, open(null, "w" if descriptor else "r", encoding="utf-8"))
 
 
 def _is_refused_input(error):

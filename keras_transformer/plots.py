@@ -17,6 +17,7 @@ import numpy as np
 
 from keras_transformer.whole_files import replacing
 
+FORMATS = ("png", "pdf", "svg")
 BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
 STYLE = {
     "font.size": 9,
@@ -38,6 +39,15 @@ STYLE = {
 }
 SENTENCE_PIECE_SPACE = "\u2581"
 READABLE_SPACE = "\u2423"
+
+
+def check_format(path):
+    """Raises `ValueError` where the suffix of `path` is not that of a picture, or none."""
+    suffix = pathlib.Path(path).suffix.removeprefix(".")
+    if suffix not in ("", *FORMATS):
+        raise ValueError(
+            f"Expected a picture: .{', .'.join(FORMATS)}. Received: {path}. Change the suffix."
+        )
 
 
 def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
@@ -242,5 +252,6 @@ def _colour_bar(figure, image, panels, label):
 def _write(figure, path):
     if path is None:
         return
+    check_format(path)
     with replacing(path) as partial:
         figure.savefig(partial, format=pathlib.Path(path).suffix.removeprefix(".") or "png")

@@ -26,8 +26,11 @@ class Range(NamedTuple):
     accepts: typing.Callable
 
 
-Count = Annotated[int, Range("a whole number of at least 1", lambda value: value >= 1)]
-CountOrZero = Annotated[int, Range("a whole number of at least 0", lambda value: value >= 0)]
+LARGEST = 2**31 - 1  # of TensorFlow's and NumPy's sizes and seeds
+Count = Annotated[int, Range(f"a whole number from 1 to {LARGEST}", lambda n: 1 <= n <= LARGEST)]
+CountOrZero = Annotated[
+    int, Range(f"a whole number from 0 to {LARGEST}", lambda n: 0 <= n <= LARGEST)
+]
 Positive = Annotated[float, Range("a number above 0", lambda value: value > 0)]
 PositiveOrZero = Annotated[float, Range("a number of at least 0", lambda value: value >= 0)]
 Share = Annotated[float, Range("a number from 0 to below 1", lambda value: 0 <= value < 1)]
@@ -143,8 +146,11 @@ def parse_yaml(text):
     """
     try:
         return yaml.load(text, _Loader)
+    except RecursionError:
+        raise ValueError("Expected YAML. Received: one that is nested too deeply.") from None
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Expected YAML. Received: {reason}.") from None
 
 
 def yaml_word(value):

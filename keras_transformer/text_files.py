@@ -61,13 +61,8 @@ def writing_lines(path=None):
     if path is None:
         yield lambda line: _write(sys.stdout.buffer, line, flush=True)
         return
-    path = pathlib.Path(path).resolve()
-    if path.exists() and not path.is_file():  # a pipe or device, which no file may replace
-        with open(path, "wb") as stream:
-            yield lambda line: _write(stream, line)
-        return
     with replacing(path) as partial:
-        with (gzip.open if path.suffix == ".gz" else open)(partial, "wb") as stream:
+        with (gzip.open if partial.suffix == ".gz" else open)(partial, "wb") as stream:
             yield lambda line: _write(stream, line)
 
 

@@ -10,9 +10,13 @@ def replacing(path):
     """Yields a hidden path beside `path`, of the same suffixes; what is written there replaces it.
 
     If anything fails, what stood at `path` stays. The bytes are on the disk before they have the
-    name, so that a machine that loses power keeps one of the two.
+    name, so that a machine that loses power keeps one of the two. A link stays a link; a pipe or a
+    device, whose place no file may take, is yielded itself.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).resolve()
+    if path.exists() and not path.is_file():
+        yield path
+        return
     partial = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield partial

@@ -61,3 +61,10 @@ def corpus(sentence_pairs):
     from keras_transformer.data import ParallelCorpus
 
     return ParallelCorpus.from_pairs(sentence_pairs)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Reports what tests have counted, as near-ties, with `record_property`."""
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value} ({report.nodeid})")

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def calls(monkeypatch):
     replace("training.train", train=recorded("train"))
     replace("training", train=None)
     replace("export", export_saved_model=recorded("export", pathlib.Path("models/3")))
-    replace("plots", attention_maps=recorded("plot"))
+    replace("plots", attention_maps=recorded("plot"), check_format=lambda path: None)
     quickstart = types.SimpleNamespace(run=recorded("quickstart"))
     monkeypatch.setitem(sys.modules, "keras_transformer.quickstart", quickstart)
     monkeypatch.setattr("keras_transformer.quickstart", quickstart, raising=False)
@@ -244,7 +245,7 @@ def test_the_search_of_an_export_is_fixed(calls, export_directory, type_in, caps
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--beam-size", "0"], "at least 1. Received: decoding.beam_size=0"),
+        (["--beam-size", "0"], "from 1 to 2147483647. Received: decoding.beam_size=0"),
         (["--length-penalty", "-1"], "at least 0. Received: decoding.length_penalty=-1.0"),
     ],
 )
@@ -305,9 +306,17 @@ def test_evaluate_refuses_files_that_do_not_match(
     "arguments, message",
     [
         (["run"], "Received: run without --source"),
-        (["--hypothesis", "TARGET", "--beam-size", "3"], "Expected a model for the flags"),
-        (["--hypothesis", "TARGET", "--checkpoint", "best"], "Expected a model for the flags"),
+        (
+            ["--hypothesis", "TARGET", "--beam-size", "3"],
+            "Expected a model for --source and the flags",
+        ),
+        (
+            ["--hypothesis", "TARGET", "--checkpoint", "best"],
+            "Expected a model for --source and the flags",
+        ),
+        (["--hypothesis", "TARGET", "--source", "TARGET"], "Expected a model for --source"),
         (["--hypothesis", "none"], "Received: none: No such file"),
+        (["run", "--source", "TARGET", "--tokenize", "moses"], "Received: tokenize='moses'"),
         (["--hypothesis", "TARGET", "--tokenize", "moses"], "Received: tokenize='moses'"),
     ],
 )
@@ -365,7 +374,7 @@ def pair(tmp_path):
 def test_train_passes_flags_and_settings_on(calls, pair, tmp_path):
     output = str(tmp_path / "run")
     flags = ["--max-steps", "7", "--max-minutes", "1.5", "--seed", "3", "--deterministic"]
-    sets = ["--set", "model.num_heads=2", "training.patience=0", "--set", "decoding.beam_size=5"]
+    sets = ["--set", "data.max_length=99", "training.patience=0", "--set", "decoding.beam_size=5"]
     arguments = [*pair, "--output", output, "--init-from", "other", *flags, *sets]
     config = trained_config(calls, arguments)
     assert calls[1][1][1] == output
@@ -406,6 +415,7 @@ def test_train_takes_a_data_set(calls, tmp_path):
         (["--dataset", "ted"], "Expected tfds: and the name"),
         (["--max-steps", "0"], "Received: training.max_steps=0"),
         (["--max-minutes", "-1"], "Received: training.max_minutes=-1.0"),
+        (["--init-from", "a", "--set", "model.dropout=0"], "--init-from a --set model.dropout=0"),
     ],
 )
 def test_train_refuses_bad_flags_before_keras_starts(calls, tmp_path, capsys, arguments, message):
@@ -533,6 +543,37 @@ def test_interruptions_have_their_codes(capsys):
 
     assert console.run(raises(Interrupted("the work is saved"))) == 143
     assert capsys.readouterr().err.endswith("keras-transformer: the work is saved\n")
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_libraries_load_is_obeyed_after_it(number, code):
+    process = start_python(
+        f"""
+        import signal, sys
+        from keras_transformer import console
+
+        def work():
+            with console._signals_held():
+                signal.raise_signal({int(number)})
+                print("loaded")
+            print("at work")
+
+        sys.exit(console.run(work))
+        """
+    )
+    output, _ = process.communicate(timeout=30)
+    assert (process.returncode, output) == (code, b"loaded\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_empty_ones(closed):
+    program = "import sys; from keras_transformer import console; sys.exit(console.run(lambda: "
+    program += "(console.say(sys.stdin.read()), print(1), console.start_keras())))"
+    arguments = [sys.executable, "-c", program]
+    command = " ".join(shlex.quote(argument) for argument in arguments)
+    process = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == ("" if ">&- " in f"{closed} ".replace("2>&-", "") else "1\n")
 
 
 def start_python(program):

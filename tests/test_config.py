@@ -28,7 +28,6 @@ OTHER_VALUES = {
     "tokenizer.model_type": "unigram",
     "tokenizer.vocab_size": 777,
     "tokenizer.shared": False,
-    "tokenizer.model": "2024",
     "tokenizer.sampling": 0.1,
     "training.batch_tokens": 100,
     "training.max_steps": 11,
@@ -50,7 +49,7 @@ OTHER_VALUES = {
     "decoding.max_length": 19,
     "decoding.max_source_length": 23,
 }
-"""A value other than the default for each setting; data.dataset excludes the files."""
+"""A value other than the default for each setting but two, which exclude others of them."""
 
 
 def value_of(config, name):
@@ -64,12 +63,12 @@ def test_set_reaches_every_setting():
     for name, value in OTHER_VALUES.items():
         assert value_of(config, name) == value, name
         assert type(value_of(config, name)) is type(value), name
-    dataset = Config().override(["data.dataset=tfds:a/b"]).data.dataset
-    assert dataset == "tfds:a/b"
+    config = Config().override(["data.dataset=tfds:a/b", "tokenizer.model=2024"])
+    assert (config.data.dataset, config.tokenizer.model) == ("tfds:a/b", "2024")
     all_names = {
         f"{group}.{key}" for group in GROUPS if group != "model" for key in settings(GROUPS[group])
     }
-    assert all_names == {*OTHER_VALUES, "data.dataset"}
+    assert all_names == {*OTHER_VALUES, "data.dataset", "tokenizer.model"}
 
 
 def _as_typed(value):
@@ -196,12 +195,12 @@ def test_an_unknown_preset_names_the_known():
         ("model.normalize_first=1", "true or false. Received: model.normalize_first=1"),
         ("training.max_steps", "group.key=value. Received: training.max_steps."),
         ("max_steps=3", "group.key=value. Received: max_steps=3."),
-        ("training.max_steps=0", "at least 1. Received: training.max_steps=0. Its meaning: Most"),
-        ("training.max_steps=2.5", "a whole number of at least 1. Received: .*2.5"),
-        ("training.max_steps=true", "a whole number of at least 1. Received: .*True"),
-        ("training.max_steps=null", "a whole number of at least 1. Received: .*None"),
+        ("training.max_steps=0", "from 1 to .*. Received: training.max_steps=0. Its meaning: Most"),
+        ("training.max_steps=2.5", "a whole number from 1 to 2147483647. Received: .*2.5"),
+        ("training.max_steps=true", "a whole number from 1 to 2147483647. Received: .*True"),
+        ("training.max_steps=null", "a whole number from 1 to 2147483647. Received: .*None"),
         ("training.max_steps=[1", "a YAML value. Received: training.max_steps="),
-        ("training.patience=-1", "at least 0. Received: training.patience=-1"),
+        ("training.patience=-1", "from 0 to .*. Received: training.patience=-1"),
         ("training.max_minutes=0", "a number above 0 or null. Received: training.max_minutes=0"),
         ("training.peak_learning_rate=.inf", "a number above 0. Received: .*=inf"),
         ("training.peak_learning_rate=.nan", "a number above 0. Received: .*=nan"),
@@ -210,6 +209,8 @@ def test_an_unknown_preset_names_the_known():
         ("training.schedule=fast", "paper or inverse_square_root. Received: .*'fast'"),
         ("training.mixed_precision=float16", "mixed_bfloat16 or null. Received: .*'float16'"),
         ("decoding.length_penalty=-0.1", "at least 0. Received: decoding.length_penalty=-0.1"),
+        ("training.seed=4294967296", "from 0 to 2147483647. Received: training.seed=4294967296"),
+        ("model.num_decoder_layers=two", "a whole number or null. Received: .*='two'"),
         ("data.dataset=ted", "tfds: and the name .* Received: dataset=ted. Write it as tfds:"),
         ("data.source_train=a", "source_train and target_train together. .* target_train=None"),
         ("data.target_valid=a", "source_valid and target_valid together. .* target_valid=a"),
@@ -226,6 +227,16 @@ def test_settings_that_exclude_one_another_are_refused():
         DataConfig(source_train="a", target_train="b", dataset="tfds:b")
     with pytest.raises(ValueError, match="Received: kind=wordpiece, sampling=0.1. Set sampling"):
         TokenizerConfig(kind="wordpiece", sampling=0.1)
+    with pytest.raises(ValueError, match="Received: shared=false, model=a.model. Leave one"):
+        TokenizerConfig(model="a.model", shared=False)
+
+
+def test_learned_positions_must_reach_as_far_as_the_texts():
+    config = Config().override(["model.positions=learned"])  # 1,024 by default
+    with pytest.raises(ValueError, match="data.max_length=2000, model.max_length=1024. Lower"):
+        config.override(["data.max_length=2000"])
+    with pytest.raises(ValueError, match="decoding.max_length=256, model.max_length=200"):
+        config.override(["model.max_length=200"])
 
 
 @pytest.mark.parametrize(
@@ -233,7 +244,8 @@ def test_settings_that_exclude_one_another_are_refused():
     [
         (b"training: [max_steps, 3]", "Expected keys and values in the group training"),
         (b"- training", "Expected groups of settings: data, .* Received: \\['training'\\]"),
-        (b"training: {max_steps: 3", "expected ',' or '}'"),
+        (b"training: {max_steps: 3", "Expected YAML. Received: .*expected ',' or '}'"),
+        (b"[" * 5000, "nested too deeply"),
         (b"training:\n  max_steps: \xff", "invalid start byte|unacceptable character"),
         (b"training: {max_steps: three}", "Received: training.max_steps='three'"),
         (b"model: {num_head: 3}", "Did you mean num_heads?"),

@@ -122,8 +122,15 @@ def test_a_picture_that_fails_leaves_the_old_one(attention_map, tmp_path, monkey
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_stays_a_link(attention_map, tmp_path):
+    (tmp_path / "link.png").symlink_to("real.png")
+    plots.attention_maps(attention_map, tmp_path / "link.png")
+    assert (tmp_path / "link.png").is_symlink()
+    assert (tmp_path / "real.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_an_unknown_format_is_refused_with_the_known_ones(attention_map, tmp_path):
-    with pytest.raises(ValueError, match="Format 'txt' is not supported.*png"):
+    with pytest.raises(ValueError, match=r"\.png, \.pdf, \.svg\. Received: .*attention\.txt"):
         plots.attention_maps(attention_map, tmp_path / "attention.txt")
     assert list(tmp_path.iterdir()) == []
 

@@ -122,7 +122,7 @@ def _if_possible(log_probs, scores):
 
 
 def _ranked(live_ids, live_log_probs, ended_ids, ended_scores, limits, length_penalty):
-    """Returns the complete hypotheses, then the live ones, as many as there were complete ones."""
+    """Returns the complete hypotheses, then, for what lacks of M, the best live ones."""
     n_best = ended_scores.shape[1]
     live_scores = normalized_score(live_log_probs, limits[:, None], length_penalty)
     live_scores, best = ops.top_k(_if_possible(live_log_probs, live_scores), n_best)

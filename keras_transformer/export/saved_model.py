@@ -78,6 +78,11 @@ def _check_destination(directory, version):
             f"Expected a directory to export to. Received: directory={directory}, where {present} "
             "is a file. Name another."
         )
+    if (directory / "config.yaml").exists():
+        raise ValueError(
+            f"Expected a directory for exports. Received: directory={directory}, a run, which "
+            "could not be found any more behind its export. Name another."
+        )
     if version is not None and version < 1:
         raise ValueError(f"An export's version must be above 0. Received: version={version}")
     if version is not None and (directory / str(version)).exists():

@@ -32,7 +32,13 @@ class FeedForward(keras.layers.Layer):
         if ff_dim < 1:
             raise ValueError(f"ff_dim must be at least 1. Received: ff_dim={ff_dim}.")
         self.ff_dim = ff_dim
-        self.activation = keras.activations.get(activation)
+        try:
+            self.activation = keras.activations.get(activation)
+        except (ValueError, TypeError):
+            raise ValueError(
+                "Expected the name of one of Keras's activations, as relu or gelu. "
+                f"Received: activation={activation!r}."
+            ) from None
 
     def build(self, input_shape):
         policy = self.dtype_policy

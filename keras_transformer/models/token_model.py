@@ -34,6 +34,9 @@ class TokenModel(keras.Model):
     metric gets the logits.
 
     A subclass ends its `call` in `self.predict_tokens(hidden)`.
+
+    Attributes:
+        needs_no_logits: whether the model was compiled so.
     """
 
     def project(self, hidden):
@@ -63,9 +66,9 @@ class TokenModel(keras.Model):
         **kwargs,
     ):
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
-        self._needs_no_logits = (
+        self.needs_no_logits = (
             getattr(loss, "reduction", None) == "sum"
-            and hasattr(loss, "of_hidden")
+            and getattr(loss, "of_hidden", None) is not None
             and all(hasattr(metric, "update_from_losses") for metric in metrics or ())
             and not loss_weights
             and not weighted_metrics
@@ -87,7 +90,7 @@ class TokenModel(keras.Model):
 
     @contextlib.contextmanager
     def _step_on(self, data, training):
-        if not self._needs_no_logits:
+        if not self.needs_no_logits:
             yield
             return
         _, labels, weights = keras.utils.unpack_x_y_sample_weight(data)

@@ -11,6 +11,9 @@ import tensorflow as tf
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.whole_files import replacing
 
+PIECE_CHARACTERS = 64
+"""More than any piece has, the white space around it counted."""
+
 
 class Tokenizer(tf.Module, abc.ABC):
     """Text to ids and back, inside a TensorFlow graph; an export tracks it as it is.
@@ -56,7 +59,7 @@ class Tokenizer(tf.Module, abc.ABC):
         texts = tf.convert_to_tensor(texts, tf.string)
         if texts.shape.rank != 1:
             raise ValueError(f"Expected texts of shape (B,). Received: shape={texts.shape}")
-        return self._tokenize(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8"))
+        return self._tokenize(_valid(texts))
 
     def encode_padded(self, texts, max_pieces):
         """Returns the source side of a model's input.
@@ -69,8 +72,13 @@ class Tokenizer(tf.Module, abc.ABC):
             `(B,)`, True where something was cut off. S is 1 + the most pieces of a text, and 1
             when B is 0.
         """
-        pieces = self.encode(texts)
-        truncated = pieces.row_lengths() > max_pieces
+        texts = _valid(texts)
+        # what can be cut off is not encoded: SentencePiece takes a time that grows with the square
+        # of a run of unknown characters, and a server must not stand still for one request
+        heads = tf.strings.substr(texts, 0, max_pieces * PIECE_CHARACTERS, unit="UTF8_CHAR")
+        pieces = self.encode(heads)
+        is_cut = tf.strings.length(heads) < tf.strings.length(texts)
+        truncated = is_cut | (pieces.row_lengths() > max_pieces)
         end = tf.fill([pieces.nrows(), 1], END_ID)
         ids = tf.concat([pieces[:, :max_pieces], end], axis=1).to_tensor(PAD_ID)
         missing_width = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
@@ -110,8 +118,8 @@ class Tokenizer(tf.Module, abc.ABC):
 
     def to_pieces(self, ids):
         """Returns the piece of each of `ids` (1-D) as a list of strings."""
-        pieces = self.pieces
-        return [pieces[i] for i in ids]
+        pieces = self.pieces  # a model may have more embeddings
+        return [pieces[i if i < len(pieces) else UNKNOWN_ID] for i in ids]
 
     def save(self, directory, name="tokenizer"):
         """Writes the tokenizer to one file in `directory`: whole, or not at all."""
@@ -119,3 +127,7 @@ class Tokenizer(tf.Module, abc.ABC):
         directory.mkdir(parents=True, exist_ok=True)
         with replacing(directory / f"{name}{self.SUFFIX}") as partial:
             partial.write_bytes(self.serialized)
+
+
+def _valid(texts):
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")

@@ -58,13 +58,12 @@ class WordPieceTokenizer(Tokenizer):
         )
 
     @classmethod
-    def train(cls, sentences, vocab_size, seed=1):
+    def train(cls, sentences, vocab_size):
         """Learns a vocabulary of `vocab_size` pieces or up to 5 % less, special ones counted.
 
         Args:
             sentences: iterable of strings; blank ones teach nothing.
             vocab_size: int.
-            seed: unused, the learner draws nothing; here for one interface.
         Raises:
             ValueError: no text, or text that has too few words or too many different characters
                 for `vocab_size`.
@@ -110,7 +109,7 @@ class WordPieceTokenizer(Tokenizer):
     def _detokenize(self, ids):
         pieces = tf.ragged.map_flat_values(tf.gather, tf.constant(self.pieces), ids)
         text = tf.strings.reduce_join(pieces, axis=1, separator=" ")
-        text = tf.strings.regex_replace(text, f" {SUFFIX_INDICATOR}", "")
+        text = tf.strings.regex_replace(text, f"(^| ){SUFFIX_INDICATOR}", "")
         text = tf.strings.regex_replace(text, r" ([.,!?;:%)\]}])", r"\1")
         text = tf.strings.regex_replace(text, r"([(\[{]) ", r"\1")
         return tf.strings.regex_replace(text, r" (['’-]) ", r"\1")

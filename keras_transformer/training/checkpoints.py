@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import shutil
+import zipfile
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class TrainingState:
     """Validations since then."""
     minutes: float = 0.0
     """Minutes of training so far, validations included."""
+    validated: bool = True
+    """False of a checkpoint that an interruption made: it is neither kept long nor averaged."""
     num_pairs: int = 0
     """Training pairs an epoch, to notice other data under the same names."""
     num_target_tokens: int = 0
@@ -58,14 +61,18 @@ class Checkpoints:
 
     def all(self):
         """Returns the checkpoints' paths, oldest first."""
-        return sorted(self.directory.glob("step-*"))
+        return sorted(self.directory.glob(f"step-{'[0-9]' * 8}"))
 
     def newest(self):
         """Returns the newest checkpoint's path, or None."""
         return self.all()[-1] if self.all() else None
 
     def read_state(self, path):
-        return TrainingState(**json.loads((path / "state.json").read_text()))
+        """Returns the `TrainingState` of a checkpoint; `ValueError` where it is damaged."""
+        try:
+            return TrainingState(**json.loads((path / "state.json").read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(_damaged(path, error)) from None
 
     def save(self, model, state, keep):
         """Writes a checkpoint; then deletes all but the last `keep` and the best."""
@@ -89,17 +96,25 @@ class Checkpoints:
             raise
         self._prune(state, keep)
 
+    def _due(self):
+        """Returns the checkpoints that were validated, oldest first."""
+        return [path for path in self.all() if self.read_state(path).validated]
+
     def restore(self, model, path):
         """Puts a checkpoint into a compiled model; returns its `TrainingState`."""
-        model.load_weights(path / "model.weights.h5")
-        with np.load(path / "state.npz") as tensors:
-            for name, variable in _rest(model).items():
-                variable.assign(tensors[name])
-        return self.read_state(path)
+        state = self.read_state(path)
+        try:
+            model.load_weights(path / "model.weights.h5")
+            with np.load(path / "state.npz") as tensors:
+                for name, variable in _rest(model).items():
+                    variable.assign(tensors[name])
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ValueError(_damaged(path, error)) from None
+        return state
 
     def average(self, model, num_checkpoints):
         """Gives the model the mean of the weights of the last checkpoints; returns how many."""
-        paths = self.all()[-num_checkpoints:]
+        paths = self._due()[-num_checkpoints:]
         totals = [np.zeros(weight.shape, "float64") for weight in model.weights]
         for path in paths:
             model.load_weights(path / "model.weights.h5")
@@ -111,11 +126,19 @@ class Checkpoints:
 
     def _prune(self, state, keep):
         *older, newest = self.all()
+        kept = {newest, *self._due()[-keep:], self.path(state.best_step)}
         for path in older:
             (path / "state.npz").unlink(missing_ok=True)  # two thirds of its size
-            kept = path in (*older, newest)[-keep:] or path == self.path(state.best_step)
-            if not kept:
+            if path not in kept:
                 shutil.rmtree(path)
+
+
+def _damaged(path, error):
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (
+        f"Expected a whole checkpoint. Received: {path}, which is damaged ({reason}). "
+        "Remove it, to go on from the one before."
+    )
 
 
 def _rest(model):

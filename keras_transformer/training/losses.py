@@ -57,13 +57,9 @@ class TokenCrossEntropy(keras.losses.Loss):
             `backend.TokenLosses` of the B * T tokens.
         """
         labels = ops.cast(labels, "int32")
-        if sample_weight is None:
-            weights = ops.ones_like(labels, dtype="float32")
-        else:
-            weights = ops.cast(sample_weight, "float32")
-            if len(weights.shape) < len(labels.shape):  # one of each sentence
-                weights = weights[:, None]
-            weights = weights * ops.ones_like(labels, dtype="float32")
+        weights = ops.ones_like(labels, dtype="float32")
+        if sample_weight is not None:
+            weights = weights * ops.cast(sample_weight, "float32")
         return backend.projected_cross_entropy(
             ops.reshape(hidden, (-1, hidden.shape[-1])),
             table,

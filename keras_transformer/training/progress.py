@@ -1,6 +1,7 @@
 """Callbacks of `train` alone: the bar, the log, the clock and the checkpoints."""
 
 import json
+import math
 import time
 
 import keras
@@ -59,7 +60,7 @@ class Log(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Drops what was logged after the checkpoint that this training goes on from."""
         if self.path.exists():
-            lines = self.path.read_text().splitlines()
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
             kept = [
                 line for line in lines if _step(line) is not None and _step(line) <= self.state.step
             ]
@@ -115,6 +116,11 @@ class SaveAndStop(keras.callbacks.Callback):
         batches: `TranslationBatches`, to tell the position in the data.
         config: `TrainingConfig`.
         interruption: `Interruption`, obeyed after a step.
+    Attributes:
+        limit: the setting that has ended the training, "max_steps", "max_minutes" or "patience",
+            or None; `reason`: the same in words.
+    Raises:
+        FloatingPointError: the loss is no number any more.
     """
 
     def __init__(self, checkpoints, state, batches, config, interruption):
@@ -127,25 +133,35 @@ class SaveAndStop(keras.callbacks.Callback):
         self.start = state.step, (state.epoch, state.index)
         self.minutes_before = state.minutes
         self.started = time.monotonic()
-        self.reason = self._reason_to_stop()  # of a process that was killed when it had just one
+        self.limit = self.reason = None
+        if state.validated:  # else there is a step to do, and a validation after it
+            self._find_limit()  # of a process that was killed when it had just reached one
 
-    def _reason_to_stop(self):
-        """Returns the limit that is reached, in words, or None."""
-        minutes, patience = self.config.max_minutes, self.config.patience
-        if minutes is not None and self.state.minutes >= minutes:
-            return f"{minutes:g} minutes are over"
-        if patience and self.state.validations_without_better >= patience:
-            return f"no better BLEU in {patience} validations"
-        return None
+    def _find_limit(self):
+        """Sets `limit`, the setting that ends the training now, and `reason`, that in words."""
+        config, state = self.config, self.state
+        if config.max_minutes is not None and state.minutes >= config.max_minutes:
+            self.limit, self.reason = "max_minutes", f"{config.max_minutes:g} minutes are over"
+        if config.patience and state.validations_without_better >= config.patience:
+            self.limit = "patience"
+            self.reason = f"no better BLEU in {config.patience} validations"
+        if state.step >= config.max_steps:
+            self.limit, self.reason = "max_steps", f"{state.step:,} steps are done"
+        if self.limit is not None and self.model is not None:
+            self.model.stop_training = True  # which validates and saves first
 
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += 1
         self.state.minutes = self.minutes_before + (time.monotonic() - self.started) / 60
-        self.reason = self._reason_to_stop()
-        if self.reason is not None:
-            self.model.stop_training = True  # which validates and saves first
-        if self.interruption.signal_number is not None:
-            self.save()
+        self._find_limit()
+        if not math.isfinite(logs["loss"]):
+            raise FloatingPointError(
+                f"the loss is {logs['loss']} at step {self.state.step:,}: the training diverges. "
+                "Lower the learning rate or set clip_norm; the last checkpoint stays"
+            )
+        is_due = self.limit is not None or self.state.step % self.config.checkpoint_every == 0
+        if self.interruption.signal_number is not None and not is_due:
+            self.save(validated=False)
             self.interruption.raise_if_any()
 
     def on_epoch_end(self, epoch, logs=None):
@@ -156,15 +172,14 @@ class SaveAndStop(keras.callbacks.Callback):
             state.validations_without_better = 0
         else:
             state.validations_without_better += 1
-        self.save()
+        self.save(validated=True)
         self.interruption.raise_if_any()
-        self.reason = self._reason_to_stop()
-        if self.reason is not None:
-            self.model.stop_training = True
+        self._find_limit()
 
-    def save(self):
+    def save(self, validated):
         first_step, position = self.start
         state = self.state
+        state.validated = validated
         state.epoch, state.index = self.batches.position_after(position, state.step - first_step)
         if state.best_step == 0:  # interrupted before the first validation
             state.best_step = state.step

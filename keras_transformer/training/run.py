@@ -10,9 +10,7 @@ RUN/tensorboard/
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
 import pathlib
 
 import keras_transformer  # its rooms load when used: tokenizers need TensorFlow, training does not
@@ -51,8 +49,8 @@ class Run:
         """Raises `ValueError` where the directory holds something else than a run."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"Expected a directory for the run. Received: the file {self.path}.")
-        if self.path.is_dir() and not self.exists and set(os.listdir(self.path)) - {".lock"}:
-            if not self.tokenizer_path.is_dir():  # else a run that was killed while it was made
+        if self.path.is_dir() and not self.exists and any(self.path.iterdir()):
+            if not (self.path / ".lock").exists():  # else a run that was killed while it was made
                 raise ValueError(
                     "Expected a new or empty directory, or a run to go on with. "
                     f"Received: {self.path}, which holds other files. Name another directory."
@@ -61,6 +59,8 @@ class Run:
     @contextlib.contextmanager
     def locked(self):
         """Keeps every other process from training here meanwhile."""
+        import fcntl  # which Windows lacks; nothing else of this room needs it
+
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "w") as file:
             try:
@@ -137,8 +137,19 @@ class Run:
         )
 
     def finished(self):
-        """Returns the limits under which training ended, or None while it has not."""
-        return json.loads(self.finished_path.read_text()) if self.finished_path.is_file() else None
+        """Returns how training ended, as a dict, or None while it has not."""
+        try:
+            finished = json.loads(self.finished_path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            finished = {}
+        if not {"step", "limit", "value", "reason", "metrics"} <= finished.keys():
+            raise ValueError(
+                f"Expected how the training ended. Received: {self.finished_path}, which is "
+                "damaged. Remove it, and the training goes on."
+            )
+        return finished
 
 
 def build_model(config, source_tokenizer, target_tokenizer, dtype=None):
@@ -149,6 +160,18 @@ def build_model(config, source_tokenizer, target_tokenizer, dtype=None):
     model = Transformer(source_tokenizer.vocab_size, target_vocab_size, **config.model, dtype=dtype)
     model.build()
     return model
+
+
+def load_weights(model, path):
+    """Gives the model the weights in a file; `ValueError` where they are another model's."""
+    try:
+        model.load_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"Expected the weights of the model in config.yaml. Received: {path}: {reason} "
+            "The file or the settings are damaged: take another checkpoint."
+        ) from None
 
 
 def load_run(path, checkpoint=None):
@@ -165,5 +188,5 @@ def load_run(path, checkpoint=None):
     weights_path = run.weights_path(checkpoint)
     source_tokenizer, target_tokenizer = run.load_tokenizers(config)
     model = build_model(config, source_tokenizer, target_tokenizer)
-    model.load_weights(weights_path)
+    load_weights(model, weights_path)
     return model, source_tokenizer, target_tokenizer, config

@@ -5,22 +5,24 @@ import json
 import sys
 
 import keras
+import tqdm
 
 import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
 from keras_transformer import backend
+from keras_transformer.models import Transformer
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.checkpoints import TrainingState
 from keras_transformer.training.interruption import Interruption
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.training.progress import Log, ProgressBar, SaveAndStop
-from keras_transformer.training.run import Run, build_model
+from keras_transformer.training.run import Run, build_model, load_weights
 from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
 from keras_transformer.whole_files import replacing
 
 
 def print_line(text):
-    print(text, file=sys.stderr, flush=True)
+    tqdm.tqdm.write(text, file=sys.stderr)  # above a progress bar, not into it
 
 
 def train(config, output, init_from=None, corpora=None, write=print_line):
@@ -47,6 +49,7 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
     if init_from is not None:
         init_run = Run(init_from)
         init_config = init_run.load_config()
+        init_weights_path = init_run.weights_path()
         config = dataclasses.replace(
             config, model=init_config.model, tokenizer=init_config.tokenizer
         )
@@ -55,6 +58,7 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
         if finished := still_finished(run, config.training):
             write(f"{run.path} has ended at step {finished['step']:,}: {finished['reason']}.")
             return finished["metrics"]
+    Transformer(1, **config.model)  # refuses what no model can be, before the corpus is read
 
     # === Reproducibility ===
     keras.utils.set_random_seed(config.training.seed)
@@ -104,16 +108,19 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
             num_pairs=batches.summary.num_pairs, num_target_tokens=batches.num_target_tokens
         )
         if not run.exists:
+            if init_from is not None:  # saved first: a run that is killed now still starts there
+                load_weights(model, init_weights_path)
+                state.validated = False
+                run.checkpoints.save(model, state, keep=1)
             run.create(config, source_tokenizer, target_tokenizer)
-        if newest := run.checkpoints.newest():
+        elif newest := run.checkpoints.newest():
             saved = run.checkpoints.restore(model, newest)
             check_same_data(run, saved, state)
             state = saved
-            state.validations_without_better *= run.finished() is None  # it was told to go on
             write(f"going on    from step {state.step:,}")
-        elif init_from is not None:
-            model.load_weights(init_run.weights_path())
+        config.save(run.config_path)  # with the limits of this call
         run.finished_path.unlink(missing_ok=True)
+        run.averaged_path.unlink(missing_ok=True)  # of fewer steps; who asks now gets the best
 
         # === Train ===
         saver = SaveAndStop(run.checkpoints, state, batches, config.training, interruption)
@@ -128,7 +135,6 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
             fit(model, batches, valid_batches, config.training, saver, callbacks)
         finally:
             progress_bar.close()
-        reason = saver.reason or f"{config.training.max_steps:,} steps are done"
 
         # === Average the last checkpoints ===
         num_averaged = run.checkpoints.average(model, config.training.keep_checkpoints)
@@ -141,9 +147,9 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
             model.save_weights(partial)
         finished = {
             "step": state.step,
-            "reason": reason,
-            "max_steps": config.training.max_steps,
-            "max_minutes": config.training.max_minutes,
+            "limit": saver.limit,
+            "value": getattr(config.training, saver.limit),
+            "reason": saver.reason,
             "metrics": metrics,
         }
         with replacing(run.finished_path) as partial:
@@ -223,7 +229,7 @@ def fit(model, batches, valid_batches, training, saver, callbacks):
     state = saver.state
     every = training.checkpoint_every
     to_checkpoint = every - state.step % every  # shorter where an interrupted run goes on
-    while state.step < training.max_steps and saver.reason is None:
+    while saver.limit is None:
         steps = min(to_checkpoint, training.max_steps - state.step)
         whole = 1 if steps < every else (training.max_steps - state.step) // every
         model.fit(
@@ -240,14 +246,13 @@ def fit(model, batches, valid_batches, training, saver, callbacks):
 
 
 def still_finished(run, training):
-    """Returns what ended the run's training, where it holds under the limits of `training`."""
+    """Returns how the run's training ended, unless the limit that ended it has been raised."""
     finished = run.finished()
     if finished is None:
         return None
-    more_steps = training.max_steps > finished["max_steps"]
-    minutes, limit = training.max_minutes, finished["max_minutes"]
-    more_minutes = limit is not None and (minutes is None or minutes > limit)
-    return None if more_steps or more_minutes else finished
+    limit = getattr(training, finished["limit"])
+    is_raised = not limit or limit > finished["value"]  # None and 0 are no limit
+    return None if is_raised else finished
 
 
 def check_same_data(run, saved, now):

@@ -118,3 +118,48 @@ def test_a_compiled_function_reads_its_variables_anew():
 def test_every_backend_offers_the_same_names():
     for name in backend.__all__:
         assert callable(getattr(backend, name)) and callable(getattr(portable, name))
+
+
+def projected(label_smoothing, num_tokens=9, dtype="float32", seed=3):
+    """Arguments of `projected_cross_entropy`, some of whose tokens count nowhere."""
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(num_tokens, 5)).astype("float32")
+    table = rng.normal(size=(11, 5)).astype("float32")
+    labels = rng.integers(1, 11, size=num_tokens).astype("int32")
+    weights = rng.uniform(0.5, 1.5, size=num_tokens).astype("float32")
+    labels[::3], weights[::3] = 0, 0.0
+    weights[1:2] = 0.0  # a real token that the loss leaves out, but metrics do not
+    hidden, table = (ops.cast(ops.convert_to_tensor(x), dtype) for x in (hidden, table))
+    return hidden, table, *map(ops.convert_to_tensor, (labels, weights)), label_smoothing
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("num_tokens", [0, 1, 9, 600])  # 600: more than two chunks
+def test_projected_cross_entropy_equals_the_loop(room, training, label_smoothing, num_tokens):
+    arguments = projected(label_smoothing, num_tokens)
+    losses = room.projected_cross_entropy(*arguments, training)
+    hidden, table, labels, weights = map(ops.convert_to_numpy, arguments[:4])
+    logits = hidden @ table.T
+    smoothed = cross_entropy_loop(logits, labels, label_smoothing)
+    assert float(losses.loss) == pytest.approx(np.sum(weights * smoothed), rel=1e-5, abs=1e-6)
+    counted = (labels != 0) | (weights != 0)
+    cross_entropy = ops.convert_to_numpy(losses.cross_entropy)
+    expected = cross_entropy_loop(logits, labels, 0.0)
+    np.testing.assert_allclose(cross_entropy[counted], expected[counted], rtol=1e-4, atol=1e-5)
+    correct = ops.convert_to_numpy(losses.correct)
+    expected = [logits[i].argmax() == labels[i] for i in range(num_tokens)]
+    np.testing.assert_array_equal(correct[counted], np.array(expected, "float32")[counted])
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+def test_projected_cross_entropy_of_extreme_logits(room):
+    hidden = ops.convert_to_tensor(np.array([[1e3], [1e3]], "float32"))
+    table = ops.convert_to_tensor(np.array([[10.0], [-10.0], [0.0]], "float32"))
+    labels, weights = np.array([0, 1], "int32"), np.ones(2, "float32")
+    losses = room.projected_cross_entropy(
+        hidden, table, ops.convert_to_tensor(labels), ops.convert_to_tensor(weights)
+    )
+    np.testing.assert_allclose(ops.convert_to_numpy(losses.cross_entropy), [0.0, 2e4], rtol=1e-6)
+    assert float(losses.loss) == pytest.approx(2e4)

@@ -137,3 +137,58 @@ def test_no_operation_of_xla_in_the_graph():
 
     graph = function.get_concrete_function(tf.zeros([5, 3]), tf.constant(1), tf.zeros([3])).graph
     assert not [op.type for op in graph.get_operations() if "xla" in op.type.lower()]
+
+
+def gradients(function, hidden, table, *arguments):
+    """Of three times the loss, to see that the factor reaches them."""
+
+    @tf.function
+    def run(hidden, table):
+        with tf.GradientTape() as tape:
+            tape.watch([hidden, table])
+            loss = 3.0 * function(hidden, table, *arguments, training=True).loss
+        return tape.gradient(loss, [hidden, table])
+
+    return [np.asarray(tf.cast(gradient, "float32")) for gradient in run(hidden, table)]
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("bfloat16", 0.01)])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("num_tokens", [0, 9, 600])
+def test_the_gradients_of_projected_cross_entropy(dtype, tolerance, label_smoothing, num_tokens):
+    rng = np.random.default_rng(4)
+    hidden = tf.cast(rng.normal(size=(num_tokens, 5)), dtype)
+    table = tf.cast(rng.normal(size=(V, 5)), dtype)
+    labels = tf.constant(rng.integers(0, V, size=num_tokens), "int32")
+    weights = tf.where(labels == 0, 0.0, tf.constant(rng.uniform(size=num_tokens), "float32"))
+    arguments = hidden, table, labels, weights, label_smoothing
+    found = gradients(fast.projected_cross_entropy, *arguments)
+    expected = gradients(portable.projected_cross_entropy, *arguments)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        assert np.linalg.norm(one - other) <= tolerance * max(np.linalg.norm(other), 1e-6)
+
+
+def test_no_array_of_all_logits_is_made():
+    num_tokens, vocab_size = 5 * fast.CHUNK_ROWS, 1000
+
+    @tf.function
+    def run(hidden, table, labels, weights):
+        with tf.GradientTape() as tape:
+            tape.watch([hidden, table])
+            loss = fast.projected_cross_entropy(hidden, table, labels, weights, 0.1, True).loss
+        return tape.gradient(loss, [hidden, table])
+
+    graph = run.get_concrete_function(
+        tf.TensorSpec([num_tokens, 8]),
+        tf.TensorSpec([vocab_size, 8]),
+        tf.TensorSpec([num_tokens], tf.int32),
+        tf.TensorSpec([num_tokens]),
+    ).graph
+    graphs = [graph, *(g for g in graph._functions.values() if hasattr(g, "graph"))]
+    graphs = [getattr(g, "graph", g) for g in graphs]
+    shapes = [out.shape for g in graphs for op in g.get_operations() for out in op.outputs]
+    assert any(shape.rank == 2 and shape[-1] == vocab_size for shape in shapes)  # a chunk's
+    assert not any(
+        shape.rank == 2 and shape.as_list() == [num_tokens, vocab_size] for shape in shapes
+    )

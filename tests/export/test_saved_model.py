@@ -203,6 +203,13 @@ def test_bad_arguments_write_nothing(translator, tmp_path, quick):
     assert tree(tmp_path) == ["file"]
 
 
+def test_a_run_is_no_place_for_its_export(translator, tmp_path, quick):
+    (tmp_path / "config.yaml").write_text("model: {}")
+    with pytest.raises(ValueError, match="a run, which could not be found any more"):
+        export_saved_model(translator, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
 def test_other_backends_of_keras_are_refused(translator, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="Received: backend=jax"):

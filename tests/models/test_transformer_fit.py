@@ -48,3 +48,69 @@ def test_training_from_a_sequence_of_batches_of_other_lengths(make_model, batch)
     losses = model.fit(Batches(), epochs=3, verbose=0).history["loss"]
     assert np.all(np.isfinite(losses)) and losses[-1] < losses[0]
     assert model.predict(batch, verbose=0).shape == (2, 5, 23)
+
+
+class Unfused(TokenCrossEntropy):
+    """The same loss, of the logits."""
+
+    of_hidden = None
+
+
+@pytest.mark.parametrize("tie_output", [True, False])
+def test_training_without_logits_is_training_with_them(make_model, batch, tie_output):
+    labels = np.roll(batch["target_ids"], -1, axis=1)
+    weights = (labels != 0) / 8.0
+    results = []
+    for loss_class in (TokenCrossEntropy, Unfused):
+        keras.utils.set_random_seed(5)
+        model = make_model(tie_output=tie_output, normalize_first=True, dropout=0.0)
+        loss = loss_class(0.1)
+        model.compile(keras.optimizers.SGD(0.05), loss, metrics=[TokenAccuracy(), Perplexity()])
+        assert model.needs_no_logits == (loss_class is TokenCrossEntropy)
+        history = model.fit(batch, labels, sample_weight=weights, epochs=3, verbose=0).history
+        evaluated = model.evaluate(batch, labels, sample_weight=weights, verbose=0)
+        results.append((history, evaluated, model.get_weights()))
+    (history, evaluated, trained), (expected_history, expected, expected_trained) = results
+    assert history.keys() == expected_history.keys()
+    for name, values in history.items():
+        np.testing.assert_allclose(values, expected_history[name], rtol=1e-4, err_msg=name)
+    np.testing.assert_allclose(evaluated, expected, rtol=1e-4)
+    for weight, other in zip(trained, expected_trained, strict=True):
+        np.testing.assert_allclose(weight, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(loss=TokenCrossEntropy(), metrics=["sparse_categorical_accuracy"]),
+        dict(loss=TokenCrossEntropy(), weighted_metrics=[TokenAccuracy()]),
+        dict(loss=TokenCrossEntropy(), loss_weights=[2.0]),
+        dict(loss=TokenCrossEntropy(reduction="sum_over_batch_size")),
+        dict(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)),
+    ],
+)
+def test_whatever_wants_logits_gets_them(make_model, batch, arguments):
+    labels = np.roll(batch["target_ids"], -1, axis=1)
+    model = make_model(num_decoder_layers=1)
+    model.compile("sgd", **arguments)
+    assert not model.needs_no_logits
+    history = model.fit(batch, labels, epochs=1, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+
+
+def test_one_weight_a_sentence(make_model, batch):
+    labels = np.roll(batch["target_ids"], -1, axis=1)
+    weights = np.array([[0.0], [2.0]])
+    losses = []
+    for loss_class in (TokenCrossEntropy, Unfused):
+        keras.utils.set_random_seed(5)
+        model = make_model(num_decoder_layers=1, dropout=0.0)
+        model.compile("sgd", loss_class(0.1))
+        losses.append(model.evaluate(batch, labels, sample_weight=weights, verbose=0))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_the_call_returns_logits_also_of_a_compiled_model(make_model, batch):
+    model = make_model(num_decoder_layers=1)
+    model.compile("sgd", TokenCrossEntropy())
+    assert tuple(model(batch, training=True).shape) == (2, 5, 23)

@@ -177,3 +177,16 @@ def test_a_vocabulary_that_does_not_fit_the_corpus(kind, sentences):
     assert "vocab_size=50000" in str(error.value) and "\n" not in str(error.value)
     with pytest.raises(ValueError, match="too small.*at least"):
         train(sentences, 10)
+
+
+def test_an_id_that_no_piece_has_reads_as_unknown(tokenizer):
+    assert tokenizer.to_pieces([4, 10_000]) == [tokenizer.pieces[4], tokenizer.pieces[1]]
+
+
+def test_what_can_be_cut_off_is_not_encoded(tokenizer):
+    text = "A dog runs. " * 2000 + "世" * 1_000_000  # SentencePiece would take minutes
+    ids, truncated = tokenizer.encode_padded([text, "A dog runs."], 20)
+    assert ids.shape == (2, 21) and truncated.numpy().tolist() == [True, False]
+    np.testing.assert_array_equal(ids[0], [*tokenizer.encode(["A dog runs. " * 9])[0][:20], 3])
+    _, truncated = tokenizer.encode_padded([" " * 100_000 + "A"], 5)  # what is behind is not seen
+    assert truncated.numpy().tolist() == [True]

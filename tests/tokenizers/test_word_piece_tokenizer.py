@@ -59,3 +59,9 @@ def test_sampling_is_refused(bert):
 def test_bytes_that_are_no_vocabulary(content):
     with pytest.raises(ValueError, match="Expected a WordPiece vocabulary"):
         WordPieceTokenizer(content)
+
+
+def test_a_text_that_begins_inside_a_word_shows_no_mark():
+    tokenizer = WordPieceTokenizer(b"[UNK]\n##s\ncat")
+    ids = [[tokenizer.pieces.index(piece) for piece in ("##s", "cat", "##s")]]
+    assert tokenizer.decode(ids).numpy().tolist() == [b"s cats"]

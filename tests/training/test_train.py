@@ -1,8 +1,10 @@
 """The whole training: what a run holds, how it goes on, and what it refuses."""
 
+import importlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,22 +79,31 @@ def start_training(config, tmp_path, output):
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
-def final_weights(run):
+def read_weights(path):
     import h5py
 
     weights = {}
-    with h5py.File(sorted((run / "checkpoints").glob("step-*"))[-1] / "model.weights.h5") as file:
+    with h5py.File(path) as file:
         file.visititems(
             lambda name, item: weights.update({name: item[()]}) if hasattr(item, "shape") else None
         )
     return weights
 
 
-def assert_same_bits(run, other):
-    weights, others = final_weights(run), final_weights(other)
+def last_weights(run):
+    return sorted((run / "checkpoints").glob("step-*"))[-1] / "model.weights.h5"
+
+
+def assert_same_weights(path, other_path):
+    weights, others = read_weights(path), read_weights(other_path)
     assert weights.keys() == others.keys() and len(weights) > 20
     for name, weight in weights.items():
         np.testing.assert_array_equal(weight, others[name], err_msg=name)
+
+
+def assert_same_bits(run, other):
+    assert_same_weights(last_weights(run), last_weights(other))
+    assert_same_weights(run / "averaged.weights.h5", other / "averaged.weights.h5")
 
 
 def test_a_run_holds_what_the_next_command_needs(tmp_path, config, train_quietly):
@@ -113,9 +124,30 @@ def test_a_run_holds_what_the_next_command_needs(tmp_path, config, train_quietly
 
     averaged, *_ = load_run(run)
     last, *_ = load_run(run, "last")
-    best, *_ = load_run(run, "best")
-    tables = [np.asarray(model.source_embedding.embeddings) for model in (averaged, last, best)]
+    tables = [np.asarray(model.source_embedding.embeddings) for model in (averaged, last)]
     assert not np.array_equal(tables[0], tables[1])
+
+
+def test_the_best_weights_are_those_of_the_best_validation(
+    tmp_path, config, train_quietly, monkeypatch
+):
+    from keras_transformer.training import callbacks
+    from keras_transformer.training.run import load_run
+
+    bleus = iter([3.0, 5.0, 4.0, 0.0])  # of the steps 4, 8 and 10, and of the average
+
+    def score(self, translations):  # the first call is a look at the references
+        return 0.0 if translations is self.source else next(bleus)
+
+    monkeypatch.setattr(callbacks.BleuCallback, "score", score)
+    train_quietly(config, tmp_path / "run")
+    best, *_ = load_run(tmp_path / "run", "best")
+    second = tmp_path / "run/checkpoints/step-00000008/model.weights.h5"
+    expected, *_ = load_run(tmp_path / "run", "last")
+    assert not np.array_equal(best.get_weights()[0], expected.get_weights()[0])
+    expected.load_weights(second)
+    for weight, other in zip(best.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, other)
 
 
 def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(tmp_path, config, train_quietly):
@@ -126,7 +158,12 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(tmp_path, config, tr
     assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     assert "has ended at step 10" in train_quietly.lines[-1]
 
-    train_quietly(config.override(["training.max_steps=13"]), run)
+    fewer = config.override(["training.max_steps=7", "training.patience=1"])
+    assert train_quietly(fewer, run) == pytest.approx(metrics)
+
+    train_quietly(config.override(["training.max_steps=13", "decoding.beam_size=2"]), run)
+    saved = Config.load(run / "config.yaml")  # for the next call, and for who translates
+    assert (saved.training.max_steps, saved.decoding.beam_size) == (13, 2)
     assert any("going on" in line and "step 10" in line for line in train_quietly.lines)
     assert (run / "checkpoints" / "step-00000013").is_dir()
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -141,6 +178,31 @@ def test_patience_ends_a_training_that_gets_no_better(tmp_path, config, train_qu
     train_quietly(config, tmp_path / "run")
     finished = json.loads((tmp_path / "run" / "finished.json").read_text())
     assert finished["step"] == 12 and "no better BLEU in 2 validations" in finished["reason"]
+
+    more_steps = config.override(["training.max_steps=500"])  # is not what ended it
+    train_quietly(more_steps, tmp_path / "run")
+    assert "has ended at step 12" in train_quietly.lines[-1]
+    train_quietly(config.override(["training.patience=3"]), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "finished.json").read_text())["step"] == 16
+
+
+def test_a_run_that_goes_on_does_not_offer_its_old_average(
+    tmp_path, config, train_quietly, monkeypatch
+):
+    train_module = importlib.import_module("keras_transformer.training.train")
+    run = tmp_path / "run"
+    train_quietly(config, run)
+    monkeypatch.setattr(train_module, "fit", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_quietly(config.override(["training.max_steps=20"]), run)
+    assert not (run / "averaged.weights.h5").exists()
+
+
+def test_a_training_that_diverges_ends_with_its_last_checkpoint(tmp_path, config, train_quietly):
+    config = config.override(["training.peak_learning_rate=1e30", "training.warmup_steps=1"])
+    with pytest.raises(FloatingPointError, match="the training diverges. Lower the learning rate"):
+        train_quietly(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "finished.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -179,6 +241,58 @@ def test_fine_tuning_starts_from_another_run(tmp_path, config, train_quietly):
     assert metrics["val_perplexity"] == pytest.approx(expected, rel=1e-4)
     tokenizers = [(tmp_path / run / "tokenizer/tokenizer.model") for run in ("first", "second")]
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
+
+
+def test_fine_tuning_from_a_run_without_weights_writes_nothing(tmp_path, config, train_quietly):
+    train_quietly(config, tmp_path / "first")
+    shutil.rmtree(tmp_path / "first" / "checkpoints")
+    (tmp_path / "first" / "averaged.weights.h5").unlink()
+    with pytest.raises(ValueError, match="a run with a checkpoint"):
+        train_quietly(config, tmp_path / "second", init_from=tmp_path / "first")
+    assert not (tmp_path / "second").exists()
+
+
+def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
+    tmp_path, config, train_quietly, monkeypatch
+):
+    train_module = importlib.import_module("keras_transformer.training.train")
+    train_quietly(config, tmp_path / "first")
+    with monkeypatch.context() as patch:
+        patch.setattr(train_module, "fit", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train_quietly(config, tmp_path / "second", init_from=tmp_path / "first")
+    averaged = tmp_path / "first" / "averaged.weights.h5"
+    assert_same_weights(last_weights(tmp_path / "second"), averaged)
+    train_quietly(config, tmp_path / "second")
+    assert "going on    from step 0" in train_quietly.lines
+    assert (tmp_path / "second" / "averaged.weights.h5").exists()
+
+
+@pytest.mark.parametrize(
+    "file, content, message",
+    [
+        ("checkpoints/step-00000010/state.json", b"{", "whole checkpoint. .*damaged.*Remove it"),
+        ("checkpoints/step-00000010/state.npz", b"junk", "whole checkpoint. .*damaged.*Remove it"),
+        ("checkpoints/step-00000010/model.weights.h5", b"junk", "whole checkpoint. .*Remove it"),
+        ("finished.json", b"{}", "how the training ended. .*damaged. Remove it"),
+    ],
+)
+def test_damage_is_named_with_its_file(tmp_path, config, train_quietly, file, content, message):
+    run = tmp_path / "run"
+    train_quietly(config, run)
+    (run / file).write_bytes(content)
+    (run / "checkpoints" / "step-old").mkdir()  # a copy that somebody made
+    with pytest.raises(ValueError, match=message):
+        train_quietly(config.override(["training.max_steps=20"]), run)
+
+
+def test_damaged_weights_are_named(tmp_path, config, train_quietly):
+    from keras_transformer.training.run import load_run
+
+    train_quietly(config, tmp_path / "run")
+    (tmp_path / "run" / "averaged.weights.h5").write_bytes(b"junk")
+    with pytest.raises(ValueError, match="Expected the weights .*averaged.weights.h5"):
+        load_run(tmp_path / "run")
 
 
 def test_part_of_the_pairs_is_held_out_without_validation_files(tmp_path, config, train_quietly):
@@ -253,6 +367,7 @@ def test_one_process_at_a_time(tmp_path, config, train_quietly):
         (["tokenizer.vocab_size=50000"], "Vocabulary too large for the corpus"),
         (["data.source_train=missing.en"], "missing.en"),
         (["data.max_length=1"], "pairs of at most 1 pieces"),
+        (["model.activation=relo"], "Keras's activations.*activation='relo'"),
     ],
 )
 def test_bad_input_writes_nothing(tmp_path, config, train_quietly, settings, message):
@@ -279,7 +394,11 @@ def test_other_text_under_the_same_names_is_refused(tmp_path, config, files, tra
         train_quietly(config.override(["training.max_steps=20"]), tmp_path / "run")
 
 
-def test_a_directory_of_other_files_is_refused(tmp_path, config, train_quietly):
-    (tmp_path / "thesis.txt").write_text("years of work")
+@pytest.mark.parametrize("file", ["thesis.txt", "tokenizer/tokenizer.model"])
+def test_a_directory_of_other_files_is_refused(tmp_path, config, train_quietly, file):
+    path = tmp_path / "work" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("years of work")
     with pytest.raises(ValueError, match="holds other files"):
-        train_quietly(config, tmp_path)
+        train_quietly(config, tmp_path / "work")
+    assert path.read_text() == "years of work"
