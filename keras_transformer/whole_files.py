@@ -1,8 +1,10 @@
 """Files that are there whole or not at all, whenever the process is killed or the disk is full."""
 
 import contextlib
+import errno
 import os
 import pathlib
+import shutil
 
 
 @contextlib.contextmanager
@@ -25,6 +27,14 @@ def replacing(path):
         flush_to_disk(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_space(directory, num_bytes):
+    """Raises `OSError` where the disk lacks room, before HDF5 finds out and ends the process."""
+    free = shutil.disk_usage(directory).free
+    if free < num_bytes:
+        needed = f"{os.strerror(errno.ENOSPC)}: {num_bytes:,} bytes needed, {free:,} free"
+        raise OSError(errno.ENOSPC, needed, str(directory))
 
 
 def flush_to_disk(path):

@@ -7,6 +7,7 @@ step-00000500/state.npz           optimizer and random state; in the newest chec
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -14,7 +15,7 @@ import zipfile
 
 import numpy as np
 
-from keras_transformer.whole_files import flush_to_disk
+from keras_transformer.whole_files import check_space, flush_to_disk
 
 
 @dataclasses.dataclass
@@ -81,6 +82,7 @@ class Checkpoints:
         shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
         partial.mkdir(parents=True)
         try:
+            check_space(partial, bytes_of(model.weights) + bytes_of(_rest(model).values()))
             model.save_weights(partial / "model.weights.h5")
             tensors = {name: np.asarray(value) for name, value in _rest(model).items()}
             np.savez(partial / "state.npz", **tensors)
@@ -131,6 +133,12 @@ class Checkpoints:
             (path / "state.npz").unlink(missing_ok=True)  # two thirds of its size
             if path not in kept:
                 shutil.rmtree(path)
+
+
+def bytes_of(variables):
+    """Returns how many bytes a file of the variables has at the most."""
+    entries = sum(math.prod(variable.shape) + 1024 for variable in variables)  # 4 KB of names each
+    return 4 * entries
 
 
 def _damaged(path, error):

@@ -11,14 +11,14 @@ import keras_transformer  # its rooms load when used: data and tokenizers need T
 from keras_transformer import backend
 from keras_transformer.models import Transformer
 from keras_transformer.training.callbacks import BleuCallback
-from keras_transformer.training.checkpoints import TrainingState
+from keras_transformer.training.checkpoints import TrainingState, bytes_of
 from keras_transformer.training.interruption import Interruption
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.training.progress import Log, ProgressBar, SaveAndStop
 from keras_transformer.training.run import Run, build_model, load_weights
 from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
-from keras_transformer.whole_files import replacing
+from keras_transformer.whole_files import check_space, replacing
 
 
 def print_line(text):
@@ -144,6 +144,7 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
         metrics["val_bleu"] = bleu.score(bleu.translations())
         log.record({"weights": f"mean of {num_averaged} checkpoints'", **metrics})
         with replacing(run.averaged_path) as partial:
+            check_space(run.path, bytes_of(model.weights))
             model.save_weights(partial)
         finished = {
             "step": state.step,

@@ -1,6 +1,9 @@
 """A checkpoint is whole or absent, and puts back all that a training needs."""
 
+import errno
 import os
+import shutil
+import types
 
 import keras
 import numpy as np
@@ -93,6 +96,19 @@ def test_what_fails_while_saving_leaves_the_last_checkpoint_and_nothing_half(
     monkeypatch.undo()
     assert os.listdir(tmp_path) == ["step-00000001"]
     assert checkpoints.restore(model, checkpoints.newest()).step == 1
+
+
+def test_a_full_disk_is_found_out_before_anything_is_written(tmp_path, monkeypatch):
+    checkpoints, model, state = Checkpoints(tmp_path), compiled_model(1), TrainingState(step=1)
+    checkpoints.save(model, state, keep=3)
+    size = sum(file.stat().st_size for file in checkpoints.path(1).iterdir())
+    usage = types.SimpleNamespace(free=size)  # what is asked for is a little more than it takes
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    state.step = 2
+    with pytest.raises(OSError, match="No space left on device: .* bytes needed") as error:
+        checkpoints.save(model, state, keep=3)
+    assert error.value.errno == errno.ENOSPC
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
 def test_remains_of_a_killed_process_are_no_checkpoint(tmp_path):

@@ -1,0 +1,143 @@
+"""Training speed beside KerasHub, PyTorch and Hugging Face, on the same pinned cores.
+
+    KERAS_TRANSFORMER_DATA=DATA python benchmarks/training.py --preset tiny
+
+trains the same model on Multi30k (DATA/multi30k), each side in turn, and prints real target tokens
+a second: once all on the same batches, once each on its own of 4,096 padded tokens (ours by
+`TranslationBatches`; the others have none, and get the usual ones: buckets of 8 tokens, padded to
+the longest). What is timed is `benchmarks/training_side.py`.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).parent
+SIDES = ("keras_transformer", "KerasHub", "PyTorch", "Marian")
+BATCH_TOKENS = 4096
+BUCKET_WIDTH = 8
+LOSS_STEPS = 10  # the last ones, whose mean loss is compared
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--preset", choices=("tiny", "base"), default="tiny")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
+    arguments = parser.parse_args()
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        ours, usual = (pathlib.Path(folder, f"{name}.npz") for name in ("ours", "usual"))
+        write_batches(ours, usual, arguments.steps)
+        for precision in ("float32", "bfloat16"):
+            for title, of_peers in (("the same batches", ours), ("batches of their own", usual)):
+                batches = {side: of_peers for side in arguments.sides}
+                batches["keras_transformer"] = ours
+                rows = measure(batches, precision, arguments)
+                print_table(f"{arguments.preset}, {precision}, {title}", rows)
+                results.append({"precision": precision, "batches": title, "sides": rows})
+    if arguments.output is not None:
+        settings = {"preset": arguments.preset, "cores": arguments.cores, "results": results}
+        arguments.output.write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def write_batches(ours, usual, num_batches):
+    """Writes batches of Multi30k to two files: those of this package, and the usual ones."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    from keras_transformer.data import ParallelCorpus, TranslationBatches
+    from keras_transformer.tokenizers import SentencePieceTokenizer
+
+    folder = pathlib.Path(os.environ["KERAS_TRANSFORMER_DATA"], "multi30k")
+    corpus = ParallelCorpus.from_files(folder / "train.en.gz", folder / "train.de.gz")
+    tokenizer = SentencePieceTokenizer.train([*corpus.source, *corpus.target], vocab_size=10_000)
+    batches = TranslationBatches(corpus, tokenizer, batch_tokens=BATCH_TOKENS, seed=1)
+    dataset = batches.dataset(repeat=False).as_numpy_iterator()
+    all_batches = [(x["source_ids"], x["target_ids"], labels) for x, labels, _ in dataset]
+    save(ours, all_batches[:num_batches])
+    save(usual, usual_batches(all_batches, np.random.default_rng(1))[:num_batches])
+
+
+def usual_batches(batches, rng):
+    """Returns the same pairs in buckets of 8 tokens, as `bucket_by_sequence_length` does it."""
+    pairs = [
+        [row[row != 0] for row in rows] for batch in batches for rows in zip(*batch, strict=True)
+    ]
+    rng.shuffle(pairs)
+    buckets, result = {}, []
+    for pair in pairs:
+        ceiling = -(-max(map(len, pair)) // BUCKET_WIDTH) * BUCKET_WIDTH
+        bucket = buckets.setdefault(ceiling, [])
+        bucket.append(pair)
+        if len(bucket) == BATCH_TOKENS // ceiling:
+            result.append(tuple(padded(rows) for rows in zip(*buckets.pop(ceiling), strict=True)))
+    return result
+
+
+def padded(rows):
+    ids = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    return ids
+
+
+def save(path, batches):
+    names = ("source_ids", "target_ids", "labels")
+    arrays = {
+        f"{name}/{i}": array
+        for i, batch in enumerate(batches)
+        for name, array in zip(names, batch, strict=True)
+    }
+    np.savez(path, **arrays)
+
+
+def measure(batches, precision, arguments):
+    """Returns the results of each side: the median of repeats, taken in turn."""
+    runs = {side: [] for side in arguments.sides}
+    for _ in range(arguments.repeats):
+        for side in runs:
+            command = [sys.executable, HERE / "training_side.py", side]
+            command += ["--batches", batches[side], "--preset", arguments.preset]
+            command += ["--threads", str(arguments.cores)]
+            command += ["--bfloat16"] if precision == "bfloat16" else []
+            cores = sorted(os.sched_getaffinity(0))[-arguments.cores :]
+            done = subprocess.run(
+                ["taskset", "-c", ",".join(map(str, cores)), *map(str, command)],
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode:
+                sys.exit(f"{side} failed:\n{done.stderr}")
+            runs[side].append(json.loads(done.stdout.splitlines()[-1]))
+    return {
+        side: {
+            "tokens_a_second": statistics.median(run["tokens_a_second"] for run in of_side),
+            "megabytes": statistics.median(run["megabytes"] for run in of_side),
+            "loss": statistics.mean(of_side[0]["losses"][-LOSS_STEPS:]),
+        }
+        for side, of_side in runs.items()
+    }
+
+
+def print_table(title, rows):
+    print(f"\n{title}\n", flush=True)
+    print("| | tokens a second | ours is faster by | peak MB | loss of the last steps |")
+    print("|---|---|---|---|---|")
+    best = rows["keras_transformer"]["tokens_a_second"] if "keras_transformer" in rows else None
+    for side, row in rows.items():
+        speed = row["tokens_a_second"]
+        ratio = f"{best / speed:.2f}" if best and side != "keras_transformer" else ""
+        print(f"| {side} | {speed:,.0f} | {ratio} | {row['megabytes']:,.0f} | {row['loss']:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""One side of the training benchmark, in a process of its own: prints a line of JSON.
+
+Every side trains the same encoder-decoder (pre-norm, sinusoids, one table of embeddings tied to the
+output layer) with the same loss (label smoothing 0.1, mean over the real target tokens), Adam and
+dropout, on batches read from a file, and is timed from the end of its fifth step to the end of its
+last. `benchmarks/training.py` calls it.
+
+Shapes: B batch, S source length, T target length.
+"""
+
+import argparse
+import json
+import math
+import os
+import resource
+import time
+
+WARM_UP_STEPS = 5
+LABEL_SMOOTHING = 0.1
+LEARNING_RATE = 1e-3
+DROPOUT = 0.3
+SIZES = {  # layers a stack, width, inner width, heads
+    "tiny": (4, 128, 256, 4),
+    "base": (6, 512, 2048, 8),
+}
+VOCAB_SIZE = 10_000
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("side", choices=SIDES)
+    parser.add_argument("--batches", required=True)
+    parser.add_argument("--preset", choices=SIZES, required=True)
+    parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument("--threads", type=int, required=True)
+    arguments = parser.parse_args()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(arguments.threads)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    batches = read_batches(arguments.batches)
+    seconds, losses = SIDES[arguments.side](
+        batches, SIZES[arguments.preset], arguments.bfloat16, arguments.threads
+    )
+    tokens = sum(int((labels != 0).sum()) for _, _, labels in batches[WARM_UP_STEPS:])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"tokens_a_second": tokens / seconds, "losses": losses, "megabytes": peak}))
+
+
+def read_batches(path):
+    """Returns `(source_ids, target_ids, labels)` of each batch, `(B, S)`, `(B, T)`, `(B, T)`."""
+    import numpy as np
+
+    with np.load(path) as arrays:
+        return [
+            tuple(arrays[f"{name}/{i}"] for name in ("source_ids", "target_ids", "labels"))
+            for i in range(len(arrays) // 3)
+        ]
+
+
+# === Keras: ours and KerasHub's layers, by `model.fit` ===
+
+
+def start_keras(bfloat16, threads):
+    import keras
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    keras.utils.set_random_seed(1)
+    if bfloat16:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+
+
+def fit(model, loss, batches):
+    """Returns the seconds of the steps after the warm-up, and the loss of each step."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    class Clock(keras.callbacks.Callback):
+        losses = []
+        before = 0.0
+
+        def on_train_batch_end(self, batch, logs=None):
+            if batch + 1 == WARM_UP_STEPS:
+                self.start = time.perf_counter()
+            rows = len(batches[batch][0])  # Keras's running mean weighs a batch by its rows
+            total = logs["loss"] * sum(len(source) for source, *_ in batches[: batch + 1])
+            self.losses.append(float(total - self.before) / rows)
+            self.before = total
+
+    def generate():
+        for source_ids, target_ids, labels in batches:
+            weights = (labels != 0) / np.float32((labels != 0).sum())
+            inputs = {"source_ids": source_ids, "target_ids": target_ids}
+            yield inputs, labels, weights.astype("float32")
+
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2)
+    optimizer = keras.optimizers.Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9)
+    model.compile(optimizer, loss)
+    clock = Clock()
+    model.fit(dataset, steps_per_epoch=len(batches), callbacks=[clock], verbose=0, shuffle=False)
+    return time.perf_counter() - clock.start, clock.losses
+
+
+def ours(batches, sizes, bfloat16, threads):
+    start_keras(bfloat16, threads)
+    from keras_transformer import Transformer
+    from keras_transformer.training import TokenCrossEntropy
+
+    num_layers, d_model, ff_dim, num_heads = sizes
+    model = Transformer(
+        VOCAB_SIZE,
+        num_layers=num_layers,
+        d_model=d_model,
+        ff_dim=ff_dim,
+        num_heads=num_heads,
+        dropout=DROPOUT,
+        normalize_first=True,
+    )
+    return fit(model, TokenCrossEntropy(LABEL_SMOOTHING), batches)
+
+
+def keras_hub(batches, sizes, bfloat16, threads):
+    start_keras(bfloat16, threads)
+    import keras
+    from keras import ops
+    from keras_hub import layers
+
+    num_layers, d_model, ff_dim, num_heads = sizes
+    embedding = layers.ReversibleEmbedding(
+        VOCAB_SIZE,
+        d_model,
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=d_model**-0.5),
+    )
+
+    def embedded(ids):
+        x = embedding(ids) * math.sqrt(d_model)
+        return keras.layers.Dropout(DROPOUT)(x + layers.SinePositionEncoding()(x))
+
+    block = dict(dropout=DROPOUT, normalize_first=True)
+    source_ids = keras.Input([None], dtype="int32", name="source_ids")
+    target_ids = keras.Input([None], dtype="int32", name="target_ids")
+    source_mask = ops.not_equal(source_ids, 0)
+    x = embedded(source_ids)
+    for _ in range(num_layers):
+        x = layers.TransformerEncoder(ff_dim, num_heads, **block)(x, padding_mask=source_mask)
+    encoder_output = keras.layers.LayerNormalization()(x)
+    x = embedded(target_ids)
+    for _ in range(num_layers):
+        x = layers.TransformerDecoder(ff_dim, num_heads, **block)(
+            x, encoder_output, encoder_padding_mask=source_mask
+        )
+    logits = embedding(keras.layers.LayerNormalization()(x), reverse=True)
+    model = keras.Model({"source_ids": source_ids, "target_ids": target_ids}, logits)
+
+    def loss(labels, logits):  # label smoothing over ids, without one-hot labels of V numbers
+        logits = ops.cast(logits, "float32")
+        cross_entropy = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        uniform = ops.logsumexp(logits, axis=-1) - ops.mean(logits, axis=-1)
+        return (1 - LABEL_SMOOTHING) * cross_entropy + LABEL_SMOOTHING * uniform
+
+    class Smoothed(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return loss(ops.cast(y_true, "int32"), y_pred)
+
+    return fit(model, Smoothed(reduction="sum"), batches)
+
+
+# === PyTorch: nn.Transformer and Hugging Face's Marian ===
+
+
+def train_torch(model, forward, batches, bfloat16, threads):
+    """As `fit`, of a PyTorch model, in the plain loop of its tutorials."""
+    import torch
+
+    torch.set_num_threads(threads)
+    optimizer = torch.optim.Adam(
+        model.parameters(), LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9, fused=True
+    )
+    loss_fn = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=LABEL_SMOOTHING)
+    model.train()
+    losses, start = [], None
+    for step, arrays in enumerate(batches):
+        if step == WARM_UP_STEPS:
+            start = time.perf_counter()
+        source_ids, target_ids, labels = (torch.from_numpy(array).long() for array in arrays)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            logits = forward(source_ids, target_ids)
+            loss = loss_fn(logits.flatten(0, 1), labels.flatten())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return time.perf_counter() - start, losses
+
+
+def torch_transformer(batches, sizes, bfloat16, threads):
+    import torch
+
+    torch.manual_seed(1)
+    num_layers, d_model, ff_dim, num_heads = sizes
+    longest = max(max(source.shape[1], labels.shape[1]) for source, _, labels in batches)
+    positions = torch.arange(longest)[:, None]
+    angles = positions / 10000 ** (torch.arange(0, d_model, 2) / d_model)
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(VOCAB_SIZE, d_model)
+            torch.nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
+            self.dropout = torch.nn.Dropout(DROPOUT)
+            self.transformer = torch.nn.Transformer(
+                d_model,
+                num_heads,
+                num_layers,
+                num_layers,
+                ff_dim,
+                DROPOUT,
+                batch_first=True,
+                norm_first=True,
+            )
+
+        def embedded(self, ids):
+            x = self.embedding(ids) * math.sqrt(d_model)
+            return self.dropout(x + table[: ids.shape[1]])
+
+        def forward(self, source_ids, target_ids):
+            length = target_ids.shape[1]
+            hidden = self.transformer(
+                self.embedded(source_ids),
+                self.embedded(target_ids),
+                tgt_mask=torch.ones(length, length, dtype=torch.bool).triu(1),
+                src_key_padding_mask=source_ids == 0,
+                memory_key_padding_mask=source_ids == 0,
+                tgt_is_causal=True,
+            )
+            return hidden @ self.embedding.weight.T
+
+    model = Model()
+    return train_torch(model, model, batches, bfloat16, threads)
+
+
+def marian(batches, sizes, bfloat16, threads):
+    import torch
+    import transformers
+
+    torch.manual_seed(1)
+    num_layers, d_model, ff_dim, num_heads = sizes
+    config = transformers.MarianConfig(
+        vocab_size=VOCAB_SIZE,
+        decoder_vocab_size=VOCAB_SIZE,
+        d_model=d_model,
+        encoder_layers=num_layers,
+        decoder_layers=num_layers,
+        encoder_ffn_dim=ff_dim,
+        decoder_ffn_dim=ff_dim,
+        encoder_attention_heads=num_heads,
+        decoder_attention_heads=num_heads,
+        dropout=DROPOUT,
+        activation_function="relu",
+        scale_embedding=True,
+        init_std=d_model**-0.5,
+        pad_token_id=0,
+        eos_token_id=3,
+        bos_token_id=2,
+        decoder_start_token_id=2,
+    )
+    model = transformers.MarianMTModel(config)
+
+    def forward(source_ids, target_ids):
+        return model(
+            input_ids=source_ids, attention_mask=source_ids != 0, decoder_input_ids=target_ids
+        ).logits
+
+    return train_torch(model, forward, batches, bfloat16, threads)
+
+
+SIDES = {
+    "keras_transformer": ours,
+    "KerasHub": keras_hub,
+    "PyTorch": torch_transformer,
+    "Marian": marian,
+}
+
+if __name__ == "__main__":
+    main()
