@@ -8,13 +8,14 @@ PYTEST = .venv/bin/python -m pytest -rs -n logical --maxprocesses 4 --dist loadf
 BACKEND_TESTS = tests/backend tests/layers tests/models tests/decoding tests/test_imports.py \
 	tests/training/test_losses.py tests/training/test_metrics.py tests/training/test_schedules.py
 
-.PHONY: help quickstart test test-slow test-backends test-jax test-torch lint format clean
+.PHONY: help quickstart test test-slow test-backends test-jax test-torch benchmark lint format clean
 
 help:
 	@echo "make quickstart     train, translate and export a small model, in minutes"
 	@echo "make test           the tests"
 	@echo "make test-slow      the tests that take minutes"
 	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
+	@echo "make benchmark      speed beside other libraries; KERAS_TRANSFORMER_DATA names the text"
 	@echo "make lint           check the code with ruff"
 	@echo "make format         mend what ruff can"
 	@echo "make clean          remove the virtual environment and caches"
@@ -32,6 +33,9 @@ test-backends: test-jax test-torch
 
 test-jax test-torch: test-%: .venv/installed-backends
 	KERAS_BACKEND=$* $(PYTEST) $(BACKEND_TESTS)
+
+benchmark: .venv/installed-benchmarks
+	.venv/bin/python benchmarks/training.py --preset tiny
 
 lint: .venv/installed
 	.venv/bin/ruff check .
@@ -55,6 +59,10 @@ clean:
 
 .venv/installed: .venv/bin/python setup.cfg pyproject.toml
 	.venv/bin/python -m pip install --editable '.[dev]'
+	@touch $@
+
+.venv/installed-benchmarks: .venv/installed benchmarks/requirements.txt
+	.venv/bin/python -m pip install --requirement benchmarks/requirements.txt
 	@touch $@
 
 .venv/installed-backends: .venv/installed
