@@ -12,8 +12,9 @@ import argparse
 import json
 import math
 import os
-import resource
 import time
+
+from peak_memory import peak_megabytes
 
 WARM_UP_STEPS = 5
 LABEL_SMOOTHING = 0.1
@@ -42,8 +43,8 @@ def main():
         batches, SIZES[arguments.preset], arguments.bfloat16, arguments.threads
     )
     tokens = sum(int((labels != 0).sum()) for _, _, labels in batches[WARM_UP_STEPS:])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"tokens_a_second": tokens / seconds, "losses": losses, "megabytes": peak}))
+    speed = tokens / seconds
+    print(json.dumps({"tokens_a_second": speed, "losses": losses, "megabytes": peak_megabytes()}))
 
 
 def read_batches(path):

@@ -1,0 +1,132 @@
+"""Decoding speed beside CTranslate2 and Hugging Face, with one model, on the same pinned cores.
+
+    KERAS_TRANSFORMER_DATA=DATA python benchmarks/decoding.py RUN
+
+translates Multi30k's 1,000 test sentences (DATA/multi30k) with the weights of RUN, a run of the
+preset `tiny`: by our exported SavedModel without XLA, as a stock TensorFlow Serving runs it, and by
+the same weights in CTranslate2 and in Hugging Face. Strings to strings, tokenization included.
+What is timed is `benchmarks/decoding_side.py`.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import sacrebleu
+
+HERE = pathlib.Path(__file__).parent
+SIDES = ("keras_transformer", "CTranslate2", "CTranslate2 int8", "Hugging Face")
+BEAM_SIZES = (1, 4)
+TASKS = {  # (beam size, sentences at once)
+    "greedy, 64 at once": (1, 64),
+    "beam 4, 64 at once": (4, 64),
+    "greedy, one at a time": (1, 1),
+    "beam 4, one at a time": (4, 1),
+}
+SENTENCES_OF_HUGGING_FACE = 200  # one at a time, it takes minutes
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", help="a run directory, trained on raw Multi30k")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
+    arguments = parser.parse_args()
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        references = write_models(arguments.run, folder, arguments.sides)
+        for task in arguments.tasks:
+            results[task] = measure(task, folder, references, arguments)
+            print_table(task, results[task])
+    if arguments.output is not None:
+        settings = {"cores": arguments.cores, "repeats": arguments.repeats, "results": results}
+        arguments.output.write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def write_models(run, folder, sides):
+    """Writes the models of all sides and the source, and returns the reference translations."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import peer_models
+
+    from keras_transformer.config import DecodingConfig
+    from keras_transformer.export import export_saved_model
+    from keras_transformer.text_files import iterate_lines
+    from keras_transformer.translator import Translator
+
+    translator = Translator.load(run)
+    for beam_size in BEAM_SIZES:
+        decoding = DecodingConfig(beam_size=beam_size)
+        export_saved_model(translator, folder / f"export-{beam_size}", decoding)
+    peer_models.write_ctranslate2(translator, folder / "ctranslate2")
+    if "Hugging Face" in sides:
+        peer_models.write_hugging_face(translator, folder / "hugging_face.pt")
+    (tokenizer,) = pathlib.Path(run).glob("tokenizer/*.model")
+    shutil.copy(tokenizer, folder / "tokenizer.model")
+    data = pathlib.Path(os.environ["KERAS_TRANSFORMER_DATA"], "multi30k")
+    source = list(iterate_lines(data / "test_2016_flickr.en.gz"))
+    (folder / "source.txt").write_text("\n".join(source) + "\n")
+    return list(iterate_lines(data / "test_2016_flickr.de.gz"))
+
+
+def measure(task, folder, references, arguments):
+    """Returns the results of each side: the median of repeats, taken in turn."""
+    beam_size, batch_size = TASKS[task]
+    runs = {side: [] for side in arguments.sides}
+    for _ in range(arguments.repeats):
+        for side in runs:
+            slow = side == "Hugging Face" and batch_size == 1
+            sentences = SENTENCES_OF_HUGGING_FACE if slow else len(references)
+            command = [sys.executable, HERE / "decoding_side.py", side, folder]
+            command += ["--beam-size", beam_size, "--batch-size", batch_size]
+            command += ["--threads", arguments.cores, "--sentences", sentences]
+            cores = sorted(os.sched_getaffinity(0))[-arguments.cores :]
+            done = subprocess.run(
+                ["taskset", "-c", ",".join(map(str, cores)), *map(str, command)],
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode:
+                sys.exit(f"{side} failed:\n{done.stderr}")
+            runs[side].append(json.loads(done.stdout.splitlines()[-1]))
+    ours = runs[arguments.sides[0]][0]["translations"]
+    rows = {}
+    for side, of_side in runs.items():
+        found = of_side[0]["translations"]
+        seconds = statistics.median(run["seconds"] for run in of_side)
+        same = sum(a == b for a, b in zip(found, ours, strict=False))
+        rows[side] = {
+            "milliseconds_a_sentence": 1000 * seconds / len(found),
+            "megabytes": statistics.median(run["megabytes"] for run in of_side),
+            "bleu": sacrebleu.corpus_bleu(found, [references[: len(found)]]).score,
+            "same_as_ours": same / len(found),
+        }
+    return rows
+
+
+def print_table(task, rows):
+    print(f"\n{task}\n", flush=True)
+    print("| | ms a sentence | ours is faster by | peak MB | BLEU | same translations |")
+    print("|---|---|---|---|---|---|")
+    (first, ours), *_ = rows.items()
+    for side, row in rows.items():
+        time = row["milliseconds_a_sentence"]
+        ratio = "" if side == first else f"{time / ours['milliseconds_a_sentence']:.2f}"
+        print(
+            f"| {side} | {time:.3f} | {ratio} | {row['megabytes']:,.0f} | {row['bleu']:.2f} "
+            f"| {row['same_as_ours']:.1%} |"
+        )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

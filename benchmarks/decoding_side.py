@@ -1,0 +1,134 @@
+"""One side of the decoding benchmark, in a process of its own: prints a line of JSON.
+
+Strings to strings, tokenization included, by the same weights on every side. Called by
+`benchmarks/decoding.py`.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+
+from peak_memory import peak_megabytes
+
+WARM_UP_SENTENCES = 128
+BEAM_SIZE = 4
+ALPHA = 0.6
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("side", choices=SIDES)
+    parser.add_argument("folder", type=pathlib.Path, help="with the models and source.txt")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--beam-size", type=int, required=True)
+    parser.add_argument("--batch-size", type=int, required=True)
+    parser.add_argument("--sentences", type=int, required=True)
+    arguments = parser.parse_args()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(arguments.threads)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    lines = (arguments.folder / "source.txt").read_text().splitlines()[: arguments.sentences]
+    translate = SIDES[arguments.side](arguments.folder, arguments.beam_size, arguments.threads)
+    warm_up = lines[:WARM_UP_SENTENCES] if arguments.batch_size > 1 else lines[:10]
+    in_batches(translate, warm_up, arguments.batch_size)
+    start = time.perf_counter()
+    translations = in_batches(translate, lines, arguments.batch_size)
+    seconds = time.perf_counter() - start
+    print(
+        json.dumps(
+            {"seconds": seconds, "megabytes": peak_megabytes(), "translations": translations}
+        )
+    )
+
+
+def in_batches(translate, lines, batch_size):
+    """Translates like lengths together, the longest first, and returns the lines' order."""
+    order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
+    answers = [None] * len(lines)
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        for i, answer in zip(batch, translate([lines[i] for i in batch]), strict=True):
+            answers[i] = answer
+    return answers
+
+
+def exported(folder, beam_size, threads):
+    """Our SavedModel, in a session without XLA as a stock server has it."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401, registers the tokenizers' operations
+
+    from keras_transformer.export.fresh_process import disable_xla
+
+    disable_xla()
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
+    )
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    path = folder / f"export-{beam_size}" / "1"
+    meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+    signature = meta_graph.signature_def["serving_default"]
+    text, translation = signature.inputs["text"].name, signature.outputs["translation"].name
+    call = session.make_callable(translation, feed_list=[text])
+    return lambda lines: [answer.decode() for answer in call(lines)]
+
+
+def ctranslate2(folder, beam_size, threads, compute_type="float32"):
+    import ctranslate2
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(str(folder / "tokenizer.model"))
+    translator = ctranslate2.Translator(
+        str(folder / "ctranslate2"), compute_type=compute_type, intra_threads=threads
+    )
+
+    def translate(lines):
+        found = translator.translate_batch(
+            processor.encode(lines, out_type=str), beam_size=beam_size, length_penalty=ALPHA
+        )
+        return processor.decode([result.hypotheses[0] for result in found])
+
+    return translate
+
+
+def ctranslate2_int8(folder, beam_size, threads):
+    return ctranslate2(folder, beam_size, threads, compute_type="int8")
+
+
+def hugging_face(folder, beam_size, threads):
+    import sentencepiece
+    import torch
+
+    torch.set_num_threads(threads)
+    processor = sentencepiece.SentencePieceProcessor(str(folder / "tokenizer.model"))
+    model = torch.load(folder / "hugging_face.pt", weights_only=False)
+
+    @torch.no_grad()
+    def translate(lines):
+        rows = [[*row, 3] for row in processor.encode(lines)]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        found = model.generate(
+            input_ids=ids,
+            attention_mask=(ids != 0).long(),
+            num_beams=beam_size,
+            do_sample=False,
+            length_penalty=ALPHA,
+            max_new_tokens=2 * width + 10,
+        )
+        return processor.decode([[i for i in row if i > 3] for row in found.tolist()])
+
+    return translate
+
+
+SIDES = {
+    "keras_transformer": exported,
+    "CTranslate2": ctranslate2,
+    "CTranslate2 int8": ctranslate2_int8,
+    "Hugging Face": hugging_face,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
