@@ -338,7 +338,11 @@ def _parser():
     export.add_argument("directory", metavar="DIR", help="where to write the version's directory")
     _add_decoding(export)
     export.add_argument(
-        "--n-best", metavar="K", type=int, default=1, help="translations of the signature n_best"
+        "--n-best",
+        metavar="K",
+        type=int,
+        default=1,
+        help="translations of the signature n_best (default: 1)",
     )
     export.add_argument(
         "--version", metavar="N", type=int, help="version (default: the next free one)"

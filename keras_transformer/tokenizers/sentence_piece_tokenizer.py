@@ -58,7 +58,7 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._model)
         except RuntimeError as error:
-            raise ValueError(f"Expected a SentencePiece model. Received: {error}") from error
+            raise ValueError(f"Expected a SentencePiece model. Received: {error}") from None
         self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
         self._ops._model_resource = _SharedModel(self._model, name=None)
 
@@ -102,7 +102,7 @@ class SentencePieceTokenizer(Tokenizer):
                 minloglevel=2,
             )
         except RuntimeError as error:
-            raise ValueError(_vocab_size_message(vocab_size, str(error))) from error
+            raise ValueError(_vocab_size_message(vocab_size, str(error))) from None
         return cls(model.getvalue())
 
     @property

@@ -56,7 +56,10 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
     if run.exists:
         run.check_same(config)
         if finished := still_finished(run, config.training):
-            write(f"{run.path} has ended at step {finished['step']:,}: {finished['reason']}.")
+            write(
+                f"{run.path} has ended at step {finished['step']:,}: {finished['reason']}. "
+                "It goes on with more steps, minutes or patience."
+            )
             return finished["metrics"]
     Transformer(1, **config.model)  # refuses what no model can be, before the corpus is read
 
