@@ -9,18 +9,16 @@ What is timed is `benchmarks/decoding_side.py`.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 
 import sacrebleu
+from pinned import HERE, run_pinned, write_results
 
-HERE = pathlib.Path(__file__).parent
 SIDES = ("keras_transformer", "CTranslate2", "CTranslate2 int8", "Hugging Face")
 BEAM_SIZES = (1, 4)
 TASKS = {  # (beam size, sentences at once)
@@ -48,9 +46,10 @@ def main():
         for task in arguments.tasks:
             results[task] = measure(task, folder, references, arguments)
             print_table(task, results[task])
-    if arguments.output is not None:
-        settings = {"cores": arguments.cores, "repeats": arguments.repeats, "results": results}
-        arguments.output.write_text(json.dumps(settings, indent=2) + "\n")
+    path = arguments.output or HERE / "results" / "decoding.json"
+    settings = {"cores": arguments.cores, "repeats": arguments.repeats}
+    write_results(path, {**settings, "results": results})
+    plot(results, path.with_suffix(".png"))
 
 
 def write_models(run, folder, sides):
@@ -86,18 +85,11 @@ def measure(task, folder, references, arguments):
         for side in runs:
             slow = side == "Hugging Face" and batch_size == 1
             sentences = SENTENCES_OF_HUGGING_FACE if slow else len(references)
-            command = [sys.executable, HERE / "decoding_side.py", side, folder]
-            command += ["--beam-size", beam_size, "--batch-size", batch_size]
-            command += ["--threads", arguments.cores, "--sentences", sentences]
-            cores = sorted(os.sched_getaffinity(0))[-arguments.cores :]
-            done = subprocess.run(
-                ["taskset", "-c", ",".join(map(str, cores)), *map(str, command)],
-                capture_output=True,
-                text=True,
+            flags = ["--beam-size", beam_size, "--batch-size", batch_size]
+            flags += ["--threads", arguments.cores, "--sentences", sentences]
+            runs[side].append(
+                run_pinned("decoding_side.py", [side, folder, *flags], arguments.cores)
             )
-            if done.returncode:
-                sys.exit(f"{side} failed:\n{done.stderr}")
-            runs[side].append(json.loads(done.stdout.splitlines()[-1]))
     ours = runs[arguments.sides[0]][0]["translations"]
     rows = {}
     for side, of_side in runs.items():
@@ -126,6 +118,18 @@ def print_table(task, rows):
             f"| {row['same_as_ours']:.1%} |"
         )
     sys.stdout.flush()
+
+
+def plot(results, path):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    for ax, (task, sides) in zip(figure.subplots(1, len(results)), results.items(), strict=True):
+        ax.bar(range(len(sides)), [row["milliseconds_a_sentence"] for row in sides.values()])
+        ax.set_xticks(range(len(sides)), sides, rotation=45, ha="right", fontsize=7)
+        ax.set_title(task, fontsize=8)
+        ax.set_ylabel("ms a sentence", fontsize=7)
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ Strings to strings, tokenization included, by the same weights on every side. Ca
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 import time
 
-from peak_memory import peak_megabytes
+from pinned import peak_megabytes
 
 WARM_UP_SENTENCES = 128
 BEAM_SIZE = 4
@@ -27,9 +26,6 @@ def main():
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--sentences", type=int, required=True)
     arguments = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(arguments.threads)
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     lines = (arguments.folder / "source.txt").read_text().splitlines()[: arguments.sentences]
     translate = SIDES[arguments.side](arguments.folder, arguments.beam_size, arguments.threads)
     warm_up = lines[:WARM_UP_SENTENCES] if arguments.batch_size > 1 else lines[:10]

@@ -9,17 +9,14 @@ the longest). What is timed is `benchmarks/training_side.py`.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 
 import numpy as np
+from pinned import HERE, run_pinned, write_results
 
-HERE = pathlib.Path(__file__).parent
 SIDES = ("keras_transformer", "KerasHub", "PyTorch", "Marian")
 BATCH_TOKENS = 4096
 BUCKET_WIDTH = 8
@@ -46,13 +43,14 @@ def main():
                 rows = measure(batches, precision, arguments)
                 print_table(f"{arguments.preset}, {precision}, {title}", rows)
                 results.append({"precision": precision, "batches": title, "sides": rows})
-    if arguments.output is not None:
-        settings = {"preset": arguments.preset, "cores": arguments.cores, "results": results}
-        arguments.output.write_text(json.dumps(settings, indent=2) + "\n")
+    settings = {"preset": arguments.preset, "cores": arguments.cores, "steps": arguments.steps}
+    path = arguments.output or HERE / "results" / f"training-{arguments.preset}.json"
+    write_results(path, {**settings, "results": results})
+    plot(results, path.with_suffix(".png"))
 
 
 def write_batches(ours, usual, num_batches):
-    """Writes batches of Multi30k to two files: those of this package, and the usual ones."""
+    """Writes batches of Multi30k, those of this package and the usual ones; their tokenizer."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     from keras_transformer.data import ParallelCorpus, TranslationBatches
     from keras_transformer.tokenizers import SentencePieceTokenizer
@@ -65,6 +63,7 @@ def write_batches(ours, usual, num_batches):
     all_batches = [(x["source_ids"], x["target_ids"], labels) for x, labels, _ in dataset]
     save(ours, all_batches[:num_batches])
     save(usual, usual_batches(all_batches, np.random.default_rng(1))[:num_batches])
+    return tokenizer
 
 
 def usual_batches(batches, rng):
@@ -105,19 +104,10 @@ def measure(batches, precision, arguments):
     runs = {side: [] for side in arguments.sides}
     for _ in range(arguments.repeats):
         for side in runs:
-            command = [sys.executable, HERE / "training_side.py", side]
-            command += ["--batches", batches[side], "--preset", arguments.preset]
-            command += ["--threads", str(arguments.cores)]
-            command += ["--bfloat16"] if precision == "bfloat16" else []
-            cores = sorted(os.sched_getaffinity(0))[-arguments.cores :]
-            done = subprocess.run(
-                ["taskset", "-c", ",".join(map(str, cores)), *map(str, command)],
-                capture_output=True,
-                text=True,
-            )
-            if done.returncode:
-                sys.exit(f"{side} failed:\n{done.stderr}")
-            runs[side].append(json.loads(done.stdout.splitlines()[-1]))
+            flags = ["--bfloat16"] if precision == "bfloat16" else []
+            flags += ["--batches", batches[side], "--preset", arguments.preset]
+            flags += ["--threads", arguments.cores]
+            runs[side].append(run_pinned("training_side.py", [side, *flags], arguments.cores))
     return {
         side: {
             "tokens_a_second": statistics.median(run["tokens_a_second"] for run in of_side),
@@ -137,6 +127,20 @@ def print_table(title, rows):
         speed = row["tokens_a_second"]
         ratio = f"{best / speed:.2f}" if best and side != "keras_transformer" else ""
         print(f"| {side} | {speed:,.0f} | {ratio} | {row['megabytes']:,.0f} | {row['loss']:.3f} |")
+
+
+def plot(results, path):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    axes = figure.subplots(1, len(results), sharey=True)
+    for ax, result in zip(axes, results, strict=True):
+        sides = result["sides"]
+        ax.bar(range(len(sides)), [row["tokens_a_second"] for row in sides.values()])
+        ax.set_xticks(range(len(sides)), sides, rotation=45, ha="right", fontsize=7)
+        ax.set_title(f"{result['precision']},\n{result['batches']}", fontsize=8)
+    axes[0].set_ylabel("target tokens a second")
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Every side trains the same encoder-decoder (pre-norm, sinusoids, one table of embeddings tied to the
 output layer) with the same loss (label smoothing 0.1, mean over the real target tokens), Adam and
-dropout, on batches read from a file, and is timed from the end of its fifth step to the end of its
-last. `benchmarks/training.py` calls it.
+dropout, on batches read from a file: once to make what each shape needs, once more to be timed.
+`benchmarks/training.py` calls it.
 
 Shapes: B batch, S source length, T target length.
 """
@@ -11,12 +11,10 @@ Shapes: B batch, S source length, T target length.
 import argparse
 import json
 import math
-import os
 import time
 
-from peak_memory import peak_megabytes
+from pinned import peak_megabytes
 
-WARM_UP_STEPS = 5
 LABEL_SMOOTHING = 0.1
 LEARNING_RATE = 1e-3
 DROPOUT = 0.3
@@ -35,14 +33,11 @@ def main():
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(arguments.threads)
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     batches = read_batches(arguments.batches)
     seconds, losses = SIDES[arguments.side](
         batches, SIZES[arguments.preset], arguments.bfloat16, arguments.threads
     )
-    tokens = sum(int((labels != 0).sum()) for _, _, labels in batches[WARM_UP_STEPS:])
+    tokens = sum(int((labels != 0).sum()) for _, _, labels in batches)
     speed = tokens / seconds
     print(json.dumps({"tokens_a_second": speed, "losses": losses, "megabytes": peak_megabytes()}))
 
@@ -73,18 +68,17 @@ def start_keras(bfloat16, threads):
 
 
 def fit(model, loss, batches):
-    """Returns the seconds of the steps after the warm-up, and the loss of each step."""
+    """Returns the seconds of the second epoch, and the loss of each of its steps."""
     import keras
     import numpy as np
     import tensorflow as tf
 
     class Clock(keras.callbacks.Callback):
-        losses = []
-        before = 0.0
+        def on_epoch_begin(self, epoch, logs=None):
+            self.losses, self.before = [], 0.0
+            self.start = time.perf_counter()
 
         def on_train_batch_end(self, batch, logs=None):
-            if batch + 1 == WARM_UP_STEPS:
-                self.start = time.perf_counter()
             rows = len(batches[batch][0])  # Keras's running mean weighs a batch by its rows
             total = logs["loss"] * sum(len(source) for source, *_ in batches[: batch + 1])
             self.losses.append(float(total - self.before) / rows)
@@ -98,11 +92,18 @@ def fit(model, loss, batches):
 
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     optimizer = keras.optimizers.Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, loss)
     clock = Clock()
-    model.fit(dataset, steps_per_epoch=len(batches), callbacks=[clock], verbose=0, shuffle=False)
+    model.fit(
+        dataset.repeat(2).prefetch(2),
+        steps_per_epoch=len(batches),
+        epochs=2,
+        callbacks=[clock],
+        verbose=0,
+        shuffle=False,
+    )
     return time.perf_counter() - clock.start, clock.losses
 
 
@@ -183,18 +184,23 @@ def train_torch(model, forward, batches, bfloat16, threads):
     )
     loss_fn = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=LABEL_SMOOTHING)
     model.train()
-    losses, start = [], None
-    for step, arrays in enumerate(batches):
-        if step == WARM_UP_STEPS:
-            start = time.perf_counter()
-        source_ids, target_ids, labels = (torch.from_numpy(array).long() for array in arrays)
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-            logits = forward(source_ids, target_ids)
-            loss = loss_fn(logits.flatten(0, 1), labels.flatten())
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+
+    def epoch():
+        losses = []
+        for arrays in batches:
+            source_ids, target_ids, labels = (torch.from_numpy(array).long() for array in arrays)
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+                logits = forward(source_ids, target_ids)
+                loss = loss_fn(logits.flatten(0, 1), labels.flatten())
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    epoch()
+    start = time.perf_counter()
+    losses = epoch()
     return time.perf_counter() - start, losses
 
 

@@ -8,33 +8,39 @@ import keras
 
 from keras_transformer.backend.portable import (
     TokenLosses,
-    cache_prefix,
     cache_update,
     compile_function,
     dropout,
     enable_determinism,
     projected_cross_entropy,
+    search_loop,
+    start_cache,
+    take_rows,
     token_cross_entropy,
 )
 
 if keras.backend.backend() == "tensorflow":
     from keras_transformer.backend.tensorflow import (
-        cache_prefix,
         cache_update,
         compile_function,
         dropout,
         enable_determinism,
         projected_cross_entropy,
+        search_loop,
+        start_cache,
+        take_rows,
         token_cross_entropy,
     )
 
 __all__ = [
     "TokenLosses",
-    "cache_prefix",
     "cache_update",
     "compile_function",
     "dropout",
     "enable_determinism",
     "projected_cross_entropy",
+    "search_loop",
+    "start_cache",
+    "take_rows",
     "token_cross_entropy",
 ]

@@ -68,19 +68,58 @@ def projected_cross_entropy(hidden, table, labels, weights, label_smoothing=0.0,
     return TokenLosses(loss, token_cross_entropy(logits, labels), ops.cast(correct, "float32"))
 
 
-def cache_update(cache, step, value):
-    """Returns `cache` `(L, R, ...)` with row `step` replaced by `value` `(R, ...)`."""
-    at_step = ops.arange(ops.shape(cache)[0]) == step  # (L,)
-    at_step = ops.reshape(at_step, (-1,) + (1,) * (len(cache.shape) - 1))
-    return ops.where(at_step, value[None], cache)
+def take_rows(values, indices):
+    """Returns `values[indices]`; indices from 0."""
+    return ops.take(values, indices, axis=0)
 
 
-def cache_prefix(cache, length):
-    """Returns the first `length` rows of `cache`, or more where shapes must be static.
+def start_cache(num_rows, num_heads, max_length, width, dtype):
+    """Returns `(R, H, L, K)` of zeros for `cache_update`, with L up to `max_length` for now."""
+    return ops.zeros((num_rows, num_heads, max_length, width), dtype=dtype)
 
-    Whoever reads the result masks the rows from `length` on.
+
+def cache_update(caches, step, values):
+    """Returns caches `(R, H, L, ...)` with the values `(R, H, ...)` at position `step` of L.
+
+    The arguments must not be read any more: a backend may change them in place.
     """
-    return cache
+    at_step = (ops.arange(ops.shape(caches[0])[2]) == step)[:, None]
+    return [
+        ops.where(at_step, value[:, :, None], cache)
+        for cache, value in zip(caches, values, strict=True)
+    ]
+
+
+def search_loop(body, state, cache, memory, num_hypotheses, max_length):
+    """Calls `body` for step 0, 1, 2 and so on, as long as any sentence is active.
+
+    A backend may leave sentences out that are not active any more, and make a cache longer that
+    has become too short.
+
+    Args:
+        body: from the step, the state, the cache and the memory to the next state and cache.
+            Nothing that is one sentence's may depend on another's.
+        state: list of tensors `(B, ...)`; the first, bool `(B,)`, says which sentence is active.
+        cache: list of tensors `(B * N, H, L or 1, ...)`, L the most positions that the cache has
+            room for; 1, static, of what has no position.
+        memory: list of tensors `(B, ...)`, which `body` reads.
+        num_hypotheses: N.
+        max_length: a number of steps after which no sentence is active.
+    Returns:
+        The last state, a list.
+    """
+
+    def any_active(step, active, *_):
+        return ops.any(active)
+
+    def advance(step, *tensors):
+        new_state, new_cache = body(
+            step, list(tensors[: len(state)]), list(tensors[len(state) :]), memory
+        )
+        return (step + 1, *new_state, *new_cache)
+
+    start = (ops.convert_to_tensor(0, "int32"), *state, *cache)
+    return list(ops.while_loop(any_active, advance, start)[1 : 1 + len(state)])
 
 
 def compile_function(function, variables=()):

@@ -8,6 +8,9 @@ import tensorflow as tf
 from keras_transformer.backend import portable
 from keras_transformer.backend.portable import TokenLosses
 
+CACHE_GROWTH = 8
+"""Positions by which a search's cache grows when it is full."""
+
 CHUNK_ROWS = 256
 """Tokens whose logits exist at a time: 10 MB of float32 for 10,000 pieces, which a cache holds."""
 
@@ -159,14 +162,108 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
     return losses, (factors * (expected[0] - target), of_table)
 
 
-def cache_update(cache, step, value):
-    """As in `portable.py`; a scatter that TensorFlow's loops do in place."""
-    return tf.tensor_scatter_nd_update(cache, [[step]], value[None])
+def take_rows(values, indices):
+    """As in `portable.py`, in one operation: Keras's own first looks for indices below 0."""
+    return tf.gather(values, indices)
 
 
-def cache_prefix(cache, length):
-    """The first `length` rows: attention costs what has been written, not what is allocated."""
-    return cache[:length]
+def start_cache(num_rows, num_heads, max_length, width, dtype):
+    """As in `portable.py`; an operation with state, which no optimization merges with its like."""
+    length = tf.minimum(max_length, CACHE_GROWTH)
+    shape = tf.stack([num_rows, num_heads, length, width])
+    cache = tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
+    return tf.ensure_shape(cache, [None, num_heads, None, width])
+
+
+def cache_update(caches, step, values):
+    """As in `portable.py`, in place: TensorFlow's scatter copies a loop's variable in each step."""
+    num_rows, num_heads, length, _ = tf.unstack(tf.shape(caches[0]))
+    places = tf.range(num_rows * num_heads) * length + step
+    updated = []
+    for cache, value in zip(caches, values, strict=True):
+        rows, new_rows = (tf.reshape(x, [-1, x.shape[-1]]) for x in (cache, value))
+        rows = tf.raw_ops.InplaceUpdate(x=rows, i=places, v=new_rows)
+        updated.append(tf.reshape(rows, tf.shape(cache)))
+        updated[-1].set_shape(cache.shape)
+    return updated
+
+
+def search_loop(body, state, cache, memory, num_hypotheses, max_length):
+    """As in `portable.py`; what is finished costs nothing, nor what a cache has not yet reached.
+
+    An inner loop takes steps of constant shapes. It ends when the cache is full, or a quarter of
+    its sentences is done: then these leave, and the cache grows.
+    """
+
+    def unfinished(step, rows, results, state, cache, memory):
+        return tf.size(rows) > 0
+
+    def take_steps(step, rows, results, state, cache, memory):
+        num_sentences = tf.size(rows)
+        room = tf.minimum(max_length, step + CACHE_GROWTH)
+        cache = [_lengthened(tensor, room) for tensor in cache]
+
+        def go_on(step, state, cache):
+            num_active = tf.math.count_nonzero(state[0], dtype=tf.int32)
+            return (step < room) & (4 * num_active > 3 * num_sentences)
+
+        def advance(step, state, cache):
+            return (step + 1, *body(step, state, cache, memory))
+
+        # one step after the other: each writes the cache in place
+        start = (step, state, cache)
+        step, state, cache = tf.while_loop(go_on, advance, start, parallel_iterations=1)
+
+        results = [
+            tf.tensor_scatter_nd_update(result, rows[:, None], tensor)
+            for result, tensor in zip(results, state, strict=True)
+        ]
+        kept = tf.where(state[0])[:, 0]
+        kept_rows = kept[:, None] * num_hypotheses + tf.range(num_hypotheses, dtype=kept.dtype)
+        return (
+            step,
+            tf.gather(rows, kept),
+            results,
+            [tf.gather(tensor, kept) for tensor in state],
+            [tf.gather(tensor, tf.reshape(kept_rows, [-1])) for tensor in cache],
+            [tf.gather(tensor, kept) for tensor in memory],
+        )
+
+    rows = tf.range(tf.shape(state[0], tf.int64)[0])
+    start = (0, rows, state, state, cache, memory)
+    _, _, results, *_ = tf.while_loop(
+        unfinished,
+        take_steps,
+        start,
+        shape_invariants=(
+            tf.TensorShape([]),
+            tf.TensorShape([None]),
+            [result.shape for result in state],
+            [_of_any_batch(tensor) for tensor in state],
+            [_of_any_length(tensor) for tensor in cache],
+            [_of_any_batch(tensor) for tensor in memory],
+        ),
+    )
+    return results
+
+
+def _lengthened(cache, length):
+    """Returns `cache` `(R, H, L, ...)` with room for `length` positions; as it is, if L is 1."""
+    if cache.shape[2] == 1:
+        return cache
+    missing = tf.maximum(length - tf.shape(cache)[2], 0)
+    paddings = [[0, 0], [0, 0], [0, missing]] + [[0, 0]] * (len(cache.shape) - 3)
+    return tf.pad(cache, paddings)
+
+
+def _of_any_batch(tensor):
+    return tf.TensorShape([None, *tensor.shape[1:]])
+
+
+def _of_any_length(cache):
+    return tf.TensorShape(
+        [None, cache.shape[1], 1 if cache.shape[2] == 1 else None, *cache.shape[3:]]
+    )
 
 
 def compile_function(function, variables=()):

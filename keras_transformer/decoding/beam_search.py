@@ -6,14 +6,17 @@ output length, V vocabulary, C candidates a hypothesis.
 
 from keras import ops
 
-from keras_transformer.decoding.candidates import candidate_tokens, take_entries
+from keras_transformer import backend
+from keras_transformer.decoding.candidates import best_continuations, take_entries
 from keras_transformer.decoding.length_penalty import normalized_score
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.single_path import count_pieces
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 
 
-def beam_search(step_fn, cache, limits, max_length, beam_size, length_penalty=0.6, n_best=None):
+def beam_search(
+    step_fn, cache, memory, limits, max_length, beam_size, length_penalty=0.6, n_best=None
+):
     """Returns the hypotheses with the best normalized scores among those that the beam finds.
 
     Each step takes the N most probable continuations of all live hypotheses, by summed
@@ -24,10 +27,11 @@ def beam_search(step_fn, cache, limits, max_length, beam_size, length_penalty=0.
     greedy search; a beam as wide as there are sentences is exhaustive.
 
     Args:
-        step_fn: from the previous tokens `(B, N)`, the step (int32 scalar from 0) and the cache to
-            logits `(B, N, V)` float32 and the cache with that step in it.
-        cache: list of tensors `(time or 1, B * N, ...)`, what `step_fn` keeps of each hypothesis
-            (row b * N + n) from step to step; their shapes stay.
+        step_fn: from the previous tokens `(B, N)`, the step (int32 scalar from 0), the cache and
+            the memory to logits `(B, N, V)` float32 and the cache with that step in it.
+        cache: list of tensors `(B * N, H, time or 1, ...)`, what `step_fn` keeps of each
+            hypothesis (row b * N + n) from step to step.
+        memory: list of tensors `(B, ...)`, what it reads of each sentence.
         limits: `(B,)` int32, the most pieces a sentence may have, the end token counted.
         max_length: L, no smaller than any limit; an int, or on TensorFlow an int scalar.
         beam_size: N.
@@ -52,16 +56,12 @@ def beam_search(step_fn, cache, limits, max_length, beam_size, length_penalty=0.
     limits = ops.minimum(ops.cast(limits, "int32"), max_length)
     batch_size = ops.shape(limits)[0]
     positions = ops.arange(max_length, dtype="int32")  # (L,)
-    row_starts = ops.arange(batch_size, dtype="int32")[:, None] * beam_size
 
-    def any_active(step, tokens, active, *state):
-        return ops.any(active)
-
-    def extend(step, tokens, active, live_ids, live_log_probs, ended_ids, ended_scores, *cache):
-        logits, cache = step_fn(tokens, step, list(cache))
-        # named sizes: a model may lose a batch size that is known, and a loop's shapes must stay
-        logits = ops.reshape(logits, (batch_size, beam_size, logits.shape[-1]))
-        log_probs, parents, tokens = _best_continuations(logits, live_log_probs)
+    def extend(step, state, cache, memory):
+        active, tokens, live_ids, live_log_probs, ended_ids, ended_scores = state
+        limits, memory = memory[0], memory[1:]
+        logits, cache = step_fn(tokens, step, cache, memory)
+        log_probs, parents, tokens = best_continuations(logits, live_log_probs, beam_size)
         here = ops.equal(positions, step)
         ids = ops.where(here, tokens[..., None], take_entries(live_ids, parents))
         complete = ops.equal(tokens, END_ID)
@@ -82,38 +82,24 @@ def beam_search(step_fn, cache, limits, max_length, beam_size, length_penalty=0.
         active = active & (step + 1 < limits) & (bound > ended_scores[:, -1])
 
         tokens = ops.where(active[:, None], tokens, PAD_ID)
-        rows = ops.reshape(parents + row_starts, (batch_size * beam_size,))
-        cache = [ops.take(tensor, rows, axis=1) for tensor in cache]
-        step = step + 1
-        return (step, tokens, active, live_ids, live_log_probs, ended_ids, ended_scores, *cache)
+        row_starts = ops.arange(ops.shape(parents)[0], dtype="int32")[:, None] * beam_size
+        rows = ops.reshape(parents + row_starts, (-1,))
+        cache = [backend.take_rows(tensor, rows) for tensor in cache]
+        return [active, tokens, live_ids, live_log_probs, ended_ids, ended_scores], cache
 
-    start = (
-        ops.convert_to_tensor(0, "int32"),
-        ops.full((batch_size, beam_size), START_ID, dtype="int32"),
+    start = [
         limits > 0,
+        ops.full((batch_size, beam_size), START_ID, dtype="int32"),
         ops.full((batch_size, beam_size, max_length), PAD_ID, dtype="int32"),
         # one live hypothesis, the empty one, or the beam would fill with copies of it
         ops.where(ops.equal(ops.arange(beam_size), 0), ops.zeros((batch_size, 1)), IMPOSSIBLE),
         ops.full((batch_size, n_best, max_length), PAD_ID, dtype="int32"),
         ops.full((batch_size, n_best), IMPOSSIBLE, dtype="float32"),
+    ]
+    _, _, *found = backend.search_loop(
+        extend, start, cache, [limits, *memory], beam_size, max_length
     )
-    state = ops.while_loop(any_active, extend, (*start, *cache))
-    return _ranked(*state[3 : len(start)], limits, length_penalty)
-
-
-def _best_continuations(logits, live_log_probs):
-    """Returns summed log-probabilities, parents and tokens, each `(B, N)`, the best first."""
-    beam_size = logits.shape[1]
-    flat_logits = ops.reshape(logits, (-1, logits.shape[-1]))  # (B * N, V)
-    ids, log_probs = candidate_tokens(flat_logits, beam_size)
-    num_candidates = ids.shape[-1]
-    batch_size = ops.shape(logits)[0]
-    merged = (batch_size, beam_size * num_candidates)
-    log_probs = ops.reshape(log_probs, (batch_size, beam_size, num_candidates))
-    log_probs = log_probs + live_log_probs[..., None]
-    log_probs, best = ops.top_k(ops.reshape(log_probs, merged), beam_size)
-    best = ops.cast(best, "int32")
-    return log_probs, best // num_candidates, take_entries(ops.reshape(ids, merged), best)
+    return _ranked(*found, limits, length_penalty)
 
 
 def _if_possible(log_probs, scores):

@@ -1,10 +1,11 @@
 """The best next tokens of many rows, without a sort of the vocabulary.
 
-Shapes: R rows, V vocabulary, C candidates, M chosen.
+Shapes: B batch (sentences), N hypotheses a sentence, V vocabulary, R rows, C candidates, M chosen.
 """
 
 from keras import ops
 
+from keras_transformer import backend
 from keras_transformer.decoding.search_result import IMPOSSIBLE
 from keras_transformer.special_ids import END_ID
 
@@ -12,22 +13,58 @@ NUM_FORBIDDEN = END_ID
 """Padding, unknown and start stand before the end token, and no search may choose them."""
 
 
-def candidate_tokens(logits, num_tokens):
-    """Returns the tokens that may follow, with their log-probabilities among all of V.
+def best_continuations(logits, log_probs, num_best):
+    """Returns the most probable hypotheses that are one token longer, of each sentence.
 
     Args:
-        logits: `(R, V)` float32.
-        num_tokens: how many allowed tokens are needed.
+        logits: `(B, N, V)` float32, of the token that follows each hypothesis.
+        log_probs: `(B, N)`, of the hypotheses.
+        num_best: M, at most N * (V - NUM_FORBIDDEN).
     Returns:
-        `(ids, log_probs)`, each `(R, C)` with C = num_tokens + NUM_FORBIDDEN or V, the best first,
-        except that forbidden ones stay where they rank, with the log-probability `IMPOSSIBLE`.
+        `(log_probs, parents, tokens)`, each `(B, M)`, the best first: the sum with the token's log
+        softmax among all of V, the hypothesis that it continues, the token.
     """
-    values, ids = largest(logits, min(num_tokens + NUM_FORBIDDEN, logits.shape[-1]))
-    # log softmax of the candidates alone. The best token's probability is at least 1 / V, so its
-    # logarithm is safe, and softmax is half the work of logsumexp on a CPU.
-    best_log_probs = ops.log(take_entries(ops.softmax(logits), ids[:, :1]))  # (R, 1)
-    log_probs = values - values[:, :1] + best_log_probs
-    return ids, forbid(log_probs, ids)
+    num_hypotheses, vocab_size = logits.shape[1:]
+    blocks = _blocks(logits)  # (B, N, number, size)
+    num_blocks, block_size = blocks.shape[2:]
+    maxima = ops.max(blocks, axis=-1)  # (B, N, number)
+    best_logits, best_log_probs = _best_tokens(logits, blocks, maxima)  # (B, N)
+    log_probs = log_probs + best_log_probs
+
+    # the best stand in the best blocks; those of forbidden tokens may be there for nothing
+    blocks_each = num_hypotheses * num_blocks
+    num_chosen = min(num_best + num_hypotheses, blocks_each)
+    maxima = (maxima - best_logits[..., None]) + log_probs[..., None]
+    _, chosen = ops.top_k(ops.reshape(maxima, (-1, blocks_each)), num_chosen)  # (B, C)
+    chosen = ops.cast(chosen, "int32")
+    parents = chosen // num_blocks
+    tokens = (chosen % num_blocks)[..., None] * block_size + ops.arange(block_size, dtype="int32")
+    values = take_entries(ops.reshape(blocks, (-1, blocks_each, block_size)), chosen)
+    values = values - take_entries(best_logits, parents)[..., None]
+    values = forbid(values + take_entries(log_probs, parents)[..., None], tokens)
+
+    candidates = (-1, num_chosen * block_size)
+    log_probs, best = ops.top_k(ops.reshape(values, candidates), num_best)
+    best = ops.cast(best, "int32")
+    tokens = take_entries(ops.reshape(tokens, candidates), best)
+    return log_probs, take_entries(parents, best // block_size), tokens
+
+
+def _best_tokens(logits, blocks, maxima):
+    """Returns the logit and the log softmax of each hypothesis's best token, `(B, N)`.
+
+    From these two follows the log softmax of any other token. The best one's probability is never
+    0, so its logarithm is safe, and a softmax is half the work of logsumexp on a CPU.
+    """
+    num_blocks, block_size = blocks.shape[2:]
+    flat_logits = ops.reshape(logits, (-1, logits.shape[-1]))  # (B * N, V)
+    maxima = ops.reshape(maxima, (-1, num_blocks))
+    best_block = ops.cast(ops.argmax(maxima, axis=-1), "int32")[:, None]
+    block = take_entries(ops.reshape(blocks, (-1, num_blocks, block_size)), best_block)[:, 0]
+    place = ops.cast(ops.argmax(block, axis=-1), "int32")[:, None]
+    probability = take_entries(ops.softmax(flat_logits), best_block * block_size + place)
+    shape = (-1, logits.shape[1])
+    return ops.reshape(take_entries(block, place), shape), ops.reshape(ops.log(probability), shape)
 
 
 def forbid(log_probs, ids):
@@ -45,22 +82,29 @@ def largest(values, k):
         values: `(R, V)`.
         k: at most V.
     """
-    vocab_size = values.shape[-1]
-    block_size = next((size for size in range(64, 31, -1) if vocab_size % size == 0), 64)
-    num_blocks = -(-vocab_size // block_size)
+    blocks = _blocks(values)
+    num_blocks, block_size = blocks.shape[1:]
     if num_blocks < 4 * k:
         values, ids = ops.top_k(values, k)
         return values, ops.cast(ids, "int32")
-    padding = num_blocks * block_size - vocab_size
-    if padding:
-        values = ops.pad(values, ((0, 0), (0, padding)), constant_values=float("-inf"))
-    blocks = ops.reshape(values, (-1, num_blocks, block_size))
     _, best_blocks = ops.top_k(ops.max(blocks, axis=-1), k)  # (R, k)
     best_blocks = ops.cast(best_blocks, "int32")
     values = ops.reshape(take_entries(blocks, best_blocks), (-1, k * block_size))
     values, ids = ops.top_k(values, k)
     ids = ops.cast(ids, "int32")
     return values, take_entries(best_blocks, ids // block_size) * block_size + ids % block_size
+
+
+def _blocks(values):
+    """Returns `values` `(..., V)` as blocks `(..., number, size)`, filled up with -inf."""
+    vocab_size = values.shape[-1]
+    size = next((size for size in range(64, 31, -1) if vocab_size % size == 0), 64)
+    number = -(-vocab_size // size)
+    missing = number * size - vocab_size
+    if missing:
+        paddings = [(0, 0)] * (len(values.shape) - 1) + [(0, missing)]
+        values = ops.pad(values, paddings, constant_values=float("-inf"))
+    return ops.reshape(values, (-1, *values.shape[1:-1], number, size))
 
 
 def take_entries(values, indices):
@@ -71,4 +115,4 @@ def take_entries(values, indices):
     num_entries = values.shape[1]
     row_starts = ops.arange(ops.shape(values)[0], dtype="int32")[:, None] * num_entries
     flat_values = ops.reshape(values, (-1, *ops.shape(values)[2:]))
-    return ops.take(flat_values, indices + row_starts, axis=0)
+    return backend.take_rows(flat_values, indices + row_starts)

@@ -5,19 +5,20 @@ Shapes: B batch (sentences), L maximum output length, V vocabulary.
 
 from keras import ops
 
-from keras_transformer.decoding.candidates import candidate_tokens, take_entries
+from keras_transformer.decoding.candidates import best_continuations
 from keras_transformer.decoding.single_path import follow_single_path
 
 
-def greedy_search(step_fn, cache, limits, max_length, length_penalty=0.6):
+def greedy_search(step_fn, cache, memory, limits, max_length, length_penalty=0.6):
     """Returns for each sentence the hypothesis whose every token is the most probable one.
 
     Equal to `beam_search` with one hypothesis, and faster: nothing is reordered.
 
     Args:
-        step_fn: from the previous tokens `(B, 1)`, the step (int32 scalar from 0) and the cache to
-            logits `(B, 1, V)` float32 and the cache with that step in it.
-        cache: list of tensors, what `step_fn` keeps from step to step; their shapes stay.
+        step_fn: from the previous tokens `(B, 1)`, the step (int32 scalar from 0), the cache and
+            the memory to logits `(B, 1, V)` float32 and the cache with that step in it.
+        cache: list of tensors `(B, H, time or 1, ...)`, what `step_fn` keeps from step to step.
+        memory: list of tensors `(B, ...)`, what it reads.
         limits: `(B,)` int32, the most pieces a sentence may have, the end token counted.
         max_length: L, no smaller than any limit; an int, or on TensorFlow an int scalar.
         length_penalty: alpha of the scores' normalization; no effect on the choice.
@@ -26,8 +27,9 @@ def greedy_search(step_fn, cache, limits, max_length, length_penalty=0.6):
     """
 
     def most_probable(logits, step):
-        ids, log_probs = candidate_tokens(logits, 1)
-        best = ops.cast(ops.argmax(log_probs, axis=-1), "int32")[:, None]
-        return take_entries(ids, best)[:, 0], take_entries(log_probs, best)[:, 0]
+        log_probs, _, tokens = best_continuations(logits, ops.zeros_like(logits[..., 0]), 1)
+        return tokens[:, 0], log_probs[:, 0]
 
-    return follow_single_path(step_fn, cache, limits, max_length, length_penalty, most_probable)
+    return follow_single_path(
+        step_fn, cache, memory, limits, max_length, length_penalty, most_probable
+    )

@@ -13,6 +13,7 @@ from keras_transformer.decoding.single_path import follow_single_path
 def sample(
     step_fn,
     cache,
+    memory,
     limits,
     max_length,
     temperature=1.0,
@@ -30,8 +31,8 @@ def sample(
     https://arxiv.org/abs/1904.09751), by inversion of the cumulative distribution.
 
     Args:
-        step_fn, cache, limits, max_length, length_penalty: as of `greedy_search`. The scores are
-            of the model's own distribution, whatever the draw was from.
+        step_fn, cache, memory, limits, max_length, length_penalty: as of `greedy_search`. The
+            scores are of the model's own distribution, whatever the draw was from.
         temperature: above 0; the lower, the more the probable tokens are preferred.
         top_k: number of tokens to draw from; 0: all.
         top_p: probability of the tokens to draw from, in (0, 1].
@@ -54,9 +55,10 @@ def sample(
         )
     # Drawn before the loop: a seed generator inside it leaks a tracer on JAX.
     batch_size = ops.shape(limits)[0]
-    uniforms = keras.random.uniform((max_length, batch_size), dtype="float32", seed=seed)
+    uniforms = keras.random.uniform((batch_size, max_length), dtype="float32", seed=seed)
 
-    def draw(logits, step):
+    def draw(logits, step, uniforms):
+        logits = logits[:, 0]
         vocab_size = logits.shape[-1]
         ids = ops.broadcast_to(ops.arange(vocab_size, dtype="int32"), ops.shape(logits))
         log_probs = forbid(ops.log_softmax(logits), ids)
@@ -67,12 +69,14 @@ def sample(
         cumulative = ops.cumsum(weights, axis=-1)
         kept = cumulative - weights < top_p * cumulative[:, -1:]
         total = ops.max(ops.where(kept, cumulative, 0.0), axis=-1, keepdims=True)
-        target = ops.take(uniforms, step, axis=0)[:, None] * total
+        target = ops.take(uniforms, step, axis=1)[:, None] * total
         # the second count: where rounding has made the target the total itself
         drawn = ops.minimum(_count(cumulative <= target), _count(cumulative < total))[:, None]
         return take_entries(ids, drawn)[:, 0], take_entries(log_probs, drawn)[:, 0]
 
-    return follow_single_path(step_fn, cache, limits, max_length, length_penalty, draw)
+    return follow_single_path(
+        step_fn, cache, memory, limits, max_length, length_penalty, draw, [uniforms]
+    )
 
 
 def _count(flags):

@@ -17,7 +17,7 @@ def decode(model, source_ids, config, n_best=1):
     A pure function of tensors: works eagerly and within a compiled function, of any B and S.
 
     Args:
-        model: `Transformer`, or any model with its `start_decoding` and `decode_step`.
+        model: `Transformer`, or any model with its `start_decoding`.
         source_ids: `(B, S)`, integers, ended by the end token, padded with 0.
         config: `DecodingConfig`.
         n_best: N, hypotheses to return, at most `config.beam_size`.
@@ -28,12 +28,9 @@ def decode(model, source_ids, config, n_best=1):
         ValueError: n_best above the beam size.
     """
     if config.beam_size == 1 and n_best == 1:
-        step_fn, cache, limits, max_length = _start(model, source_ids, config)
-        return greedy_search(step_fn, cache, limits, max_length, config.length_penalty)
-    step_fn, cache, limits, max_length = _start(model, source_ids, config, config.beam_size)
-    return beam_search(
-        step_fn, cache, limits, max_length, config.beam_size, config.length_penalty, n_best
-    )
+        return greedy_search(*_start(model, source_ids, config), config.length_penalty)
+    start = _start(model, source_ids, config, config.beam_size)
+    return beam_search(*start, config.beam_size, config.length_penalty, n_best)
 
 
 def decode_sampled(model, source_ids, config, temperature=1.0, top_k=0, top_p=1.0, *, seed):
@@ -46,12 +43,8 @@ def decode_sampled(model, source_ids, config, temperature=1.0, top_k=0, top_p=1.
     Returns:
         `SearchResult` with N = 1.
     """
-    step_fn, cache, limits, max_length = _start(model, source_ids, config)
     return sample(
-        step_fn,
-        cache,
-        limits,
-        max_length,
+        *_start(model, source_ids, config),
         temperature,
         top_k,
         top_p,
@@ -61,19 +54,15 @@ def decode_sampled(model, source_ids, config, temperature=1.0, top_k=0, top_p=1.
 
 
 def _start(model, source_ids, config, num_hypotheses=1):
-    """Returns `(step_fn, cache, limits, max_length)`, what every search begins with."""
+    """Returns `(step_fn, cache, memory, limits, max_length)`, what every search begins with."""
     source_ids = ops.cast(source_ids, "int32")
     pieces = ops.not_equal(source_ids, PAD_ID) & ops.not_equal(source_ids, END_ID)
     limits = 2 * ops.sum(ops.cast(pieces, "int32"), axis=1) + 10
     limits = ops.minimum(limits, config.max_length)
     # From the width, not from the limits: JAX needs the length of the cache while it traces.
     max_length = _smaller(2 * ops.shape(source_ids)[1] + 10, config.max_length)
-    memory, cache = model.start_decoding(source_ids, max_length, num_hypotheses)
-
-    def step_fn(token_ids, step, cache):
-        return model.decode_step(token_ids, step, cache, memory)
-
-    return step_fn, cache, limits, max_length
+    step_fn, memory, cache = model.start_decoding(source_ids, max_length, num_hypotheses)
+    return step_fn, cache, memory, limits, max_length
 
 
 def _smaller(width, max_length):

@@ -5,17 +5,22 @@ Shapes: B batch (sentences), L maximum output length, V vocabulary.
 
 from keras import ops
 
+from keras_transformer import backend
 from keras_transformer.decoding.length_penalty import normalized_score
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 
 
-def follow_single_path(step_fn, cache, limits, max_length, length_penalty, choose):
+def follow_single_path(
+    step_fn, cache, memory, limits, max_length, length_penalty, choose, choices=()
+):
     """Appends the token that `choose` names until each sentence has ended or reached its limit.
 
     Args:
-        step_fn, cache, limits, max_length, length_penalty: as of `greedy_search`.
-        choose: from logits `(B, V)` and the step to ids and log-probabilities, each `(B,)`.
+        step_fn, cache, memory, limits, max_length, length_penalty: as of `greedy_search`.
+        choose: from logits `(B, 1, V)`, the step and the choices to ids and log-probabilities, each
+            `(B,)`.
+        choices: list of tensors `(B, ...)`, what `choose` needs to know of each sentence.
     Returns:
         `SearchResult` with N = 1.
     """
@@ -23,27 +28,27 @@ def follow_single_path(step_fn, cache, limits, max_length, length_penalty, choos
     batch_size = ops.shape(limits)[0]
     positions = ops.arange(max_length, dtype="int32")  # (L,)
 
-    def any_active(step, tokens, ids, log_probs, active, *cache):
-        return ops.any(active)
-
-    def append(step, tokens, ids, log_probs, active, *cache):
-        logits, cache = step_fn(tokens, step, list(cache))
-        # named sizes: a model may lose a batch size that is known, and a loop's shapes must stay
-        chosen, chosen_log_probs = choose(ops.reshape(logits, (batch_size, logits.shape[-1])), step)
+    def append(step, state, cache, memory):
+        active, tokens, ids, log_probs = state
+        limits, choices, memory = memory[0], memory[1:num_own], memory[num_own:]
+        logits, cache = step_fn(tokens, step, cache, memory)
+        chosen, chosen_log_probs = choose(logits, step, *choices)
         chosen = ops.where(active, chosen, PAD_ID)
         log_probs = log_probs + ops.where(active, chosen_log_probs, 0.0)
         ids = ops.where(ops.equal(positions, step), chosen[:, None], ids)
         active = active & (ops.not_equal(chosen, END_ID)) & (step + 1 < limits)
-        return (step + 1, chosen[:, None], ids, log_probs, active, *cache)
+        return [active, chosen[:, None], ids, log_probs], cache
 
-    start = (
-        ops.convert_to_tensor(0, "int32"),
+    start = [
+        limits > 0,
         ops.full((batch_size, 1), START_ID, dtype="int32"),
         ops.full((batch_size, max_length), PAD_ID, dtype="int32"),
         ops.zeros((batch_size,), dtype="float32"),
-        limits > 0,
+    ]
+    num_own = 1 + len(choices)
+    _, _, ids, log_probs = backend.search_loop(
+        append, start, cache, [limits, *choices, *memory], 1, max_length
     )
-    _, _, ids, log_probs, *_ = ops.while_loop(any_active, append, (*start, *cache))
     lengths = count_pieces(ids)
     return SearchResult(
         ids=ids[:, None],

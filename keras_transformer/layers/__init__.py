@@ -9,6 +9,7 @@ from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.masks import causal_mask, combined_mask, padding_mask
 from keras_transformer.layers.residual import Residual
@@ -20,6 +21,7 @@ __all__ = [
     "Dropout",
     "EncoderBlock",
     "FeedForward",
+    "LayerNormalization",
     "LearnedPositions",
     "MultiHeadAttention",
     "Residual",

@@ -4,6 +4,7 @@ Shapes: B batch, T target length, S source length, D d_model, H heads; in decodi
 """
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
@@ -96,35 +97,41 @@ class DecoderBlock(keras.layers.Layer):
         x = self.feed_forward_residual(x, output, training=training)
         return (x, self_weights, cross_weights) if return_attention_weights else x
 
-    def start_decoding(self, encoder_output, num_rows, max_length):
-        """Returns `(memory, cache)`: what the steps read, and what they read and write.
+    def start_decoding(self, encoder_output, num_hypotheses, max_length):
+        """Returns what `decode_step` needs: `(weights, memory, cache)`.
 
         Args:
             encoder_output: `(B, S, D)`.
-            num_rows: B * N, hypotheses in all.
+            num_hypotheses: N, hypotheses a sentence.
             max_length: number of steps that the cache has room for.
+        Returns:
+            Lists of tensors: what no step changes, of no sentence; what no step changes, `(B,
+            ...)`; what each step changes, `(B * N, ...)`.
         """
-        memory = self.cross_attention.project_memory(encoder_output, encoder_output)
-        return memory, self.self_attention.start_cache(num_rows, max_length)
+        num_rows = ops.shape(encoder_output)[0] * num_hypotheses
+        weights, cache = self.self_attention.start_decoding(num_rows, max_length)
+        return weights, self.cross_attention.start_memory(encoder_output), cache
 
-    def decode_step(self, x, step, cache, memory, source_padding_mask=None):
+    def decode_step(
+        self, x, step, cache, weights, memory, num_hypotheses, source_padding_mask=None
+    ):
         """One more position of `call`, of N hypotheses a sentence; dropout never acts.
 
         Args:
-            x: `(B, N, D)`. To the cross-attention the hypotheses are queries side by side, so
-                that the source's keys and values are kept once a sentence.
+            x: `(B * N, D)`.
             step: int scalar, counted from 0.
-            cache, memory: of `start_decoding` or the previous step.
+            cache, weights, memory: of `start_decoding` or the previous step.
+            num_hypotheses: N.
             source_padding_mask: bool `(B, S)`.
         Returns:
-            `(output, cache)`, `(B, N, D)` and the cache with this position added.
+            `(output, cache)`, `(B * N, D)` and the cache with this position added.
         """
         output, cache = self.self_attention.decode_step(
-            self.self_attention_residual.enter(x), step, cache
+            self.self_attention_residual.enter(x), step, cache, weights
         )
         x = self.self_attention_residual(x, output)
-        output = self.cross_attention.attend(
-            self.cross_attention_residual.enter(x), memory, padding_mask=source_padding_mask
+        output = self.cross_attention.attend_to_memory(
+            self.cross_attention_residual.enter(x), memory, num_hypotheses, source_padding_mask
         )
         x = self.cross_attention_residual(x, output)
         output = self.feed_forward(self.feed_forward_residual.enter(x))

@@ -6,11 +6,7 @@ Shapes: B batch, T length, D d_model.
 import keras
 
 from keras_transformer.layers.dropout import Dropout
-
-
-def layer_normalization(policy, name):
-    """Layer normalization (Ba et al., 2016, https://arxiv.org/abs/1607.06450), alike everywhere."""
-    return keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name=name)
+from keras_transformer.layers.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -47,7 +43,7 @@ class Residual(keras.layers.Layer):
         super().__init__(**kwargs)
         self.dropout = dropout
         self.normalize_first = normalize_first
-        self.normalization = layer_normalization(self.dtype_policy, "normalization")
+        self.normalization = LayerNormalization(dtype=self.dtype_policy, name="normalization")
         self.output_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape, sublayer_output_shape=None):

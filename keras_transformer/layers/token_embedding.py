@@ -8,6 +8,8 @@ import math
 import keras
 from keras import ops
 
+from keras_transformer import backend
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenEmbedding(keras.layers.Layer):
@@ -58,7 +60,7 @@ class TokenEmbedding(keras.layers.Layer):
         table = ops.cast(self.embeddings, self.compute_dtype)
         if reverse:
             return ops.matmul(ops.cast(inputs, self.compute_dtype), ops.transpose(table))
-        return ops.take(table, ops.cast(inputs, "int32"), axis=0) * math.sqrt(self.d_model)
+        return backend.take_rows(table, ops.cast(inputs, "int32")) * math.sqrt(self.d_model)
 
     def project(self, hidden):
         """Returns the logits `(..., V)` of `hidden` `(..., D)`: its product with each embedding."""

@@ -11,12 +11,12 @@ from keras_transformer.layers import (
     DecoderBlock,
     Dropout,
     EncoderBlock,
+    LayerNormalization,
     LearnedPositions,
     SinusoidalPositions,
     TokenEmbedding,
     padding_mask,
 )
-from keras_transformer.layers.residual import layer_normalization
 from keras_transformer.models.token_model import TokenModel
 
 POSITIONS = ("sinusoidal", "learned")
@@ -144,8 +144,10 @@ class Transformer(TokenModel):
             DecoderBlock(**block, name=f"decoder_block_{i}")
             for i in range(num_decoder_layers or num_layers)
         ]
-        self.encoder_norm = layer_normalization(policy, "encoder_norm") if normalize_first else None
-        self.decoder_norm = layer_normalization(policy, "decoder_norm") if normalize_first else None
+        self.encoder_norm = self.decoder_norm = None
+        if normalize_first:
+            self.encoder_norm = LayerNormalization(dtype=policy, name="encoder_norm")
+            self.decoder_norm = LayerNormalization(dtype=policy, name="decoder_norm")
 
         # === Output ===
         self.output_layer = None
@@ -242,49 +244,46 @@ class Transformer(TokenModel):
             max_length: number of steps that will be decoded at most, a Python int or an int scalar.
             num_hypotheses: N, hypotheses a sentence.
         Returns:
-            `(memory, cache)`. The memory is what the steps read: a nested structure of tensors
-            with B first. The cache is what they write as well: a list of tensors `(time or 1, B *
-            N, ...)`, where row b * N + n belongs to hypothesis n of sentence b.
+            `(step_fn, memory, cache)`. The memory is what steps read of each sentence, a list of
+            tensors `(B, ...)`; the cache what they write of each hypothesis, a list of tensors
+            `(B * N, ...)`, where row b * N + n belongs to hypothesis n of sentence b.
+
+            `step_fn(token_ids, step, cache, memory)` takes the tokens `(B, N)` at position `step`,
+            an int scalar from 0 (where they are start tokens), and returns `(logits, cache)`: the
+            `(B, N, V)` float32 that a whole pass has at that position, and the cache with it.
         """
         if not self.built:
             self.build()
         encoder_output = self.encode(source_ids)
-        num_rows = ops.shape(source_ids)[0] * num_hypotheses
-        started = [
-            block.start_decoding(encoder_output, num_rows, max_length)
-            for block in self.decoder_blocks
-        ]
-        memory = {
-            "source_padding_mask": padding_mask(source_ids),
-            "blocks": [block_memory for block_memory, _ in started],
-        }
-        return memory, [tensor for _, block_cache in started for tensor in block_cache]
-
-    def decode_step(self, token_ids, step, cache, memory):
-        """Returns the logits after one more token: what a whole pass has at that position.
-
-        Args:
-            token_ids: `(B, N)`, the tokens at position `step`; the start token at step 0.
-            step: int scalar, counted from 0.
-            cache, memory: of `start_decoding` or the previous step.
-        Returns:
-            `(logits, cache)`, `(B, N, V)` float32 and the cache with this position added.
-        """
-        positions = ops.reshape(step, (1,))
-        x = self.target_embedding(token_ids) + self.target_positions.encode(positions)
-        per_block = len(cache) // len(self.decoder_blocks)
-        new_cache = []
-        for i, block in enumerate(self.decoder_blocks):
-            x, block_cache = block.decode_step(
-                x,
-                step,
-                cache[i * per_block : (i + 1) * per_block],
-                memory["blocks"][i],
-                memory["source_padding_mask"],
+        memory, cache = [padding_mask(source_ids)], []
+        blocks = []  # (block, its weights, its places in the memory and in the cache)
+        for block in self.decoder_blocks:
+            weights, block_memory, block_cache = block.start_decoding(
+                encoder_output, num_hypotheses, max_length
             )
-            new_cache += block_cache
-        x = self.decoder_norm(x) if self.normalize_first else x
-        return ops.cast(self.project(x), "float32"), new_cache
+            places = [
+                slice(len(all_tensors), len(all_tensors) + len(tensors))
+                for all_tensors, tensors in ((memory, block_memory), (cache, block_cache))
+            ]
+            blocks.append((block, weights, *places))
+            memory += block_memory
+            cache += block_cache
+
+        output_kernel = ops.transpose(self.output_table())  # as a product with few rows likes it
+
+        def step_fn(token_ids, step, cache, memory):
+            rows = ops.reshape(token_ids, (-1,))
+            x = self.target_embedding(rows) + self.target_positions.encode(ops.reshape(step, (1,)))
+            cache = list(cache)
+            for block, weights, in_memory, in_cache in blocks:
+                x, cache[in_cache] = block.decode_step(
+                    x, step, cache[in_cache], weights, memory[in_memory], num_hypotheses, memory[0]
+                )
+            x = self.decoder_norm(x) if self.normalize_first else x
+            logits = ops.cast(ops.matmul(x, output_kernel), "float32")
+            return ops.reshape(logits, (-1, num_hypotheses, self.num_target_pieces)), cache
+
+        return step_fn, memory, cache
 
     def project(self, hidden):
         if self.tie_output:

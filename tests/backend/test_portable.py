@@ -59,27 +59,81 @@ def test_cross_entropy_of_bfloat16_is_computed_in_float32(room):
 
 
 @pytest.mark.parametrize("room", [portable, backend])
-def test_cache_update_replaces_one_row(room):
-    rng = np.random.default_rng(3)
-    for shape in ((5, 3), (5, 3, 2), (5, 3, 2, 7)):
-        expected = rng.normal(size=shape).astype("float32")
-        cache = ops.convert_to_tensor(expected)
-        for step in (0, 3, 4):
-            value = rng.normal(size=shape[1:]).astype("float32")
-            expected[step] = value
-            step = ops.convert_to_tensor(step, "int32")
-            cache = room.cache_update(cache, step, ops.convert_to_tensor(value))
-            np.testing.assert_array_equal(ops.convert_to_numpy(cache), expected)
+def test_a_cache_starts_with_zeros(room):
+    for dtype in ("float32", "bfloat16"):
+        cache = room.start_cache(3, 2, 5, 7, dtype)
+        assert ops.dtype(cache) == dtype and tuple(cache.shape) == (3, 2, 5, 7)
+        assert not np.any(ops.convert_to_numpy(ops.cast(cache, "float32")))
 
 
 @pytest.mark.parametrize("room", [portable, backend])
-def test_cache_prefix_holds_at_least_what_was_asked(room):
-    cache = np.random.default_rng(4).normal(size=(5, 3, 2)).astype("float32")
-    for length in (1, 3, 5):
-        length = ops.convert_to_tensor(length, "int32")
-        prefix = ops.convert_to_numpy(room.cache_prefix(ops.convert_to_tensor(cache), length))
-        assert len(prefix) >= length
-        np.testing.assert_array_equal(prefix, cache[: len(prefix)])
+def test_cache_update_replaces_one_position(room):
+    rng = np.random.default_rng(3)
+    expected = [rng.normal(size=shape).astype("float32") for shape in ((3, 2, 5, 7), (3, 2, 5, 11))]
+    caches = [ops.convert_to_tensor(cache.copy()) for cache in expected]
+    for step in (0, 3, 4):
+        values = [rng.normal(size=(3, 2, width)).astype("float32") for width in (7, 11)]
+        for cache, value in zip(expected, values, strict=True):
+            cache[:, :, step] = value
+        step = ops.convert_to_tensor(step, "int32")
+        caches = room.cache_update(caches, step, list(map(ops.convert_to_tensor, values)))
+        for found, cache in zip(caches, expected, strict=True):
+            np.testing.assert_array_equal(ops.convert_to_numpy(found), cache)
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+def test_cache_update_changes_no_other_cache(room):
+    """Of one shape and one value, which a graph's optimization may take for one tensor."""
+
+    def run(factor):
+        first, second = (room.start_cache(3, 2, 5, 7, "float32") for _ in range(2))
+        values = ops.full((3, 2, 7), factor)
+        [first] = room.cache_update([first], 1, [values])
+        [second] = room.cache_update([second], 3, [2 * values])
+        return first, second, room.start_cache(3, 2, 5, 7, "float32")
+
+    compiled = backend.compile_function(run)
+    for factor in (1.0, 5.0):  # the second call finds zeros again
+        found = map(ops.convert_to_numpy, compiled(ops.convert_to_tensor(factor)))
+        for cache, of_positions in zip(
+            found,
+            ([0, factor, 0, 0, 0], [0, 0, 0, 2 * factor, 0], [0, 0, 0, 0, 0]),
+            strict=True,
+        ):
+            expected = np.broadcast_to(np.array(of_positions)[:, None], (3, 2, 5, 7))
+            np.testing.assert_array_equal(cache, expected)
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+def test_take_rows(room):
+    values = np.random.default_rng(4).normal(size=(5, 3, 2)).astype("float32")
+    for indices in (np.array([4, 0, 4], "int32"), np.array([[1], [3]], "int32")):
+        found = room.take_rows(ops.convert_to_tensor(values), ops.convert_to_tensor(indices))
+        np.testing.assert_array_equal(ops.convert_to_numpy(found), values[indices])
+
+
+@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("num_hypotheses", [1, 3])
+@pytest.mark.parametrize(
+    "lengths",
+    [[29, 1, 0, 9, 8, 17, 3], [1] * 7 + [26], [11] * 5, [0, 0], [2], [16, 17], []],
+    ids=str,
+)
+def test_search_loop_equals_the_loop(journeys, room, num_hypotheses, lengths):
+    """Sentences of very different lengths, some of nothing; a cache that grows several times."""
+    journey = journeys(lengths, num_hypotheses)
+    active, pushes = journey.run(room, max_length=31)
+    assert not np.any(ops.convert_to_numpy(active))
+    expected = journey.pushes_by_loops()
+    np.testing.assert_allclose(ops.convert_to_numpy(pushes), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("max_length", [3, 17])
+def test_search_loop_up_to_the_most_steps(journeys, max_length):
+    journey = journeys([max_length, 2, max_length], 3)
+    _, pushes = journey.run(backend, max_length)
+    expected = journey.pushes_by_loops()
+    np.testing.assert_allclose(ops.convert_to_numpy(pushes), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("room", [portable, backend])

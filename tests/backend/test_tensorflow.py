@@ -85,36 +85,63 @@ def test_cross_entropy_with_unknown_shapes_in_a_graph(id_type):
         np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("step", [0, 4])
-def test_cache(step):
-    rng = np.random.default_rng(2)
-    cache = tf.constant(rng.normal(size=(5, 3, 2)), "float32")
-    value = tf.constant(rng.normal(size=(3, 2)), "float32")
-    step = tf.constant(step)
-    updated = fast.cache_update(cache, step, value)
-    np.testing.assert_array_equal(updated, portable.cache_update(cache, step, value))
-    prefix = fast.cache_prefix(cache, step + 1)
-    assert len(prefix) == step + 1
-    np.testing.assert_array_equal(prefix, portable.cache_prefix(cache, step + 1)[: len(prefix)])
+LENGTHS = [29, 1, 0, 9, 8, 17, 3, 2, 5]
 
 
-def test_cache_with_unknown_shapes_in_a_graph():
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None, 2]),
-            tf.TensorSpec([], "int32"),
-            tf.TensorSpec([None, 2]),
-        ]
+@pytest.mark.parametrize("num_hypotheses", [1, 3])
+def test_one_graph_of_the_search_loop_serves_every_batch(journeys, num_hypotheses):
+    """Unknown sizes, equal to the portable loop; a later call finds nothing of an earlier one."""
+    steps = journeys(LENGTHS, num_hypotheses)
+
+    def graph(room):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None], "int32"),
+                tf.TensorSpec([None, 5]),
+                tf.TensorSpec([None, 5]),
+                tf.TensorSpec([], "int32"),
+            ]
+        )
+        def run(lengths, states, topics, max_length):
+            return steps.run(room, max_length, (lengths, states, topics))
+
+        return run
+
+    of_fast, of_portable = graph(fast), graph(portable)
+    for lengths in (LENGTHS, [0, 0], [], [13], LENGTHS):
+        arrays = journeys(lengths, num_hypotheses, seed=len(lengths)).arrays
+        active, pushes = of_fast(*arrays, 31)
+        expected_active, expected = of_portable(*arrays, 31)
+        np.testing.assert_array_equal(active, expected_active)
+        np.testing.assert_allclose(pushes, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_sentences_that_are_done_leave_and_a_cache_grows_as_it_must(journeys):
+    seen = []
+
+    def watch(step, state, cache):
+        for tensor in cache:
+            assert len(tensor) == 3 * len(state[0])
+        lengths = [int(tensor.shape[2]) for tensor in cache]
+        seen.append((int(step), len(state[0]), int(tf.math.count_nonzero(state[0])), lengths))
+
+    journeys(LENGTHS, 3).run(fast, 31, watch=watch)
+    assert [step for step, *_ in seen] == list(range(max(LENGTHS)))
+    for step, num_sentences, num_active, (without_positions, length) in seen:
+        assert num_active == sum(step < length for length in LENGTHS)
+        assert num_active > 3 * num_sentences / 4
+        assert without_positions == 1
+        assert step < length <= min(step + fast.CACHE_GROWTH, 31)
+    assert len({num_sentences for _, num_sentences, *_ in seen}) > 3 and seen[-1][1] == 1
+    assert len({length for *_, (_, length) in seen}) > 3
+
+
+def test_the_most_steps_bound_the_cache(journeys):
+    lengths = []
+    journeys([3, 11, 10], 1).run(
+        fast, 11, watch=lambda step, state, cache: lengths.append(cache[1].shape[2])
     )
-    def function(cache, step, value):
-        cache = fast.cache_update(cache, step, value)
-        return cache, fast.cache_prefix(cache, step + 1)
-
-    cache = tf.random.normal([5, 3, 2])
-    updated, prefix = function(cache, 2, tf.ones([3, 2]))
-    np.testing.assert_array_equal(updated[2], np.ones([3, 2]))
-    np.testing.assert_array_equal(tf.gather(updated, [0, 1, 3, 4]), tf.gather(cache, [0, 1, 3, 4]))
-    assert prefix.shape == (3, 3, 2)
+    assert len(lengths) == 11 and max(lengths) == 11
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.9, 0.999])
@@ -128,15 +155,13 @@ def test_dropout_rounds_the_rate_and_keeps_the_expectation(rate):
     np.testing.assert_allclose(output[kept], 1 / (1 - rounded), rtol=1e-6)
 
 
-def test_no_operation_of_xla_in_the_graph():
+def test_no_operation_of_xla_in_the_graph(journeys):
     """A server that compiles nothing must be able to run what decoding uses."""
-
-    @tf.function
-    def function(cache, step, value):
-        return fast.cache_prefix(fast.cache_update(cache, step, value), step + 1)
-
-    graph = function.get_concrete_function(tf.zeros([5, 3]), tf.constant(1), tf.zeros([3])).graph
-    assert not [op.type for op in graph.get_operations() if "xla" in op.type.lower()]
+    graph = tf.function(lambda: journeys(LENGTHS, 3).run(fast, 31)).get_concrete_function().graph
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    names = {node.op for node in nodes}
+    assert "InplaceUpdate" in names and not [name for name in names if "xla" in name.lower()]
 
 
 def gradients(function, hidden, table, *arguments):

@@ -11,14 +11,15 @@ class ToyModel:
     """Random next-token logits of B sentences, each with its own, from a state and a history.
 
     A search that mixes up hypotheses or sentences meets other logits: the recurrent state
-    `(1, R, D)` and the history `(L, R, D)` are cache tensors that must follow their hypothesis.
+    `(R, 1, 1, D)` and the history `(R, 1, L, D)` are cache tensors that must follow their
+    hypothesis, the topic `(B, D)` is a memory that must stay with its sentence.
     """
 
     def __init__(self, seed, batch_size, vocab_size, end_bias=0.0, sharpness=2.0):
         rng = np.random.default_rng(seed)
         d_model = 5
         self.vocab_size = vocab_size
-        self.first_state = rng.normal(size=(batch_size, d_model)).astype("float32")
+        self.first_states, self.topics = rng.normal(size=(2, batch_size, d_model)).astype("float32")
         self.embeddings = rng.normal(size=(vocab_size, d_model)).astype("float32")
         self.recurrence = rng.normal(size=(d_model, d_model)).astype("float32")
         self.output = sharpness * rng.normal(size=(d_model, vocab_size)).astype("float32")
@@ -30,31 +31,31 @@ class ToyModel:
         """Returns the same model with some of the sentences."""
         part = object.__new__(ToyModel)
         part.__dict__.update(self.__dict__)
-        part.first_state = self.first_state[rows]
+        part.first_states, part.topics = self.first_states[rows], self.topics[rows]
         return part
 
     def start(self, num_hypotheses, max_length):
-        """Returns the cache of a search."""
-        state = np.repeat(self.first_state, num_hypotheses, axis=0)
-        history = np.zeros((max_length, *state.shape), "float32")
-        return [ops.convert_to_tensor(state[None]), ops.convert_to_tensor(history)]
+        """Returns the cache and the memory of a search."""
+        states = np.repeat(self.first_states, num_hypotheses, axis=0)[:, None, None]
+        history = backend.start_cache(len(states), 1, max_length, states.shape[-1], "float32")
+        return [ops.convert_to_tensor(states), history], [ops.convert_to_tensor(self.topics)]
 
-    def step(self, token_ids, step, cache):
+    def step(self, token_ids, step, cache, memory):
         """The step function of a search."""
         tokens = ops.reshape(token_ids, (-1,))
         inputs = ops.take(ops.convert_to_tensor(self.embeddings), tokens, axis=0)  # (R, D)
-        state = ops.tanh(ops.matmul(cache[0][0], self.recurrence) + inputs)
-        history = backend.cache_update(cache[1], step, inputs)
-        weights = self.position_weights[: history.shape[0], None, None]
-        features = state + ops.sum(ops.multiply(weights, history), axis=0)
-        logits = ops.add(ops.matmul(features, self.output), self.bias)
-        shape = (-1, token_ids.shape[1], self.vocab_size)
-        return ops.reshape(logits, shape), [state[None], history]
+        states = ops.tanh(ops.matmul(cache[0][:, 0, 0], self.recurrence) + inputs)
+        [history] = backend.cache_update(cache[1:], step, [inputs[:, None]])
+        weights = ops.convert_to_tensor(self.position_weights)[: ops.shape(history)[2], None]
+        features = states + ops.sum(weights * history[:, 0], axis=1)
+        features = ops.reshape(features, (-1, token_ids.shape[1], features.shape[-1]))
+        logits = ops.add(ops.matmul(features + memory[0][:, None], self.output), self.bias)
+        return logits, [states[:, None, None], history]
 
     def log_probs(self, sentence, prefix):
         """Returns the log-probabilities `(V,)` after a list of tokens, by a loop over it."""
-        state = self.first_state[sentence].astype("float64")
-        features = 0.0
+        state = self.first_states[sentence].astype("float64")
+        features = self.topics[sentence].astype("float64")
         for position, token in enumerate([2, *prefix]):
             state = np.tanh(state @ self.recurrence + self.embeddings[token])
             features += self.position_weights[position] * self.embeddings[token]

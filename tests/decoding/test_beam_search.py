@@ -63,7 +63,7 @@ def search(toy, limits, beam_size, alpha=0.6, n_best=None):
     max_length = max(limits)
     return beam_search(
         toy.step,
-        toy.start(beam_size, max_length),
+        *toy.start(beam_size, max_length),
         np.array(limits, "int32"),
         max_length,
         beam_size,
@@ -117,7 +117,7 @@ def scripted(certain_from=31):
     table = np.log(probabilities).astype("float32")
     steps = []
 
-    def step_fn(token_ids, step, cache):
+    def step_fn(token_ids, step, cache, memory):
         steps.append(step)
         logits = ops.take(ops.convert_to_tensor(table), step, axis=0)
         return ops.broadcast_to(logits, (*ops.shape(token_ids), 5)), cache
@@ -131,7 +131,7 @@ def test_stops_as_soon_as_no_live_hypothesis_can_win(hypotheses, alpha, n_best, 
     s * ln(0.1) / 6, which is -1.919 after 5 steps and -2.303 after 6."""
     expected = [((END,), np.log(0.9), True), ((4, END), np.log(0.09) / (7 / 6) ** alpha, True)]
     step_fn, steps = scripted(certain_from=num_steps)
-    result = beam_search(step_fn, [], np.array([31], "int32"), 31, 2, alpha, n_best)
+    result = beam_search(step_fn, [], [], np.array([31], "int32"), 31, 2, alpha, n_best)
     assert_same(hypotheses(result)[0], expected[:n_best])
     if keras.backend.backend() != "jax":  # which traces the steps
         assert len(steps) == num_steps
@@ -140,15 +140,15 @@ def test_stops_as_soon_as_no_live_hypothesis_can_win(hypotheses, alpha, n_best, 
 def test_does_not_stop_before(hypotheses):
     """As above: after 5 steps the longest sentence could still be second, and here it is."""
     step_fn, _ = scripted(certain_from=5)
-    found = hypotheses(beam_search(step_fn, [], np.array([31], "int32"), 31, 2, 1.0))[0]
+    found = hypotheses(beam_search(step_fn, [], [], np.array([31], "int32"), 31, 2, 1.0))[0]
     longest = ((4,) * 30 + (END,), 5 * np.log(0.1) / 6, True)
     assert_same(found, [((END,), np.log(0.9), True), longest])
 
 
 def test_beam_one_is_greedy(toy_model, hypotheses):
     limits = [17, 3, 11, 5] * 4
-    toy = toy_model(6, batch_size=16, vocab_size=13, end_bias=1.0)
-    greedy = greedy_search(toy.step, toy.start(1, 17), np.array(limits, "int32"), 17)
+    toy = toy_model(6, batch_size=16, vocab_size=13, end_bias=2.0)
+    greedy = greedy_search(toy.step, *toy.start(1, 17), np.array(limits, "int32"), 17)
     ended = ops.convert_to_numpy(greedy.finished)
     assert 2 < ended.sum() < 14
     for found, expected in zip(hypotheses(search(toy, limits, 1)), hypotheses(greedy), strict=True):
@@ -159,14 +159,14 @@ def test_a_sentence_does_not_depend_on_its_neighbours(toy_model, hypotheses):
     limits = [13, 2, 7, 11, 5]
     toy = toy_model(8, batch_size=5, vocab_size=17, end_bias=2.0)
 
-    def without_numbers_where_done(token_ids, step, cache):
-        logits, cache = toy.step(token_ids, step, cache)
+    def without_numbers_where_done(token_ids, step, cache, memory):
+        logits, cache = toy.step(token_ids, step, cache, memory)
         done = ops.all(token_ids == 0, axis=1)[:, None, None]
         return ops.where(done, float("nan"), logits), cache
 
     start = toy.start(3, 13)
     limit_ids = np.array(limits, "int32")
-    together = hypotheses(beam_search(without_numbers_where_done, start, limit_ids, 13, 3))
+    together = hypotheses(beam_search(without_numbers_where_done, *start, limit_ids, 13, 3))
     assert len({len(tokens) for sentence in together for tokens, _, _ in sentence}) > 3
     for b in (0, 3):
         alone = hypotheses(search(toy.sentences([b]), limits[b : b + 1], 3))
@@ -191,10 +191,10 @@ def test_complete_hypotheses_rank_before_better_ones_that_were_cut(hypotheses):
     table = np.full((1, 1, 5), -60.0, "float32")
     table[..., END], table[..., 4] = np.log(0.1), np.log(0.9)
 
-    def step_fn(token_ids, step, cache):
+    def step_fn(token_ids, step, cache, memory):
         return ops.broadcast_to(ops.convert_to_tensor(table), (*ops.shape(token_ids), 5)), cache
 
-    found = hypotheses(beam_search(step_fn, [], np.array([3], "int32"), 3, 5, 0.0))[0]
+    found = hypotheses(beam_search(step_fn, [], [], np.array([3], "int32"), 3, 5, 0.0))[0]
     assert [tokens for tokens, _, _ in found] == [
         (END,),
         (4, END),

@@ -90,28 +90,31 @@ def test_the_graph_has_no_xla_operation(model, name):
 def test_runs_in_a_session(toy_model, tmp_path, beam_size):
     """As TensorFlow Serving runs it: a saved graph of unknown batch, a session, no eager mode."""
     toy = toy_model(6, batch_size=5, vocab_size=11, end_bias=1.0)
-    limits = np.array([7, 2, 5, 1, 3], "int32")
+    limits = np.array([19, 2, 5, 1, 13], "int32")  # more than a cache begins with
 
-    def search(limits, rows):
-        start = [tf.gather(tensor, rows, axis=1) for tensor in toy.start(beam_size, 7)]
+    def search(limits, sentences):
+        cache, memory = toy.start(beam_size, 19)
+        rows = tf.reshape(sentences[:, None] * beam_size + tf.range(beam_size), [-1])
+        cache = [tf.gather(tensor, rows) for tensor in cache]
+        memory = [tf.gather(tensor, sentences) for tensor in memory]
         if beam_size == 1:
-            return greedy_search(toy.step, start, limits, 7)
-        return beam_search(toy.step, start, limits, 7, beam_size)
+            return greedy_search(toy.step, cache, memory, limits, 19)
+        return beam_search(toy.step, cache, memory, limits, 19, beam_size)
 
     module = tf.Module()
     module.search = tf.function(
-        lambda limits, rows: search(limits, rows)._asdict(),
-        input_signature=[tf.TensorSpec([None], tf.int32, name) for name in ("limits", "rows")],
+        lambda limits, sentences: search(limits, sentences)._asdict(),
+        input_signature=[tf.TensorSpec([None], tf.int32, name) for name in ("limits", "sentences")],
     )
     tf.saved_model.save(module, tmp_path, signatures=module.search)
-    rows = np.arange(5 * beam_size)
+    sentences = np.arange(5)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         loaded = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path))
         signature = loaded.signature_def["serving_default"]
         outputs = {name: info.name for name, info in signature.outputs.items()}
-        fed = signature.inputs["limits"].name, signature.inputs["rows"].name
-        found = session.run(outputs, dict(zip(fed, (limits, rows), strict=True)))
-        none = session.run(outputs, dict(zip(fed, (limits[:0], rows[:0]), strict=True)))
-    for name, expected in search(limits, rows)._asdict().items():
+        fed = signature.inputs["limits"].name, signature.inputs["sentences"].name
+        found = session.run(outputs, dict(zip(fed, (limits, sentences), strict=True)))
+        none = session.run(outputs, dict(zip(fed, (limits[:0], sentences[:0]), strict=True)))
+    for name, expected in search(limits, sentences)._asdict().items():
         np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5)
         assert none[name].shape == (0, *expected.shape[1:])

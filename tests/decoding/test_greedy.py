@@ -9,7 +9,7 @@ END = 3
 def search(toy, limits, alpha=0.6, max_length=None):
     max_length = max_length or max(limits)
     start = toy.start(1, max_length)
-    return greedy_search(toy.step, start, np.array(limits, "int32"), max_length, alpha)
+    return greedy_search(toy.step, *start, np.array(limits, "int32"), max_length, alpha)
 
 
 def test_takes_the_most_probable_token_until_the_end_or_the_limit(toy_model, hypotheses):
@@ -33,13 +33,13 @@ def test_a_sentence_does_not_depend_on_its_neighbours(toy_model, hypotheses):
     limits = [13, 2, 7, 11, 5]
     toy = toy_model(8, batch_size=5, vocab_size=17, end_bias=2.0)
 
-    def without_numbers_where_done(token_ids, step, cache):
-        logits, cache = toy.step(token_ids, step, cache)
+    def without_numbers_where_done(token_ids, step, cache, memory):
+        logits, cache = toy.step(token_ids, step, cache, memory)
         return ops.where((token_ids == 0)[..., None], float("nan"), logits), cache
 
     limit_ids = np.array(limits, "int32")
     together = hypotheses(
-        greedy_search(without_numbers_where_done, toy.start(1, 13), limit_ids, 13)
+        greedy_search(without_numbers_where_done, *toy.start(1, 13), limit_ids, 13)
     )
     for b in (0, 3):
         [(tokens, score, finished)] = hypotheses(search(toy.sentences([b]), limits[b : b + 1]))[0]

@@ -29,11 +29,11 @@ def test_frequencies_are_those_of_the_filtered_distribution(
     draws = 20011
     logits = ops.convert_to_tensor(np.log(PROBABILITIES) + 5)
 
-    def step_fn(token_ids, step, cache):
+    def step_fn(token_ids, step, cache, memory):
         return ops.broadcast_to(logits, (draws, 1, 9)), cache
 
     limits = np.ones(draws, "int32")
-    result = sample(step_fn, [], limits, 1, temperature, top_k, top_p, seed=11)
+    result = sample(step_fn, [], [], limits, 1, temperature, top_k, top_p, seed=11)
     ids = ops.convert_to_numpy(result.ids)[:, 0, 0]
     expected = distribution_by_hand(temperature, top_k, top_p)
     assert np.count_nonzero(expected) == num_possible
@@ -51,7 +51,7 @@ def test_frequencies_are_those_of_the_filtered_distribution(
 
 def draw(toy, limits, seed=5, **options):
     start = toy.start(1, max(limits))
-    return sample(toy.step, start, np.array(limits, "int32"), max(limits), seed=seed, **options)
+    return sample(toy.step, *start, np.array(limits, "int32"), max(limits), seed=seed, **options)
 
 
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"temperature": 1e-4}, {"top_p": 1e-6}])
@@ -59,7 +59,7 @@ def test_the_narrowest_draw_is_greedy(toy_model, hypotheses, options):
     limits = [13, 2, 0, 11, 5]
     toy = toy_model(8, batch_size=5, vocab_size=17, end_bias=2.0)
     found = hypotheses(draw(toy, limits, **options))
-    greedy = greedy_search(toy.step, toy.start(1, 13), np.array(limits, "int32"), 13)
+    greedy = greedy_search(toy.step, *toy.start(1, 13), np.array(limits, "int32"), 13)
     for [(tokens, score, finished)], [expected] in zip(found, hypotheses(greedy), strict=True):
         assert (tokens, finished) == (expected[0], expected[2])
         np.testing.assert_allclose(score, expected[1], rtol=1e-5, atol=1e-6)

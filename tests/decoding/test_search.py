@@ -62,19 +62,33 @@ def assert_same(found, expected):
 
 
 def test_steps_with_the_cache_give_the_logits_of_a_whole_pass(model, source_ids):
-    target_ids = np.random.default_rng(6).integers(4, 29, size=(5, 3, 7)).astype("int32")
+    """More steps than a cache begins with, and sentences that leave long before others."""
+    lengths = np.array([19, 3, 1, 7, 12], "int32")
+    target_ids = np.random.default_rng(6).integers(4, 29, size=(5, 3, 19)).astype("int32")
     target_ids[..., 0] = 2
     whole = [model({"source_ids": source_ids, "target_ids": target_ids[:, n]}) for n in range(3)]
     whole = np.stack([ops.convert_to_numpy(logits) for logits in whole], axis=1)  # (B, N, T, V)
-    memory, cache = model.start_decoding(source_ids, 11, 3)
-    one_step = backend.compile_function(
-        lambda token_ids, step, *cache: model.decode_step(token_ids, step, cache, memory)
-    )
-    for step in range(7):
-        token_ids = ops.convert_to_tensor(target_ids[..., step])
-        logits, cache = one_step(token_ids, ops.convert_to_tensor(step, "int32"), *cache)
-        logits = ops.convert_to_numpy(logits)
-        np.testing.assert_allclose(logits, whole[:, :, step], rtol=1e-4, atol=1e-4)
+
+    def forced(source_ids, target_ids, lengths):
+        step_fn, memory, cache = model.start_decoding(source_ids, 19, 3)
+
+        def body(step, state, cache, memory):
+            active, all_logits = state
+            lengths, target_ids, *memory = memory
+            logits, cache = step_fn(ops.take(target_ids, step, axis=2), step, cache, memory)
+            here = (ops.arange(19) == step)[:, None] & active[:, None, None, None]
+            all_logits = ops.where(here, logits[:, :, None], all_logits)
+            return [active & (step + 1 < lengths), all_logits], cache
+
+        state = [lengths > 0, ops.zeros((ops.shape(lengths)[0], 3, 19, 29))]
+        memory = [lengths, target_ids, *memory]
+        return backend.search_loop(body, state, cache, memory, 3, 19)[1]
+
+    arguments = map(ops.convert_to_tensor, (source_ids, target_ids, lengths))
+    logits = ops.convert_to_numpy(backend.compile_function(forced)(*arguments))
+    for b, length in enumerate(lengths):
+        expected = whole[b, :, :length]
+        np.testing.assert_allclose(logits[b, :, :length], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("beam_size,n_best", [(1, 1), (4, 1), (4, 3)])

@@ -105,17 +105,22 @@ def test_steps_equal_the_whole_pass(
     randomize(block)
     whole = ops.convert_to_numpy(block(x, repeated, repeated_mask))
 
-    memory, cache = block.start_decoding(ops.convert_to_tensor(encoder_output), rows, T + 2)
+    weights, memory, cache = block.start_decoding(
+        ops.convert_to_tensor(encoder_output), num_hypotheses, T + 2
+    )
+    assert {part.shape[0] for part in memory} == {B} and {part.shape[0] for part in cache} == {rows}
     for step in range(T):
         output, cache = block.decode_step(
-            ops.convert_to_tensor(x[:, step].reshape(B, num_hypotheses, D)),
+            ops.convert_to_tensor(x[:, step]),
             ops.convert_to_tensor(step, "int32"),
             cache,
+            weights,
             memory,
-            real,
+            num_hypotheses,
+            ops.convert_to_tensor(real),
         )
-        expected = whole[:, step].reshape(B, num_hypotheses, D)
-        np.testing.assert_allclose(ops.convert_to_numpy(output), expected, rtol=1e-4, atol=1e-4)
+        output = ops.convert_to_numpy(output)
+        np.testing.assert_allclose(output, whole[:, step], rtol=1e-4, atol=1e-4)
 
 
 def test_dropout_acts_in_training_alone(x, encoder_output):

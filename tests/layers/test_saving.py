@@ -22,6 +22,7 @@ LAYERS = {
     "EncoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
                           activation="gelu"), [X]),
     "FeedForward": (dict(ff_dim=17, activation="gelu"), [X]),
+    "LayerNormalization": (dict(epsilon=0.01), [X]),
     "LearnedPositions": (dict(max_length=23), [X]),
     "MultiHeadAttention": (dict(num_heads=3, head_dim=11, use_bias=False), [X, MEMORY]),
     "Residual": (dict(dropout=0.2, normalize_first=True), [X, X]),

@@ -177,9 +177,9 @@ def test_mixed_precision_comes_close(make_model, batch):
     expected = logits_of(exact, batch)
     assert np.abs(logits_of(model, batch) - expected).max() < 0.1 * expected.std()
 
-    memory, cache = model.start_decoding(batch["source_ids"], 5)
+    step_fn, memory, cache = model.start_decoding(batch["source_ids"], 5)
     assert {ops.dtype(part) for part in cache} == {"bfloat16"}
-    logits, _ = model.decode_step(
+    logits, _ = step_fn(
         ops.convert_to_tensor(batch["target_ids"][:, :1]),
         ops.convert_to_tensor(0, "int32"),
         cache,

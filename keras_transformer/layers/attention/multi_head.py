@@ -92,29 +92,11 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_weights=False,
     ):
         key = query if key is None else key
-        memory = self.project_memory(key, key if value is None else value)
-        return self.attend(
-            query, memory, padding_mask, causal, attention_mask, return_attention_weights
-        )
-
-    def project_memory(self, key, value):
-        """Returns the heads' keys and values, two `(B, S, H, K)`, for `attend`."""
-        keys = self._split_heads(self.key_projection(key))
-        return keys, self._split_heads(self.value_projection(value))
-
-    def attend(
-        self,
-        query,
-        memory,
-        padding_mask=None,
-        causal=False,
-        attention_mask=None,
-        return_attention_weights=False,
-    ):
-        """As the call, with keys and values that `project_memory` made once for many queries."""
+        value = key if value is None else value
         result = self.attention(
             self._split_heads(self.query_projection(query)),
-            *memory,
+            self._split_heads(self.key_projection(key)),
+            self._split_heads(self.value_projection(value)),
             padding_mask=padding_mask,
             causal=causal,
             attention_mask=attention_mask,
@@ -124,29 +106,75 @@ class MultiHeadAttention(keras.layers.Layer):
         output = self.output_projection(self._join_heads(context))
         return (output, weights) if return_attention_weights else output
 
-    def start_cache(self, num_rows, max_length):
-        """Returns the attention's empty decoding state: tensors `(time or 1, num_rows, ...)`."""
-        width = self.width_per_head
-        return self.attention.start_cache(num_rows, max_length, self.num_heads, width, width)
+    def start_decoding(self, num_rows, max_length):
+        """Begins masked self-attention of one position after the other.
 
-    def decode_step(self, x, step, cache):
+        Args:
+            num_rows: R, number of hypotheses.
+            max_length: number of positions that the cache has room for.
+        Returns:
+            `(projection, cache)`: the three input projections as one, which no step changes, and
+            the attention's empty state, tensors `(R, ...)`.
+        """
+        inputs = (self.query_projection, self.key_projection, self.value_projection)
+        projection = [ops.concatenate([ops.cast(x.kernel, self.compute_dtype) for x in inputs], 1)]
+        if self.use_bias:
+            biases = [ops.cast(x.bias, self.compute_dtype) for x in inputs]
+            projection.append(ops.concatenate(biases, 0))
+        width = self.width_per_head
+        cache = self.attention.start_cache(num_rows, max_length, self.num_heads, width, width)
+        return projection, cache
+
+    def decode_step(self, x, step, cache, projection):
         """Masked self-attention of one more position: equal to that position of a whole pass.
 
         Args:
-            x: `(B, N, D)`, one position of each of N hypotheses of a sentence.
+            x: `(R, D)`, one position of each hypothesis.
             step: int scalar, counted from 0.
-            cache: what `start_cache` or the previous step returned, over `B * N` rows.
+            cache, projection: of `start_decoding` or the previous step.
         Returns:
-            `(output, cache)`, `(B, N, D)` and the cache with this position added.
+            `(output, cache)`, `(R, D)` and the cache with this position added.
         """
-        heads = (-1, self.num_heads, self.width_per_head)  # (B * N, H, K)
-        query = ops.reshape(self.query_projection(x), heads)
-        key = ops.reshape(self.key_projection(x), heads)
-        value = ops.reshape(self.value_projection(x), heads)
+        projected = ops.matmul(x, projection[0])
+        if self.use_bias:
+            projected = ops.add(projected, projection[1])
+        heads = ops.reshape(projected, (-1, 3, self.num_heads, self.width_per_head))
+        query, key, value = ops.unstack(heads, axis=1)  # (R, H, K)
         context, cache = self.attention.decode_step(query, key, value, step, cache)
-        width = self.num_heads * self.width_per_head
-        context = ops.reshape(context, (-1, ops.shape(x)[1], width))
+        context = ops.reshape(context, (-1, self.num_heads * self.width_per_head))
         return self.output_projection(context), cache
+
+    def start_memory(self, key, value=None):
+        """Returns what `attend_to_memory` reads: keys and values, projected once for many queries.
+
+        Args:
+            key, value: as of the call.
+        Returns:
+            List of tensors `(B, ...)`.
+        """
+        value = key if value is None else value
+        return self.attention.start_memory(
+            self._split_heads(self.key_projection(key)),
+            self._split_heads(self.value_projection(value)),
+        )
+
+    def attend_to_memory(self, x, memory, num_hypotheses, padding_mask=None):
+        """As the call, of one position of N hypotheses a sentence.
+
+        Args:
+            x: `(B * N, D)`. The hypotheses of a sentence are queries side by side, so that its
+                keys and values are kept once.
+            memory: of `start_memory`.
+            num_hypotheses: N.
+            padding_mask: bool `(B, S)`, True where a key is real.
+        Returns:
+            `(B * N, D)`.
+        """
+        query = self.query_projection(x)
+        query = ops.reshape(query, (-1, num_hypotheses, self.num_heads, self.width_per_head))
+        context = self.attention.attend_to_memory(query, memory, padding_mask)
+        context = ops.reshape(context, (-1, self.num_heads * self.width_per_head))
+        return self.output_projection(context)
 
     def _split_heads(self, x):
         shape = (-1, ops.shape(x)[1], self.num_heads, self.width_per_head)

@@ -30,21 +30,21 @@ def scaled_dot_product_attention(query, key, value, attention_mask=None):
     """
     query = query * (1.0 / math.sqrt(query.shape[-1]))  # on the smaller array, before the product
     scores = ops.cast(ops.einsum("bthk,bshk->bhts", query, key), "float32")
-    weights = ops.cast(_masked_softmax(scores, attention_mask, axis=-1), value.dtype)
+    weights = ops.cast(_masked_softmax(scores, attention_mask), value.dtype)
     return ops.einsum("bhts,bshk->bthk", weights, value), weights
 
 
-def _masked_softmax(scores, mask, axis):
+def _masked_softmax(scores, mask):
     if mask is None:
-        return _softmax(scores, axis)
-    weights = _softmax(ops.where(mask, scores, MASKED_SCORE), axis)
+        return _softmax(scores)
+    weights = _softmax(ops.where(mask, scores, MASKED_SCORE))
     return ops.where(mask, weights, 0.0)  # else a row that is masked whole would attend to padding
 
 
-def _softmax(scores, axis):
-    if scores.shape[axis] == 1:
+def _softmax(scores):
+    if scores.shape[-1] == 1:
         return ops.ones_like(scores)  # of one key Keras would warn
-    return ops.softmax(scores, axis=axis)
+    return ops.softmax(scores)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -82,10 +82,11 @@ class ScaledDotProductAttention(keras.layers.Layer):
         return (context, weights) if return_attention_weights else context
 
     def start_cache(self, num_rows, max_length, num_heads, head_dim, value_dim):
-        """Returns the empty state of causal decoding: the keys and values seen, `(L, R, H, K)`."""
-        keys = ops.zeros((max_length, num_rows, num_heads, head_dim), dtype=self.compute_dtype)
-        values = ops.zeros((max_length, num_rows, num_heads, value_dim), dtype=self.compute_dtype)
-        return [keys, values]
+        """Returns the empty state of causal decoding: the keys and values seen, `(R, H, L, K)`."""
+        return [
+            backend.start_cache(num_rows, num_heads, max_length, width, self.compute_dtype)
+            for width in (head_dim, value_dim)
+        ]
 
     def decode_step(self, query, key, value, step, cache):
         """One more position of causal self-attention.
@@ -97,16 +98,40 @@ class ScaledDotProductAttention(keras.layers.Layer):
         Returns:
             `(context, cache)`, `(R, H, K')` and the cache with this position added.
         """
-        keys = backend.cache_update(cache[0], step, key)
-        values = backend.cache_update(cache[1], step, value)
-        seen_keys = backend.cache_prefix(keys, step + 1)
-        seen_values = backend.cache_prefix(values, step + 1)
-        query = query * (1.0 / math.sqrt(query.shape[-1]))
-        # a product and a sum: a matrix product would first copy the whole cache into its own order
-        scores = ops.cast(ops.sum(query[None] * seen_keys, axis=-1), "float32")  # (L, R, H)
-        seen = (ops.arange(ops.shape(seen_keys)[0]) <= step)[:, None, None]
-        weights = ops.cast(_masked_softmax(scores, seen, axis=0), value.dtype)
-        return ops.sum(weights[..., None] * seen_values, axis=0), [keys, values]
+        num_heads, head_dim = query.shape[1:]
+        keys, values = backend.cache_update(cache, step, [key, value])
+        query = ops.reshape(query * (1.0 / math.sqrt(head_dim)), (-1, num_heads, 1, head_dim))
+        scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
+        seen = ops.arange(ops.shape(keys)[2]) <= step
+        weights = _softmax(ops.where(seen, scores, MASKED_SCORE))
+        context = ops.matmul(ops.cast(weights, values.dtype), values)  # (R, H, 1, K')
+        return ops.reshape(context, (-1, num_heads, values.shape[-1])), [keys, values]
+
+    def start_memory(self, key, value):
+        """Returns keys `(B, H, K, S)` and values `(B, H, S, K')` as `attend_to_memory` reads them.
+
+        Args:
+            key: `(B, S, H, K)`.
+            value: `(B, S, H, K')`.
+        """
+        return [ops.transpose(key, (0, 2, 3, 1)), ops.transpose(value, (0, 2, 1, 3))]
+
+    def attend_to_memory(self, query, memory, padding_mask=None):
+        """Returns the context `(B, N, H, K')` of queries `(B, N, H, K)`, as the call does."""
+        keys, values = memory
+        num_queries, num_heads, head_dim = query.shape[1:]
+        query = query * (1.0 / math.sqrt(head_dim))
+        if num_queries == 1:  # a reshape costs nothing
+            query = ops.reshape(query, (-1, num_heads, 1, head_dim))
+        else:
+            query = ops.transpose(query, (0, 2, 1, 3))
+        scores = ops.cast(ops.matmul(query, keys), "float32")  # (B, H, N, S)
+        mask = None if padding_mask is None else padding_mask[:, None, None]
+        weights = ops.cast(_masked_softmax(scores, mask), values.dtype)
+        context = ops.matmul(weights, values)  # (B, H, N, K')
+        if num_queries == 1:
+            return ops.reshape(context, (-1, 1, num_heads, values.shape[-1]))
+        return ops.transpose(context, (0, 2, 1, 3))
 
     def get_config(self):
         return super().get_config()  # else Keras records the arguments, and fails on a dtype policy

@@ -109,19 +109,36 @@ def test_a_sentence_of_padding_alone_gives_the_bias_and_finite_gradients(gradien
     assert np.all(np.isfinite(result)) and np.any(result[0] != 0) and np.all(result[1] == 0)
 
 
-@pytest.mark.parametrize("num_hypotheses", [1, 3])
-def test_steps_equal_the_whole_pass(randomize, num_hypotheses):
-    rows = B * num_hypotheses
+def one_step(layer, x, step, cache, projection):
+    position, step = ops.convert_to_tensor(x[:, step]), ops.convert_to_tensor(step, "int32")
+    return layer.decode_step(position, step, cache, projection)
+
+
+@pytest.mark.parametrize("head_dim", [None, K])
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_steps_equal_the_whole_pass(randomize, head_dim, use_bias):
+    rows = 6
     (x,) = inputs((rows, T, D))
-    layer = MultiHeadAttention(H, head_dim=K)
+    layer = MultiHeadAttention(H, head_dim=head_dim, use_bias=use_bias)
     layer(x)
     whole = ops.convert_to_numpy(randomize(layer)(x, causal=True))
-    cache = layer.start_cache(rows, T + 2)
+    projection, cache = layer.start_decoding(rows, T + 2)
     for step in range(T):
-        position = ops.convert_to_tensor(x[:, step].reshape(B, num_hypotheses, D))
-        output, cache = layer.decode_step(position, ops.convert_to_tensor(step, "int32"), cache)
-        assert all(part.shape[1] == rows for part in cache)
-        assert_equal(output, whole[:, step].reshape(B, num_hypotheses, D), tolerance=3e-5)
+        output, cache = one_step(layer, x, step, cache, projection)
+        assert all(part.shape[0] == rows for part in cache)
+        assert_equal(output, whole[:, step], tolerance=3e-5)
+
+
+def test_steps_in_bfloat16_come_close():
+    (x,) = inputs((B, T, D))
+    layer = MultiHeadAttention(H, dtype="mixed_bfloat16")
+    whole = ops.convert_to_numpy(ops.cast(layer(x, causal=True), "float32"))
+    projection, cache = layer.start_decoding(B, T)
+    for step in range(T):
+        position = ops.cast(x, "bfloat16")
+        output, cache = one_step(layer, position, step, cache, projection)
+        assert {ops.dtype(part) for part in (output, *cache, *projection)} == {"bfloat16"}
+        assert_equal(ops.cast(output, "float32"), whole[:, step], tolerance=0.03)
 
 
 def test_a_cache_follows_its_rows_when_they_are_reordered():
@@ -129,25 +146,42 @@ def test_a_cache_follows_its_rows_when_they_are_reordered():
     (x,) = inputs((rows, T, D))
     layer = MultiHeadAttention(H)
     layer(x)
-    cache = layer.start_cache(rows, T)
+    projection, cache = layer.start_decoding(rows, T)
     for step in range(T):
         if step == 3:
-            cache = [ops.take(part, np.array(order), axis=1) for part in cache]
+            cache = [ops.take(part, np.array(order), axis=0) for part in cache]
             x[:, :3] = x[order, :3]
-        position = ops.convert_to_tensor(x[:, step].reshape(2, 3, D))
-        output, cache = layer.decode_step(position, ops.convert_to_tensor(step, "int32"), cache)
+        output, cache = one_step(layer, x, step, cache, projection)
     whole = ops.convert_to_numpy(layer(x, causal=True))
-    assert_equal(output, whole[:, -1].reshape(2, 3, D))
+    assert_equal(output, whole[:, -1])
 
 
-def test_memory_made_once_serves_many_queries():
-    query, key = inputs((B, T, D), (B, S, D_K))
-    layer = MultiHeadAttention(H)
-    whole = ops.convert_to_numpy(layer(query, key))
-    memory = layer.project_memory(ops.convert_to_tensor(key), ops.convert_to_tensor(key))
+@pytest.mark.parametrize("num_hypotheses", [1, 3])
+@pytest.mark.parametrize("masked", [False, True])
+def test_memory_made_once_serves_many_queries(randomize, num_hypotheses, masked):
+    query, key, value = inputs((B, T * num_hypotheses, D), (B, S, D_K), (B, S, D_V))
+    real = None
+    if masked:
+        real = np.ones((B, S), bool)
+        real[1, 4:] = False
+    layer = MultiHeadAttention(H, head_dim=K)
+    layer(query, key, value)
+    whole = ops.convert_to_numpy(randomize(layer)(query, key, value, padding_mask=real))
+    memory = layer.start_memory(ops.convert_to_tensor(key), ops.convert_to_tensor(value))
+    assert all(part.shape[0] == B for part in memory)
     for t in range(T):
-        output = layer.attend(ops.convert_to_tensor(query[:, t : t + 1]), memory)
-        assert_equal(output, whole[:, t : t + 1])
+        those = slice(t * num_hypotheses, (t + 1) * num_hypotheses)
+        x = ops.convert_to_tensor(query[:, those].reshape(-1, D))
+        output = layer.attend_to_memory(x, memory, num_hypotheses, real)
+        assert_equal(output, whole[:, those].reshape(-1, D), tolerance=3e-5)
+
+
+def test_the_value_of_a_memory_defaults_to_the_key():
+    query, key = inputs((B, D), (B, S, D_K))
+    query, key = map(ops.convert_to_tensor, (query, key))
+    layer = MultiHeadAttention(H)
+    expected = ops.convert_to_numpy(layer(query[:, None], key))[:, 0]
+    assert_equal(layer.attend_to_memory(query, layer.start_memory(key), 1), expected)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_tests")

@@ -150,8 +150,29 @@ def test_steps_equal_the_whole_pass(arrays):
     layer = ScaledDotProductAttention()
     whole = ops.convert_to_numpy(layer(query, key, value, causal=True))
     cache = layer.start_cache(B, T + 2, H, K, V)  # longer than what will be written
-    assert [tuple(part.shape) for part in cache] == [(T + 2, B, H, K), (T + 2, B, H, V)]
+    assert [tuple(part.shape) for part in cache] == [(B, H, T + 2, K), (B, H, T + 2, V)]
+    cache = [part + 1e9 for part in cache]  # what is not written yet must not be read
     for step in range(T):
         position = [ops.convert_to_tensor(x[:, step]) for x in (query, key, value)]
         context, cache = layer.decode_step(*position, ops.convert_to_tensor(step, "int32"), cache)
         assert_equal(context, whole[:, step])
+
+
+@pytest.mark.parametrize("num_queries", [1, T])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_memory_gives_what_the_call_gives(arrays, num_queries, masked):
+    query, key, value = arrays[0][:, :num_queries], *arrays[1:]
+    real = None
+    if masked:
+        real = np.ones((B, S), bool)
+        real[0, 4:] = False
+        real[1] = False  # of nothing there is nothing to see: zeros
+    layer = ScaledDotProductAttention()
+    expected = ops.convert_to_numpy(layer(query, key, value, padding_mask=real))
+    if masked:
+        key[~real], value[~real] = 1e9, -1e9
+        assert np.all(expected[1] == 0)
+    memory = layer.start_memory(*map(ops.convert_to_tensor, (key, value)))
+    assert [tuple(part.shape) for part in memory] == [(B, H, K, S), (B, H, S, V)]
+    found = layer.attend_to_memory(ops.convert_to_tensor(query), memory, real)
+    assert_equal(found, expected)

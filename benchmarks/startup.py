@@ -1,0 +1,61 @@
+"""Seconds from the command to the first training step, and whether the input ever holds it up.
+
+    KERAS_TRANSFORMER_DATA=DATA python benchmarks/startup.py
+
+starts the command `train --preset tiny` on Multi30k (DATA/multi30k) with a tokenizer that is
+trained, and the same recipe in KerasHub; then compares steps fed by `TranslationBatches` with steps
+on the same batches in memory. What is timed is `benchmarks/startup_side.py`.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+
+from pinned import HERE, run_pinned, write_results
+
+STARTS = ("keras_transformer", "KerasHub")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
+    arguments = parser.parse_args()
+    data = pathlib.Path(os.environ["KERAS_TRANSFORMER_DATA"], "multi30k")
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        batches, tokenizer = folder / "batches.npz", folder / "tokenizer"
+        write_inputs(batches, tokenizer)
+        starts = {}
+        for side in STARTS:
+            runs = []
+            for repeat in range(arguments.repeats):
+                flags = [side, "--batches", batches, "--data", data, "--tokenizer", tokenizer]
+                flags += ["--run", folder / f"run-{repeat}", "--started", time.time()]
+                runs.append(run_pinned("startup_side.py", flags, arguments.cores))
+            starts[side] = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        flags = ["pipeline", "--data", data, "--tokenizer", tokenizer, "--started", time.time()]
+        pipeline = run_pinned("startup_side.py", flags, arguments.cores)
+    print("| seconds from the command | first step | ten steps |\n|---|---|---|")
+    for side, row in starts.items():
+        print(f"| {side} | {row['first']:.1f} | {row['tenth']:.1f} |")
+    ready, piped = pipeline["ready"], pipeline["pipeline"]
+    print(f"\nsteps with the pipeline take {piped / ready:.3f} of those with data ready")
+    path = arguments.output or HERE / "results" / "startup.json"
+    write_results(path, {"cores": arguments.cores, "starts": starts, "pipeline": pipeline})
+
+
+def write_inputs(batches_path, tokenizer_path):
+    from training import write_batches
+
+    tokenizer = write_batches(batches_path, batches_path.with_name("usual.npz"), 10)
+    tokenizer_path.mkdir()
+    tokenizer.save(tokenizer_path)
+
+
+if __name__ == "__main__":
+    main()

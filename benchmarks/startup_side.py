@@ -1,0 +1,96 @@
+"""One start of the start-up benchmark, in a process of its own: prints a line of JSON."""
+
+import argparse
+import json
+import os
+import pathlib
+import time
+
+PIPELINE_STEPS = 60
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("side", choices=SIDES)
+    parser.add_argument("--batches", help="ten batches, for KerasHub")
+    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--tokenizer", type=pathlib.Path)
+    parser.add_argument("--run")
+    parser.add_argument("--started", type=float, help="time.time() of the command")
+    SIDES[(arguments := parser.parse_args()).side](arguments)
+
+
+def watch_steps(started):
+    """Prints the seconds since the command to the first and the tenth step, and ends there."""
+    import keras
+
+    original = keras.callbacks.CallbackList.on_train_batch_end
+    seconds = {}
+
+    def on_train_batch_end(self, batch, logs=None):
+        original(self, batch, logs)
+        seconds.setdefault("first", time.time() - started)
+        watch_steps.count += 1
+        if watch_steps.count == 10:
+            print(json.dumps({**seconds, "tenth": time.time() - started}), flush=True)
+            os._exit(0)
+
+    watch_steps.count = 0
+    keras.callbacks.CallbackList.on_train_batch_end = on_train_batch_end
+
+
+def command(arguments):
+    from keras_transformer.cli import main as run_command
+
+    watch_steps(arguments.started)
+    data = arguments.data
+    (model,) = arguments.tokenizer.glob("*.model")
+    files = ["--source-train", data / "train.en.gz", "--target-train", data / "train.de.gz"]
+    files += ["--source-valid", data / "val.en.gz", "--target-valid", data / "val.de.gz"]
+    settings = ["--preset", "tiny", "--set", f"tokenizer.model={model}", "--output", arguments.run]
+    run_command([str(part) for part in ["train", *settings, *files]])
+
+
+def keras_hub(arguments):
+    import training_side
+
+    watch_steps(arguments.started)
+    batches = training_side.read_batches(arguments.batches)
+    training_side.keras_hub(batches, training_side.SIZES["tiny"], False, 1)
+
+
+def pipeline(arguments):
+    """Prints the seconds of a step from `TranslationBatches`, and from the same batches ready."""
+    import keras
+    import tensorflow as tf
+
+    from keras_transformer import Transformer
+    from keras_transformer.data import ParallelCorpus, TranslationBatches
+    from keras_transformer.tokenizers import load
+    from keras_transformer.training import TokenCrossEntropy
+
+    corpus = ParallelCorpus.from_files(
+        arguments.data / "train.en.gz", arguments.data / "train.de.gz"
+    )
+    batches = TranslationBatches(corpus, load(arguments.tokenizer), batch_tokens=4096, seed=1)
+    dataset = batches.dataset().take(PIPELINE_STEPS)
+    ready = list(dataset)
+    signature = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None] * len(x.shape), x.dtype), ready[0]
+    )
+    in_memory = tf.data.Dataset.from_generator(lambda: iter(ready), output_signature=signature)
+    model = Transformer.from_preset("tiny", 10_000)
+    model.compile(keras.optimizers.Adam(), TokenCrossEntropy(0.1))
+    seconds = {"ready": [], "pipeline": []}
+    for _ in range(4):  # in turn; the first makes what each shape needs
+        for name, source in (("ready", in_memory), ("pipeline", dataset)):
+            start = time.perf_counter()
+            model.fit(source, verbose=0, shuffle=False)
+            seconds[name].append((time.perf_counter() - start) / PIPELINE_STEPS)
+    print(json.dumps({name: min(runs[1:]) for name, runs in seconds.items()}))
+
+
+SIDES = {"keras_transformer": command, "KerasHub": keras_hub, "pipeline": pipeline}
+
+if __name__ == "__main__":
+    main()
