@@ -15,7 +15,8 @@ help:
 	@echo "make test           the tests"
 	@echo "make test-slow      the tests that take minutes"
 	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
-	@echo "make benchmark      speed beside other libraries; KERAS_TRANSFORMER_DATA names the text"
+	@echo "make benchmark      speed beside other libraries; KERAS_TRANSFORMER_DATA names the text,"
+	@echo "                    RUN=DIR a run trained on it, to translate with"
 	@echo "make lint           check the code with ruff"
 	@echo "make format         mend what ruff can"
 	@echo "make clean          remove the virtual environment and caches"
@@ -36,6 +37,10 @@ test-jax test-torch: test-%: .venv/installed-backends
 
 benchmark: .venv/installed-benchmarks
 	.venv/bin/python benchmarks/training.py --preset tiny
+	.venv/bin/python benchmarks/training.py --preset base --steps 4
+	.venv/bin/python benchmarks/startup.py
+	.venv/bin/python benchmarks/growth.py
+	$(if $(RUN),.venv/bin/python benchmarks/decoding.py $(RUN))
 
 lint: .venv/installed
 	.venv/bin/ruff check .

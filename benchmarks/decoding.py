@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 import sacrebleu
-from pinned import HERE, run_pinned, write_results
+from pinned import HERE, multi30k, run_pinned, write_results
 
 SIDES = ("keras_transformer", "CTranslate2", "CTranslate2 int8", "Hugging Face")
 BEAM_SIZES = (1, 4)
@@ -71,7 +71,7 @@ def write_models(run, folder, sides):
         peer_models.write_hugging_face(translator, folder / "hugging_face.pt")
     (tokenizer,) = pathlib.Path(run).glob("tokenizer/*.model")
     shutil.copy(tokenizer, folder / "tokenizer.model")
-    data = pathlib.Path(os.environ["KERAS_TRANSFORMER_DATA"], "multi30k")
+    data = multi30k()
     source = list(iterate_lines(data / "test_2016_flickr.en.gz"))
     (folder / "source.txt").write_text("\n".join(source) + "\n")
     return list(iterate_lines(data / "test_2016_flickr.de.gz"))

@@ -12,8 +12,15 @@ HERE = pathlib.Path(__file__).parent
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def run_pinned(script, arguments, cores=1):
-    """Returns the JSON that a Python script prints last, run on the last so many cores."""
+def run_pinned(script, arguments, cores=1, preload=None):
+    """Returns the JSON that a Python script prints last, run on the last so many cores.
+
+    Args:
+        script: name of a file beside this one.
+        arguments: for the script.
+        cores: number of cores, and of threads.
+        preload: path of a shared library that the process is to load first, or None.
+    """
     places = sorted(os.sched_getaffinity(0))[-cores:]
     command = ["taskset", "-c", ",".join(map(str, places)), sys.executable, HERE / script]
     done = subprocess.run(
@@ -24,11 +31,23 @@ def run_pinned(script, arguments, cores=1):
             **os.environ,
             **dict.fromkeys(THREAD_VARIABLES, str(cores)),
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            **({"LD_PRELOAD": str(preload)} if preload else {}),
         },
     )
     if done.returncode:
         sys.exit(f"{script} {' '.join(map(str, arguments))} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def multi30k():
+    """Returns the directory with Multi30k's raw text, or ends with a line that says how."""
+    data = os.environ.get("KERAS_TRANSFORMER_DATA")
+    if data is None or not pathlib.Path(data, "multi30k", "train.en.gz").exists():
+        sys.exit(
+            "Expected the directory that holds multi30k/train.en.gz and the like in "
+            f"KERAS_TRANSFORMER_DATA. Received: {data}. README.md says where to get Multi30k."
+        )
+    return pathlib.Path(data, "multi30k")
 
 
 def write_results(path, results):

@@ -8,13 +8,12 @@ on the same batches in memory. What is timed is `benchmarks/startup_side.py`.
 """
 
 import argparse
-import os
 import pathlib
 import statistics
 import tempfile
 import time
 
-from pinned import HERE, run_pinned, write_results
+from pinned import HERE, multi30k, run_pinned, write_results
 
 STARTS = ("keras_transformer", "KerasHub")
 
@@ -25,7 +24,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
-    data = pathlib.Path(os.environ["KERAS_TRANSFORMER_DATA"], "multi30k")
+    data = multi30k()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         batches, tokenizer = folder / "batches.npz", folder / "tokenizer"

@@ -11,13 +11,16 @@ the longest). What is timed is `benchmarks/training_side.py`.
 import argparse
 import os
 import pathlib
+import shutil
 import statistics
+import subprocess
 import tempfile
 
 import numpy as np
-from pinned import HERE, run_pinned, write_results
+from pinned import HERE, multi30k, run_pinned, write_results
 
 SIDES = ("keras_transformer", "KerasHub", "PyTorch", "Marian")
+BATCHES = ("the same batches", "batches of their own")
 BATCH_TOKENS = 4096
 BUCKET_WIDTH = 8
 LOSS_STEPS = 10  # the last ones, whose mean loss is compared
@@ -30,14 +33,17 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--batches", nargs="+", choices=BATCHES, default=BATCHES)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as folder:
         ours, usual = (pathlib.Path(folder, f"{name}.npz") for name in ("ours", "usual"))
         write_batches(ours, usual, arguments.steps)
+        arguments.mkl = build_mkl_switch(pathlib.Path(folder))
         for precision in ("float32", "bfloat16"):
-            for title, of_peers in (("the same batches", ours), ("batches of their own", usual)):
+            for title in arguments.batches:
+                of_peers = ours if title == BATCHES[0] else usual
                 batches = {side: of_peers for side in arguments.sides}
                 batches["keras_transformer"] = ours
                 rows = measure(batches, precision, arguments)
@@ -55,7 +61,7 @@ def write_batches(ours, usual, num_batches):
     from keras_transformer.data import ParallelCorpus, TranslationBatches
     from keras_transformer.tokenizers import SentencePieceTokenizer
 
-    folder = pathlib.Path(os.environ["KERAS_TRANSFORMER_DATA"], "multi30k")
+    folder = multi30k()
     corpus = ParallelCorpus.from_files(folder / "train.en.gz", folder / "train.de.gz")
     tokenizer = SentencePieceTokenizer.train([*corpus.source, *corpus.target], vocab_size=10_000)
     batches = TranslationBatches(corpus, tokenizer, batch_tokens=BATCH_TOKENS, seed=1)
@@ -64,6 +70,20 @@ def write_batches(ours, usual, num_batches):
     save(ours, all_batches[:num_batches])
     save(usual, usual_batches(all_batches, np.random.default_rng(1))[:num_batches])
     return tokenizer
+
+
+def build_mkl_switch(folder):
+    """Returns a library that lets PyTorch's MKL use AVX-512 on processors that are not Intel's.
+
+    It makes PyTorch up to 1.4 times as fast there, and changes nothing on Intel's; None without a C
+    compiler.
+    """
+    source, library = folder / "mkl.c", folder / "mkl.so"
+    source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
+    if shutil.which("gcc") is None:
+        return None
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
 
 
 def usual_batches(batches, rng):
@@ -107,7 +127,9 @@ def measure(batches, precision, arguments):
             flags = ["--bfloat16"] if precision == "bfloat16" else []
             flags += ["--batches", batches[side], "--preset", arguments.preset]
             flags += ["--threads", arguments.cores]
-            runs[side].append(run_pinned("training_side.py", [side, *flags], arguments.cores))
+            preload = arguments.mkl if side in ("PyTorch", "Marian") else None
+            run = run_pinned("training_side.py", [side, *flags], arguments.cores, preload)
+            runs[side].append(run)
     return {
         side: {
             "tokens_a_second": statistics.median(run["tokens_a_second"] for run in of_side),
