@@ -552,6 +552,9 @@ def test_a_signal_while_libraries_load_is_obeyed_after_it(number, code):
         import signal, sys
         from keras_transformer import console
 
+        # what a shell starts in the background has it ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
         def work():
             with console._signals_held():
                 signal.raise_signal({int(number)})

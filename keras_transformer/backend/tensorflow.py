@@ -9,7 +9,10 @@ from keras_transformer.backend import portable
 from keras_transformer.backend.portable import TokenLosses
 
 CACHE_GROWTH = 8
-"""Positions by which a search's cache grows when it is full."""
+"""Fewest positions by which a search's cache grows when it is full."""
+
+CACHE_ROWS = 128
+"""Rows times positions by which it grows at least: of few rows, room costs less than growing."""
 
 CHUNK_ROWS = 256
 """Tokens whose logits exist at a time: 10 MB of float32 for 10,000 pieces, which a cache holds."""
@@ -169,7 +172,7 @@ def take_rows(values, indices):
 
 def start_cache(num_rows, num_heads, max_length, width, dtype):
     """As in `portable.py`; an operation with state, which no optimization merges with its like."""
-    length = tf.minimum(max_length, CACHE_GROWTH)
+    length = tf.minimum(max_length, _growth(num_rows))
     shape = tf.stack([num_rows, num_heads, length, width])
     cache = tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
     return tf.ensure_shape(cache, [None, num_heads, None, width])
@@ -200,7 +203,7 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
 
     def take_steps(step, rows, results, state, cache, memory):
         num_sentences = tf.size(rows)
-        room = tf.minimum(max_length, step + CACHE_GROWTH)
+        room = tf.minimum(max_length, step + _growth(num_sentences * num_hypotheses))
         cache = [_lengthened(tensor, room) for tensor in cache]
 
         def go_on(step, state, cache):
@@ -245,6 +248,10 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
         ),
     )
     return results
+
+
+def _growth(num_rows):
+    return tf.maximum(CACHE_GROWTH, CACHE_ROWS // tf.maximum(num_rows, 1))
 
 
 def _lengthened(cache, length):

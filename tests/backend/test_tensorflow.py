@@ -116,7 +116,8 @@ def test_one_graph_of_the_search_loop_serves_every_batch(journeys, num_hypothese
         np.testing.assert_allclose(pushes, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_sentences_that_are_done_leave_and_a_cache_grows_as_it_must(journeys):
+def test_sentences_that_are_done_leave_and_a_cache_grows_as_it_must(journeys, monkeypatch):
+    monkeypatch.setattr(fast, "CACHE_ROWS", 1)  # no room to spare
     seen = []
 
     def watch(step, state, cache):
@@ -134,6 +135,16 @@ def test_sentences_that_are_done_leave_and_a_cache_grows_as_it_must(journeys):
         assert step < length <= min(step + fast.CACHE_GROWTH, 31)
     assert len({num_sentences for _, num_sentences, *_ in seen}) > 3 and seen[-1][1] == 1
     assert len({length for *_, (_, length) in seen}) > 3
+
+
+def test_few_rows_get_room_for_many_positions(journeys):
+    lengths = []
+
+    def watch(step, state, cache):
+        lengths.append(int(cache[1].shape[2]))
+
+    journeys([29], 1).run(fast, 200, watch=watch)
+    assert lengths == [fast.CACHE_ROWS] * 29
 
 
 def test_the_most_steps_bound_the_cache(journeys):
