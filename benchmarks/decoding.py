@@ -17,9 +17,9 @@ import sys
 import tempfile
 
 import sacrebleu
+from decoding_side import SIDES
 from pinned import HERE, multi30k, run_pinned, write_results
 
-SIDES = ("keras_transformer", "CTranslate2", "CTranslate2 int8", "Hugging Face")
 BEAM_SIZES = (1, 4)
 TASKS = {  # (beam size, sentences at once)
     "greedy, 64 at once": (1, 64),
@@ -35,7 +35,7 @@ def main():
     parser.add_argument("run", help="a run directory, trained on raw Multi30k")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
@@ -62,6 +62,7 @@ def write_models(run, folder, sides):
     from keras_transformer.text_files import iterate_lines
     from keras_transformer.translator import Translator
 
+    data = multi30k()
     translator = Translator.load(run)
     for beam_size in BEAM_SIZES:
         decoding = DecodingConfig(beam_size=beam_size)
@@ -71,7 +72,6 @@ def write_models(run, folder, sides):
         peer_models.write_hugging_face(translator, folder / "hugging_face.pt")
     (tokenizer,) = pathlib.Path(run).glob("tokenizer/*.model")
     shutil.copy(tokenizer, folder / "tokenizer.model")
-    data = multi30k()
     source = list(iterate_lines(data / "test_2016_flickr.en.gz"))
     (folder / "source.txt").write_text("\n".join(source) + "\n")
     return list(iterate_lines(data / "test_2016_flickr.de.gz"))

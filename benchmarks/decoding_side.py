@@ -7,13 +7,11 @@ Strings to strings, tokenization included, by the same weights on every side. Ca
 import argparse
 import json
 import pathlib
-import sys
 import time
 
 from pinned import peak_megabytes
 
 WARM_UP_SENTENCES = 128
-BEAM_SIZE = 4
 ALPHA = 0.6
 
 
@@ -127,4 +125,4 @@ SIDES = {
 }
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,13 +11,13 @@ What is timed is `benchmarks/growth_side.py`.
 import argparse
 import pathlib
 
+from growth_side import JOBS
 from pinned import HERE, run_pinned, write_results
 
 SWEEPS = {  # (batch, length) of each point
     "length": [(4, 2**i) for i in range(4, 12)],
     "batch": [(2**i, 32) for i in range(9)],
 }
-JOBS = ("training", "decoding")
 
 
 def main():

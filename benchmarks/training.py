@@ -18,8 +18,8 @@ import tempfile
 
 import numpy as np
 from pinned import HERE, multi30k, run_pinned, write_results
+from training_side import SIDES
 
-SIDES = ("keras_transformer", "KerasHub", "PyTorch", "Marian")
 BATCHES = ("the same batches", "batches of their own")
 BATCH_TOKENS = 4096
 BUCKET_WIDTH = 8
@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--batches", nargs="+", choices=BATCHES, default=BATCHES)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()

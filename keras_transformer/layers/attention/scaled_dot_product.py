@@ -103,6 +103,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
         query = ops.reshape(query * (1.0 / math.sqrt(head_dim)), (-1, num_heads, 1, head_dim))
         scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
         seen = ops.arange(ops.shape(keys)[2]) <= step
+        # no row is masked whole: a position sees itself
         weights = _softmax(ops.where(seen, scores, MASKED_SCORE))
         context = ops.matmul(ops.cast(weights, values.dtype), values)  # (R, H, 1, K')
         return ops.reshape(context, (-1, num_heads, values.shape[-1])), [keys, values]
