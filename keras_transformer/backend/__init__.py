@@ -8,6 +8,7 @@ import keras
 
 from keras_transformer.backend.portable import (
     TokenLosses,
+    add_bias,
     cache_update,
     compile_function,
     dropout,
@@ -21,6 +22,7 @@ from keras_transformer.backend.portable import (
 
 if keras.backend.backend() == "tensorflow":
     from keras_transformer.backend.tensorflow import (
+        add_bias,
         cache_update,
         compile_function,
         dropout,
@@ -34,6 +36,7 @@ if keras.backend.backend() == "tensorflow":
 
 __all__ = [
     "TokenLosses",
+    "add_bias",
     "cache_update",
     "compile_function",
     "dropout",

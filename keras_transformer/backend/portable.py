@@ -68,6 +68,11 @@ def projected_cross_entropy(hidden, table, labels, weights, label_smoothing=0.0,
     return TokenLosses(loss, token_cross_entropy(logits, labels), ops.cast(correct, "float32"))
 
 
+def add_bias(x, bias):
+    """Returns `x` `(R, F)`, a matrix product, plus `bias` `(F,)`."""
+    return ops.add(x, bias)
+
+
 def take_rows(values, indices):
     """Returns `values[indices]`; indices from 0."""
     return ops.take(values, indices, axis=0)

@@ -11,7 +11,7 @@ from keras_transformer.decoding.sampling import sample
 from keras_transformer.special_ids import END_ID, PAD_ID
 
 
-def decode(model, source_ids, config, n_best=1):
+def decode(model, source_ids, config, n_best=1, weights=None):
     """Returns the most probable translations, by beam search or, with one beam, greedy search.
 
     A pure function of tensors: works eagerly and within a compiled function, of any B and S.
@@ -21,6 +21,7 @@ def decode(model, source_ids, config, n_best=1):
         source_ids: `(B, S)`, integers, ended by the end token, padded with 0.
         config: `DecodingConfig`.
         n_best: N, hypotheses to return, at most `config.beam_size`.
+        weights: of `model.decoding_weights()`, where they are kept for many calls.
     Returns:
         `SearchResult`. A sentence of s pieces has at most min(config.max_length, 2 s + 10), and
         L = min(config.max_length, 2 S + 10).
@@ -28,8 +29,8 @@ def decode(model, source_ids, config, n_best=1):
         ValueError: n_best above the beam size.
     """
     if config.beam_size == 1 and n_best == 1:
-        return greedy_search(*_start(model, source_ids, config), config.length_penalty)
-    start = _start(model, source_ids, config, config.beam_size)
+        return greedy_search(*_start(model, source_ids, config, 1, weights), config.length_penalty)
+    start = _start(model, source_ids, config, config.beam_size, weights)
     return beam_search(*start, config.beam_size, config.length_penalty, n_best)
 
 
@@ -53,7 +54,7 @@ def decode_sampled(model, source_ids, config, temperature=1.0, top_k=0, top_p=1.
     )
 
 
-def _start(model, source_ids, config, num_hypotheses=1):
+def _start(model, source_ids, config, num_hypotheses=1, weights=None):
     """Returns `(step_fn, cache, memory, limits, max_length)`, what every search begins with."""
     source_ids = ops.cast(source_ids, "int32")
     pieces = ops.not_equal(source_ids, PAD_ID) & ops.not_equal(source_ids, END_ID)
@@ -61,7 +62,7 @@ def _start(model, source_ids, config, num_hypotheses=1):
     limits = ops.minimum(limits, config.max_length)
     # From the width, not from the limits: JAX needs the length of the cache while it traces.
     max_length = _smaller(2 * ops.shape(source_ids)[1] + 10, config.max_length)
-    step_fn, memory, cache = model.start_decoding(source_ids, max_length, num_hypotheses)
+    step_fn, memory, cache = model.start_decoding(source_ids, max_length, num_hypotheses, weights)
     return step_fn, cache, memory, limits, max_length
 
 

@@ -130,6 +130,10 @@ def _write(translator, n_best, path):
     """
     tracked = tf.Module()
     tracked.weights = [weight.value for weight in translator.model.weights]
+    # some a second time, in the form that decoding reads: no call need make them
+    tracked.decoding_weights = tf.nest.map_structure(
+        lambda weight: tf.Variable(weight, trainable=False), translator.model.decoding_weights()
+    )
     tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
     functions = served_functions(
         translator.model,
@@ -137,6 +141,7 @@ def _write(translator, n_best, path):
         translator.target_tokenizer,
         translator.decoding,
         n_best,
+        tracked.decoding_weights,
     )
     tf.saved_model.save(tracked, str(path), signatures=functions)
 

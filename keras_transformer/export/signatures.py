@@ -25,7 +25,9 @@ class _Found(NamedTuple):
     truncated: tf.Tensor  # (B, K) bool, as in `translator.Translation`
 
 
-def served_functions(model, source_tokenizer, target_tokenizer, decoding, n_best=1):
+def served_functions(
+    model, source_tokenizer, target_tokenizer, decoding, n_best=1, decoding_weights=None
+):
     """Returns the served functions of a model: dict from signature name to `tf.function`.
 
     The first dimension of every input and output is the batch, and other ranks than those below
@@ -45,6 +47,7 @@ def served_functions(model, source_tokenizer, target_tokenizer, decoding, n_best
         source_tokenizer, target_tokenizer: its tokenizers.
         decoding: `DecodingConfig`; fixed in the graphs.
         n_best: K, at most the beam size.
+        decoding_weights: as of `model.decoding_weights()`, variables; None: made in each call.
     """
     source_table = tf.constant(source_tokenizer.pieces)
     shared = target_tokenizer is source_tokenizer
@@ -59,7 +62,7 @@ def served_functions(model, source_tokenizer, target_tokenizer, decoding, n_best
         @_graph(TEXT)
         def search(text):
             source_ids, truncated, blank = read(text)
-            found = decode(model, source_ids, decoding, num_hypotheses)
+            found = decode(model, source_ids, decoding, num_hypotheses, decoding_weights)
             target_ids = tf.where(blank[:, None, None], PAD_ID, found.ids)
             scores = tf.where(blank[:, None], 0.0, found.scores)
             truncated = (truncated[:, None] | ~found.finished) & ~blank[:, None]

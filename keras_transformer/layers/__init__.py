@@ -6,6 +6,7 @@ from keras_transformer.layers.attention import (
     scaled_dot_product_attention,
 )
 from keras_transformer.layers.decoder_block import DecoderBlock
+from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
@@ -18,6 +19,7 @@ from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
     "DecoderBlock",
+    "Dense",
     "Dropout",
     "EncoderBlock",
     "FeedForward",

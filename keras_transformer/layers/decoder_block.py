@@ -97,32 +97,35 @@ class DecoderBlock(keras.layers.Layer):
         x = self.feed_forward_residual(x, output, training=training)
         return (x, self_weights, cross_weights) if return_attention_weights else x
 
-    def start_decoding(self, encoder_output, num_hypotheses, max_length):
-        """Returns what `decode_step` needs: `(weights, memory, cache)`.
+    def decoding_weights(self):
+        """Returns the weights that `decode_step` reads in another form: a list of tensors."""
+        return self.self_attention.decoding_weights()
+
+    def start_decoding(self, encoder_output, num_hypotheses, max_length, source_padding_mask=None):
+        """Returns what `decode_step` needs of the sentences: `(memory, cache)`.
 
         Args:
             encoder_output: `(B, S, D)`.
             num_hypotheses: N, hypotheses a sentence.
             max_length: number of steps that the cache has room for.
+            source_padding_mask: bool `(B, S)`.
         Returns:
-            Lists of tensors: what no step changes, of no sentence; what no step changes, `(B,
-            ...)`; what each step changes, `(B * N, ...)`.
+            Lists of tensors: what no step changes, `(B, ...)`; what each step changes, `(B * N,
+            ...)`.
         """
         num_rows = ops.shape(encoder_output)[0] * num_hypotheses
-        weights, cache = self.self_attention.start_decoding(num_rows, max_length)
-        return weights, self.cross_attention.start_memory(encoder_output), cache
+        memory = self.cross_attention.start_memory(encoder_output, padding_mask=source_padding_mask)
+        return memory, self.self_attention.start_cache(num_rows, max_length)
 
-    def decode_step(
-        self, x, step, cache, weights, memory, num_hypotheses, source_padding_mask=None
-    ):
+    def decode_step(self, x, step, cache, memory, num_hypotheses, weights):
         """One more position of `call`, of N hypotheses a sentence; dropout never acts.
 
         Args:
             x: `(B * N, D)`.
             step: int scalar, counted from 0.
-            cache, weights, memory: of `start_decoding` or the previous step.
+            cache, memory: of `start_decoding` or the previous step.
             num_hypotheses: N.
-            source_padding_mask: bool `(B, S)`.
+            weights: of `decoding_weights`.
         Returns:
             `(output, cache)`, `(B * N, D)` and the cache with this position added.
         """
@@ -131,7 +134,7 @@ class DecoderBlock(keras.layers.Layer):
         )
         x = self.self_attention_residual(x, output)
         output = self.cross_attention.attend_to_memory(
-            self.cross_attention_residual.enter(x), memory, num_hypotheses, source_padding_mask
+            self.cross_attention_residual.enter(x), memory, num_hypotheses
         )
         x = self.cross_attention_residual(x, output)
         output = self.feed_forward(self.feed_forward_residual.enter(x))

@@ -5,6 +5,8 @@ Shapes: B batch, T length, D d_model, F ff_dim.
 
 import keras
 
+from keras_transformer.layers.dense import Dense
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(keras.layers.Layer):
@@ -42,8 +44,8 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, input_shape):
         policy = self.dtype_policy
-        self.inner = keras.layers.Dense(self.ff_dim, self.activation, dtype=policy, name="inner")
-        self.outer = keras.layers.Dense(input_shape[-1], dtype=policy, name="outer")
+        self.inner = Dense(self.ff_dim, self.activation, dtype=policy, name="inner")
+        self.outer = Dense(input_shape[-1], dtype=policy, name="outer")
         self.inner.build(input_shape)
         self.outer.build((*input_shape[:-1], self.ff_dim))
 

@@ -236,13 +236,25 @@ class Transformer(TokenModel):
                 weights.append(block_weights)
         return (self.encoder_norm(x) if self.normalize_first else x), weights
 
-    def start_decoding(self, source_ids, max_length, num_hypotheses=1):
+    def decoding_weights(self):
+        """Returns the weights that decoding reads in another form, `(tensor, [[tensor]])`.
+
+        The output layer's as `(D, V)`, which products with few rows like best, and those of each
+        block. To make them takes a millisecond: as long as two steps with one sentence.
+        """
+        if not self.built:
+            self.build()
+        blocks = [block.decoding_weights() for block in self.decoder_blocks]
+        return ops.transpose(self.output_table()), blocks
+
+    def start_decoding(self, source_ids, max_length, num_hypotheses=1, weights=None):
         """Encodes the source and makes room for the hypotheses.
 
         Args:
             source_ids: `(B, S)`, ended by the end token, padded with 0.
             max_length: number of steps that will be decoded at most, a Python int or an int scalar.
             num_hypotheses: N, hypotheses a sentence.
+            weights: of `decoding_weights`; None: made anew.
         Returns:
             `(step_fn, memory, cache)`. The memory is what steps read of each sentence, a list of
             tensors `(B, ...)`; the cache what they write of each hypothesis, a list of tensors
@@ -254,30 +266,29 @@ class Transformer(TokenModel):
         """
         if not self.built:
             self.build()
+        output_kernel, blocks_weights = self.decoding_weights() if weights is None else weights
         encoder_output = self.encode(source_ids)
-        memory, cache = [padding_mask(source_ids)], []
+        memory, cache = [], []
         blocks = []  # (block, its weights, its places in the memory and in the cache)
-        for block in self.decoder_blocks:
-            weights, block_memory, block_cache = block.start_decoding(
-                encoder_output, num_hypotheses, max_length
+        for block, block_weights in zip(self.decoder_blocks, blocks_weights, strict=True):
+            block_memory, block_cache = block.start_decoding(
+                encoder_output, num_hypotheses, max_length, padding_mask(source_ids)
             )
             places = [
                 slice(len(all_tensors), len(all_tensors) + len(tensors))
                 for all_tensors, tensors in ((memory, block_memory), (cache, block_cache))
             ]
-            blocks.append((block, weights, *places))
+            blocks.append((block, block_weights, *places))
             memory += block_memory
             cache += block_cache
-
-        output_kernel = ops.transpose(self.output_table())  # as a product with few rows likes it
 
         def step_fn(token_ids, step, cache, memory):
             rows = ops.reshape(token_ids, (-1,))
             x = self.target_embedding(rows) + self.target_positions.encode(ops.reshape(step, (1,)))
             cache = list(cache)
-            for block, weights, in_memory, in_cache in blocks:
+            for block, block_weights, in_memory, in_cache in blocks:
                 x, cache[in_cache] = block.decode_step(
-                    x, step, cache[in_cache], weights, memory[in_memory], num_hypotheses, memory[0]
+                    x, step, cache[in_cache], memory[in_memory], num_hypotheses, block_weights
                 )
             x = self.decoder_norm(x) if self.normalize_first else x
             logits = ops.cast(ops.matmul(x, output_kernel), "float32")

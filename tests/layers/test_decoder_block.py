@@ -105,8 +105,8 @@ def test_steps_equal_the_whole_pass(
     randomize(block)
     whole = ops.convert_to_numpy(block(x, repeated, repeated_mask))
 
-    weights, memory, cache = block.start_decoding(
-        ops.convert_to_tensor(encoder_output), num_hypotheses, T + 2
+    memory, cache = block.start_decoding(
+        ops.convert_to_tensor(encoder_output), num_hypotheses, T + 2, ops.convert_to_tensor(real)
     )
     assert {part.shape[0] for part in memory} == {B} and {part.shape[0] for part in cache} == {rows}
     for step in range(T):
@@ -114,10 +114,9 @@ def test_steps_equal_the_whole_pass(
             ops.convert_to_tensor(x[:, step]),
             ops.convert_to_tensor(step, "int32"),
             cache,
-            weights,
             memory,
             num_hypotheses,
-            ops.convert_to_tensor(real),
+            block.decoding_weights(),
         )
         output = ops.convert_to_numpy(output)
         np.testing.assert_allclose(output, whole[:, step], rtol=1e-4, atol=1e-4)

@@ -18,6 +18,7 @@ HEADS = keras.KerasTensor((None, None, 3, 11))
 LAYERS = {
     "DecoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
                           activation="gelu"), [X, MEMORY]),
+    "Dense": (dict(units=7, activation="gelu"), [X]),
     "Dropout": (dict(rate=0.3, seed=5), [X]),
     "EncoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
                           activation="gelu"), [X]),

@@ -31,7 +31,9 @@ def test_steps_equal_the_whole_pass(make_model, variant, batch, num_hypotheses):
     repeated = np.repeat(batch["source_ids"], num_hypotheses, axis=0)
     expected = whole_pass(model, repeated, target_ids)
 
-    step_fn, memory, cache = model.start_decoding(batch["source_ids"], length + 2, num_hypotheses)
+    step_fn, memory, cache = model.start_decoding(
+        batch["source_ids"], length + 2, num_hypotheses, model.decoding_weights()
+    )
     for position in range(length):
         tokens = target_ids[:, position].reshape(2, num_hypotheses)
         logits, cache = step(step_fn, tokens, position, cache, memory)

@@ -7,7 +7,9 @@ hypotheses.
 import keras
 from keras import ops
 
+from keras_transformer import backend
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.dense import Dense
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -75,9 +77,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.output_projection = self._projection(d_model, (*query_shape[:-1], width), "output")
 
     def _projection(self, width, input_shape, name):
-        dense = keras.layers.Dense(
-            width, use_bias=self.use_bias, dtype=self.dtype_policy, name=name
-        )
+        dense = Dense(width, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
         dense.build(input_shape)
         return dense
 
@@ -106,49 +106,55 @@ class MultiHeadAttention(keras.layers.Layer):
         output = self.output_projection(self._join_heads(context))
         return (output, weights) if return_attention_weights else output
 
-    def start_decoding(self, num_rows, max_length):
+    def decoding_weights(self):
+        """Returns what `decode_step` reads: the three input projections as one, `(D, 3 H K)`.
+
+        With biases a list of two tensors, else of one.
+        """
+        inputs = (self.query_projection, self.key_projection, self.value_projection)
+        weights = [ops.concatenate([ops.cast(x.kernel, self.compute_dtype) for x in inputs], 1)]
+        if self.use_bias:
+            biases = [ops.cast(x.bias, self.compute_dtype) for x in inputs]
+            weights.append(ops.concatenate(biases, 0))
+        return weights
+
+    def start_cache(self, num_rows, max_length):
         """Begins masked self-attention of one position after the other.
 
         Args:
             num_rows: R, number of hypotheses.
             max_length: number of positions that the cache has room for.
         Returns:
-            `(projection, cache)`: the three input projections as one, which no step changes, and
-            the attention's empty state, tensors `(R, ...)`.
+            The attention's empty state, a list of tensors `(R, ...)`.
         """
-        inputs = (self.query_projection, self.key_projection, self.value_projection)
-        projection = [ops.concatenate([ops.cast(x.kernel, self.compute_dtype) for x in inputs], 1)]
-        if self.use_bias:
-            biases = [ops.cast(x.bias, self.compute_dtype) for x in inputs]
-            projection.append(ops.concatenate(biases, 0))
         width = self.width_per_head
-        cache = self.attention.start_cache(num_rows, max_length, self.num_heads, width, width)
-        return projection, cache
+        return self.attention.start_cache(num_rows, max_length, self.num_heads, width, width)
 
-    def decode_step(self, x, step, cache, projection):
+    def decode_step(self, x, step, cache, weights):
         """Masked self-attention of one more position: equal to that position of a whole pass.
 
         Args:
             x: `(R, D)`, one position of each hypothesis.
             step: int scalar, counted from 0.
-            cache, projection: of `start_decoding` or the previous step.
+            cache: of `start_cache` or the previous step.
+            weights: of `decoding_weights`.
         Returns:
             `(output, cache)`, `(R, D)` and the cache with this position added.
         """
-        projected = ops.matmul(x, projection[0])
+        projected = ops.matmul(x, weights[0])
         if self.use_bias:
-            projected = ops.add(projected, projection[1])
+            projected = backend.add_bias(projected, weights[1])
         heads = ops.reshape(projected, (-1, 3, self.num_heads, self.width_per_head))
         query, key, value = ops.unstack(heads, axis=1)  # (R, H, K)
         context, cache = self.attention.decode_step(query, key, value, step, cache)
         context = ops.reshape(context, (-1, self.num_heads * self.width_per_head))
         return self.output_projection(context), cache
 
-    def start_memory(self, key, value=None):
+    def start_memory(self, key, value=None, padding_mask=None):
         """Returns what `attend_to_memory` reads: keys and values, projected once for many queries.
 
         Args:
-            key, value: as of the call.
+            key, value, padding_mask: as of the call.
         Returns:
             List of tensors `(B, ...)`.
         """
@@ -156,9 +162,10 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.attention.start_memory(
             self._split_heads(self.key_projection(key)),
             self._split_heads(self.value_projection(value)),
+            padding_mask,
         )
 
-    def attend_to_memory(self, x, memory, num_hypotheses, padding_mask=None):
+    def attend_to_memory(self, x, memory, num_hypotheses):
         """As the call, of one position of N hypotheses a sentence.
 
         Args:
@@ -166,13 +173,12 @@ class MultiHeadAttention(keras.layers.Layer):
                 keys and values are kept once.
             memory: of `start_memory`.
             num_hypotheses: N.
-            padding_mask: bool `(B, S)`, True where a key is real.
         Returns:
             `(B * N, D)`.
         """
         query = self.query_projection(x)
         query = ops.reshape(query, (-1, num_hypotheses, self.num_heads, self.width_per_head))
-        context = self.attention.attend_to_memory(query, memory, padding_mask)
+        context = self.attention.attend_to_memory(query, memory)
         context = ops.reshape(context, (-1, self.num_heads * self.width_per_head))
         return self.output_projection(context)
 

@@ -108,18 +108,27 @@ class ScaledDotProductAttention(keras.layers.Layer):
         context = ops.matmul(ops.cast(weights, values.dtype), values)  # (R, H, 1, K')
         return ops.reshape(context, (-1, num_heads, values.shape[-1])), [keys, values]
 
-    def start_memory(self, key, value):
-        """Returns keys `(B, H, K, S)` and values `(B, H, S, K')` as `attend_to_memory` reads them.
+    def start_memory(self, key, value, padding_mask=None):
+        """Returns what `attend_to_memory` reads: the keys and values, with the mask worked in.
 
         Args:
             key: `(B, S, H, K)`.
             value: `(B, S, H, K')`.
+            padding_mask: bool `(B, S)`, True where a key is real.
+        Returns:
+            Keys `(B, H, K, S)`, values `(B, H, S, K')` and, with a mask, what to add to the scores,
+            `(B, 1, 1, S)`.
         """
-        return [ops.transpose(key, (0, 2, 3, 1)), ops.transpose(value, (0, 2, 1, 3))]
+        if padding_mask is not None:  # zeros: a sentence that is masked whole attends to all
+            key, value = (ops.where(padding_mask[..., None, None], x, 0.0) for x in (key, value))
+        memory = [ops.transpose(key, (0, 2, 3, 1)), ops.transpose(value, (0, 2, 1, 3))]
+        if padding_mask is not None:
+            memory.append(ops.where(padding_mask, 0.0, MASKED_SCORE)[:, None, None])
+        return memory
 
-    def attend_to_memory(self, query, memory, padding_mask=None):
+    def attend_to_memory(self, query, memory):
         """Returns the context `(B, N, H, K')` of queries `(B, N, H, K)`, as the call does."""
-        keys, values = memory
+        keys, values, *score_bias = memory
         num_queries, num_heads, head_dim = query.shape[1:]
         query = query * (1.0 / math.sqrt(head_dim))
         if num_queries == 1:  # a reshape costs nothing
@@ -127,8 +136,9 @@ class ScaledDotProductAttention(keras.layers.Layer):
         else:
             query = ops.transpose(query, (0, 2, 1, 3))
         scores = ops.cast(ops.matmul(query, keys), "float32")  # (B, H, N, S)
-        mask = None if padding_mask is None else padding_mask[:, None, None]
-        weights = ops.cast(_masked_softmax(scores, mask), values.dtype)
+        for bias in score_bias:
+            scores = scores + bias
+        weights = ops.cast(_softmax(scores), values.dtype)
         context = ops.matmul(weights, values)  # (B, H, N, K')
         if num_queries == 1:
             return ops.reshape(context, (-1, 1, num_heads, values.shape[-1]))

@@ -109,9 +109,9 @@ def test_a_sentence_of_padding_alone_gives_the_bias_and_finite_gradients(gradien
     assert np.all(np.isfinite(result)) and np.any(result[0] != 0) and np.all(result[1] == 0)
 
 
-def one_step(layer, x, step, cache, projection):
+def one_step(layer, x, step, cache, weights):
     position, step = ops.convert_to_tensor(x[:, step]), ops.convert_to_tensor(step, "int32")
-    return layer.decode_step(position, step, cache, projection)
+    return layer.decode_step(position, step, cache, weights)
 
 
 @pytest.mark.parametrize("head_dim", [None, K])
@@ -122,9 +122,9 @@ def test_steps_equal_the_whole_pass(randomize, head_dim, use_bias):
     layer = MultiHeadAttention(H, head_dim=head_dim, use_bias=use_bias)
     layer(x)
     whole = ops.convert_to_numpy(randomize(layer)(x, causal=True))
-    projection, cache = layer.start_decoding(rows, T + 2)
+    weights, cache = layer.decoding_weights(), layer.start_cache(rows, T + 2)
     for step in range(T):
-        output, cache = one_step(layer, x, step, cache, projection)
+        output, cache = one_step(layer, x, step, cache, weights)
         assert all(part.shape[0] == rows for part in cache)
         assert_equal(output, whole[:, step], tolerance=3e-5)
 
@@ -133,11 +133,11 @@ def test_steps_in_bfloat16_come_close():
     (x,) = inputs((B, T, D))
     layer = MultiHeadAttention(H, dtype="mixed_bfloat16")
     whole = ops.convert_to_numpy(ops.cast(layer(x, causal=True), "float32"))
-    projection, cache = layer.start_decoding(B, T)
+    weights, cache = layer.decoding_weights(), layer.start_cache(B, T)
     for step in range(T):
         position = ops.cast(x, "bfloat16")
-        output, cache = one_step(layer, position, step, cache, projection)
-        assert {ops.dtype(part) for part in (output, *cache, *projection)} == {"bfloat16"}
+        output, cache = one_step(layer, position, step, cache, weights)
+        assert {ops.dtype(part) for part in (output, *cache, *weights)} == {"bfloat16"}
         assert_equal(ops.cast(output, "float32"), whole[:, step], tolerance=0.03)
 
 
@@ -146,12 +146,12 @@ def test_a_cache_follows_its_rows_when_they_are_reordered():
     (x,) = inputs((rows, T, D))
     layer = MultiHeadAttention(H)
     layer(x)
-    projection, cache = layer.start_decoding(rows, T)
+    weights, cache = layer.decoding_weights(), layer.start_cache(rows, T)
     for step in range(T):
         if step == 3:
             cache = [ops.take(part, np.array(order), axis=0) for part in cache]
             x[:, :3] = x[order, :3]
-        output, cache = one_step(layer, x, step, cache, projection)
+        output, cache = one_step(layer, x, step, cache, weights)
     whole = ops.convert_to_numpy(layer(x, causal=True))
     assert_equal(output, whole[:, -1])
 
@@ -167,12 +167,12 @@ def test_memory_made_once_serves_many_queries(randomize, num_hypotheses, masked)
     layer = MultiHeadAttention(H, head_dim=K)
     layer(query, key, value)
     whole = ops.convert_to_numpy(randomize(layer)(query, key, value, padding_mask=real))
-    memory = layer.start_memory(ops.convert_to_tensor(key), ops.convert_to_tensor(value))
+    memory = layer.start_memory(*map(ops.convert_to_tensor, (key, value)), padding_mask=real)
     assert all(part.shape[0] == B for part in memory)
     for t in range(T):
         those = slice(t * num_hypotheses, (t + 1) * num_hypotheses)
         x = ops.convert_to_tensor(query[:, those].reshape(-1, D))
-        output = layer.attend_to_memory(x, memory, num_hypotheses, real)
+        output = layer.attend_to_memory(x, memory, num_hypotheses)
         assert_equal(output, whole[:, those].reshape(-1, D), tolerance=3e-5)
 
 

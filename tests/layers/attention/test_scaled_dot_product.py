@@ -172,7 +172,7 @@ def test_a_memory_gives_what_the_call_gives(arrays, num_queries, masked):
     if masked:
         key[~real], value[~real] = 1e9, -1e9
         assert np.all(expected[1] == 0)
-    memory = layer.start_memory(*map(ops.convert_to_tensor, (key, value)))
-    assert [tuple(part.shape) for part in memory] == [(B, H, K, S), (B, H, S, V)]
-    found = layer.attend_to_memory(ops.convert_to_tensor(query), memory, real)
+    memory = layer.start_memory(*map(ops.convert_to_tensor, (key, value)), padding_mask=real)
+    assert [tuple(part.shape) for part in memory[:2]] == [(B, H, K, S), (B, H, S, V)]
+    found = layer.attend_to_memory(ops.convert_to_tensor(query), memory)
     assert_equal(found, expected)
