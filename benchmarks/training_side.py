@@ -53,6 +53,20 @@ def read_batches(path):
         ]
 
 
+def matrix_product(batches, sizes, bfloat16, threads):
+    """Not a model: a large product for each batch. Its "tokens" measure nothing but its gain."""
+    start_keras(bfloat16, threads)
+    import tensorflow as tf
+
+    x = tf.random.normal([2048, 2048], dtype=tf.bfloat16 if bfloat16 else tf.float32)
+    product = tf.function(tf.matmul)
+    product(x, x)
+    start = time.perf_counter()
+    for _ in batches:
+        product(x, x)
+    return time.perf_counter() - start, []
+
+
 # === Keras: ours and KerasHub's layers, by `model.fit` ===
 
 
@@ -295,6 +309,7 @@ SIDES = {
     "KerasHub": keras_hub,
     "PyTorch": torch_transformer,
     "Marian": marian,
+    "matrix product": matrix_product,
 }
 
 if __name__ == "__main__":

@@ -60,12 +60,14 @@ def _start(model, source_ids, config, num_hypotheses=1, weights=None):
     pieces = ops.not_equal(source_ids, PAD_ID) & ops.not_equal(source_ids, END_ID)
     limits = 2 * ops.sum(ops.cast(pieces, "int32"), axis=1) + 10
     limits = ops.minimum(limits, config.max_length)
-    # From the width, not from the limits: JAX needs the length of the cache while it traces.
-    max_length = _smaller(2 * ops.shape(source_ids)[1] + 10, config.max_length)
+    max_length = longest_output(source_ids, config)
     step_fn, memory, cache = model.start_decoding(source_ids, max_length, num_hypotheses, weights)
     return step_fn, cache, memory, limits, max_length
 
 
-def _smaller(width, max_length):
-    """Returns the minimum: an int where the width is known while tracing, a tensor elsewhere."""
-    return min(width, max_length) if isinstance(width, int) else ops.minimum(width, max_length)
+def longest_output(source_ids, config):
+    """Returns L, the length of the ids that `decode` finds: an int where S is known in tracing."""
+    width = 2 * ops.shape(source_ids)[1] + 10  # not from the limits: JAX needs it while it traces
+    if isinstance(width, int):
+        return min(width, config.max_length)
+    return ops.minimum(width, config.max_length)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_transformer.decoding.scoring import score
-from keras_transformer.decoding.search import decode
+from keras_transformer.decoding.search import decode, longest_output
+from keras_transformer.export.like_lengths import search_like_lengths
 from keras_transformer.special_ids import PAD_ID, START_ID, UNKNOWN_ID
 
 TEXT = tf.TensorSpec([None], tf.string, "text")
@@ -62,7 +63,12 @@ def served_functions(
         @_graph(TEXT)
         def search(text):
             source_ids, truncated, blank = read(text)
-            found = decode(model, source_ids, decoding, num_hypotheses, decoding_weights)
+            found = search_like_lengths(
+                lambda ids: decode(model, ids, decoding, num_hypotheses, decoding_weights),
+                source_ids,
+                num_hypotheses,
+                longest_output(source_ids, decoding),
+            )
             target_ids = tf.where(blank[:, None, None], PAD_ID, found.ids)
             scores = tf.where(blank[:, None], 0.0, found.scores)
             truncated = (truncated[:, None] | ~found.finished) & ~blank[:, None]

@@ -50,10 +50,11 @@ def test_export_is_one_version_with_its_settings(exported, translator):
     assert settings["verification"]["num_texts"] > 64
 
 
-def test_variables_are_written_once(exported, translator):
+def test_variables_are_written_once_and_those_that_decoding_reads_in_its_form(exported, translator):
     written = tf.train.list_variables(str(exported / "variables" / "variables"))
     sizes = [tf.TensorShape(s).num_elements() for name, s in written if "OBJECT_GRAPH" not in name]
-    assert sum(sizes) == translator.model.count_params()
+    in_its_form = tf.nest.flatten(translator.model.decoding_weights())
+    assert sum(sizes) == translator.model.count_params() + sum(tf.size(x) for x in in_its_form)
 
 
 def test_graph_needs_no_xla(exported):
