@@ -277,6 +277,7 @@ def _parse_value(group, key, text):
 
 def _check_model(model):
     """Refuses unknown arguments and wrong types; the constructor itself checks the ranges."""
+    from keras_transformer.layers.attention.by_name import attention_by_name
     from keras_transformer.models import Transformer
 
     known = {
@@ -287,6 +288,9 @@ def _check_model(model):
     for name, value in model.items():
         check_known(name, known, "an argument of the model")
         default = known[name]
+        if name in ("attention", "cross_attention"):
+            attention_by_name(value)
+            continue
         kind = int | None if default is None else type(default)
         if not accepts(kind, value):
             raise ValueError(

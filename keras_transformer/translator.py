@@ -38,7 +38,7 @@ class AttentionMap(NamedTuple):
     """T strings: the piece read at each decoder position, the start token first."""
     weights: dict
     """NumPy float32: `"encoder"` `(layers, H, S, S)`, `"decoder"` `(layers, H, T, T)` and `"cross"`
-    `(layers, H, T, S)`."""
+    `(layers, H, T, S)`; without those of linear attention, which has none."""
 
 
 class Translator:

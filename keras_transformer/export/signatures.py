@@ -38,7 +38,8 @@ def served_functions(
     - serving_default(text) -> translation, score, truncated, each `(B,)`.
     - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first.
     - attention(text) -> translation `(B,)`; source_pieces `(B, S)`, target_pieces `(B, T)`, filled
-      up with ""; weights `(B, layers, H, T, S)`, of the cross-attention, filled up with 0.
+      up with ""; weights `(B, layers, H, T, S)`, of the cross-attention, filled up with 0. Not of
+      a model whose cross-attention is linear.
     - score(text, target) -> score `(B,)` of the given translations, normalized as the search does.
     - encode(text) -> ids `(B, S)`: what the encoder reads, end token included, filled up with 0.
     - decode(ids) -> text `(B,)` of target ids `(B, T)`.
@@ -136,7 +137,7 @@ def served_functions(
     def served_decode(ids):
         return {"text": target_tokenizer.decode(ids)}
 
-    return {
+    functions = {
         "serving_default": serving_default,
         "n_best": served_n_best,
         "attention": attention,
@@ -144,6 +145,9 @@ def served_functions(
         "encode": encode,
         "decode": served_decode,
     }
+    if not model.decoder_blocks[0].cross_attention.gives_weights:
+        del functions["attention"]
+    return functions
 
 
 def _graph(*input_signature):

@@ -25,6 +25,10 @@ class DecoderBlock(keras.layers.Layer):
         dropout: rate on the output of each sublayer.
         normalize_first: True for pre-norm, False for post-norm, the paper's.
         activation: of the feed-forward network.
+        attention: the layer that attends within each head of the self-attention, one of this
+            block's own; None: dense.
+        cross_attention: the same for the attention to the source.
+        rotary: as of `MultiHeadAttention`, for the self-attention.
 
     Call arguments:
         x: `(B, T, D)`.
@@ -35,7 +39,7 @@ class DecoderBlock(keras.layers.Layer):
 
     Returns:
         `(B, T, D)`, or a triple with the weights of the self-attention `(B, H, T, T)` and of the
-        cross-attention `(B, H, T, S)`.
+        cross-attention `(B, H, T, S)`, None of linear attention.
 
     Example:
     >>> DecoderBlock(num_heads=2, ff_dim=32)(np.zeros((1, 5, 8)), np.zeros((1, 7, 8))).shape
@@ -43,7 +47,16 @@ class DecoderBlock(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_heads, ff_dim, dropout=0.1, normalize_first=False, activation="relu", **kwargs
+        self,
+        num_heads,
+        ff_dim,
+        dropout=0.1,
+        normalize_first=False,
+        activation="relu",
+        attention=None,
+        cross_attention=None,
+        rotary=False,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
@@ -51,11 +64,16 @@ class DecoderBlock(keras.layers.Layer):
         self.dropout = dropout
         self.normalize_first = normalize_first
         self.activation = activation
+        self.rotary = rotary
         policy = self.dtype_policy
         residual = dict(dropout=dropout, normalize_first=normalize_first, dtype=policy)
-        self.self_attention = MultiHeadAttention(num_heads, dtype=policy, name="self_attention")
+        self.self_attention = MultiHeadAttention(
+            num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
+        )
         self.self_attention_residual = Residual(**residual, name="self_attention_residual")
-        self.cross_attention = MultiHeadAttention(num_heads, dtype=policy, name="cross_attention")
+        self.cross_attention = MultiHeadAttention(
+            num_heads, attention=cross_attention, dtype=policy, name="cross_attention"
+        )
         self.cross_attention_residual = Residual(**residual, name="cross_attention_residual")
         self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
         self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
@@ -76,21 +94,23 @@ class DecoderBlock(keras.layers.Layer):
         return_attention_weights=False,
         training=False,
     ):
+        with_weights = return_attention_weights and self.self_attention.gives_weights
         result = self.self_attention(
             self.self_attention_residual.enter(x),
             causal=True,
-            return_attention_weights=return_attention_weights,
+            return_attention_weights=with_weights,
         )
-        output, self_weights = result if return_attention_weights else (result, None)
+        output, self_weights = result if with_weights else (result, None)
         x = self.self_attention_residual(x, output, training=training)
 
+        with_weights = return_attention_weights and self.cross_attention.gives_weights
         result = self.cross_attention(
             self.cross_attention_residual.enter(x),
             encoder_output,
             padding_mask=source_padding_mask,
-            return_attention_weights=return_attention_weights,
+            return_attention_weights=with_weights,
         )
-        output, cross_weights = result if return_attention_weights else (result, None)
+        output, cross_weights = result if with_weights else (result, None)
         x = self.cross_attention_residual(x, output, training=training)
 
         output = self.feed_forward(self.feed_forward_residual.enter(x))
@@ -148,4 +168,13 @@ class DecoderBlock(keras.layers.Layer):
             "dropout": self.dropout,
             "normalize_first": self.normalize_first,
             "activation": self.activation,
+            "attention": keras.saving.serialize_keras_object(self.self_attention.attention),
+            "cross_attention": keras.saving.serialize_keras_object(self.cross_attention.attention),
+            "rotary": self.rotary,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        names = "attention", "cross_attention"
+        attentions = {name: keras.saving.deserialize_keras_object(config[name]) for name in names}
+        return cls(**{**config, **attentions})

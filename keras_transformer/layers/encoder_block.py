@@ -22,6 +22,8 @@ class EncoderBlock(keras.layers.Layer):
         dropout: rate on the output of each sublayer.
         normalize_first: True for pre-norm, False for post-norm, the paper's.
         activation: of the feed-forward network.
+        attention: the layer that attends within each head, one of this block's own; None: dense.
+        rotary: as of `MultiHeadAttention`.
 
     Call arguments:
         x: `(B, S, D)`.
@@ -30,7 +32,7 @@ class EncoderBlock(keras.layers.Layer):
         training: whether dropout acts.
 
     Returns:
-        `(B, S, D)`, or the pair of it and the weights `(B, H, S, S)`.
+        `(B, S, D)`, or the pair of it and the weights `(B, H, S, S)`, None of linear attention.
 
     Example:
     >>> EncoderBlock(num_heads=2, ff_dim=32)(np.zeros((1, 5, 8))).shape
@@ -38,7 +40,15 @@ class EncoderBlock(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_heads, ff_dim, dropout=0.1, normalize_first=False, activation="relu", **kwargs
+        self,
+        num_heads,
+        ff_dim,
+        dropout=0.1,
+        normalize_first=False,
+        activation="relu",
+        attention=None,
+        rotary=False,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
@@ -46,9 +56,12 @@ class EncoderBlock(keras.layers.Layer):
         self.dropout = dropout
         self.normalize_first = normalize_first
         self.activation = activation
+        self.rotary = rotary
         policy = self.dtype_policy
         residual = dict(dropout=dropout, normalize_first=normalize_first, dtype=policy)
-        self.self_attention = MultiHeadAttention(num_heads, dtype=policy, name="self_attention")
+        self.self_attention = MultiHeadAttention(
+            num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
+        )
         self.self_attention_residual = Residual(**residual, name="self_attention_residual")
         self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
         self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
@@ -60,12 +73,13 @@ class EncoderBlock(keras.layers.Layer):
         self.feed_forward_residual.build(input_shape)
 
     def call(self, x, padding_mask=None, return_attention_weights=False, training=False):
+        with_weights = return_attention_weights and self.self_attention.gives_weights
         result = self.self_attention(
             self.self_attention_residual.enter(x),
             padding_mask=padding_mask,
-            return_attention_weights=return_attention_weights,
+            return_attention_weights=with_weights,
         )
-        output, weights = result if return_attention_weights else (result, None)
+        output, weights = result if with_weights else (result, None)
         x = self.self_attention_residual(x, output, training=training)
         output = self.feed_forward(self.feed_forward_residual.enter(x))
         x = self.feed_forward_residual(x, output, training=training)
@@ -79,4 +93,11 @@ class EncoderBlock(keras.layers.Layer):
             "dropout": self.dropout,
             "normalize_first": self.normalize_first,
             "activation": self.activation,
+            "attention": keras.saving.serialize_keras_object(self.self_attention.attention),
+            "rotary": self.rotary,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        attention = keras.saving.deserialize_keras_object(config["attention"])
+        return cls(**{**config, "attention": attention})

@@ -6,6 +6,8 @@ Shapes: B batch, T length, D d_model.
 import keras
 from keras import ops
 
+from keras_transformer.layers.combine import check_combination, combined
+
 LAYOUTS = ("interleaved", "concatenated")
 
 
@@ -63,41 +65,53 @@ class SinusoidalPositions(keras.layers.Layer):
     Args:
         layout: "interleaved" (the paper's formula) or "concatenated" (sines, then cosines).
         base: the constant C, 10000 in the paper.
+        combine: "add", or "concatenate": the encoding behind the input.
+        width: P, even, of an encoding that is concatenated; None: D.
 
     Call arguments:
-        x: `(B, T, D)`, D even.
+        x: `(B, T, D)`, D even unless P is given.
 
     Returns:
-        `(B, T, D)`.
+        `(B, T, D)`, or `(B, T, D + P)` where it is concatenated.
 
     Raises:
-        ValueError: unknown layout, base not above 0, odd D.
+        ValueError: unknown layout or combination, base not above 0, an odd width of the encoding.
 
     Example:
     >>> SinusoidalPositions()(np.zeros((1, 5, 8))).shape
     (1, 5, 8)
     """
 
-    def __init__(self, layout="interleaved", base=10000.0, **kwargs):
+    def __init__(self, layout="interleaved", base=10000.0, combine="add", width=None, **kwargs):
         super().__init__(**kwargs)
         _check(layout, base)
+        check_combination(combine, width)
         self.layout = layout
         self.base = base
+        self.combine = combine
+        self.width = width
 
     def build(self, input_shape):
-        self.d_model = input_shape[-1]
-        _check_even(self.d_model)
+        self.encoding_width = self.width or input_shape[-1]
+        _check_even(self.encoding_width)
 
     def call(self, x):
-        return x + self.encode(ops.arange(ops.shape(x)[1]))
+        return combined(x, self.encode(ops.arange(ops.shape(x)[1])), self.combine)
 
     def encode(self, positions):
-        """Returns `(T, D)`, the encoding of `positions` `(T,)`."""
-        encoding = sinusoidal_encoding(positions, self.d_model, self.layout, self.base)
+        """Returns `(T, D)` or `(T, P)`, the encoding of `positions` `(T,)`."""
+        encoding = sinusoidal_encoding(positions, self.encoding_width, self.layout, self.base)
         return ops.cast(encoding, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
-        return input_shape
+        extra = 0 if self.combine == "add" else self.encoding_width
+        return (*input_shape[:-1], input_shape[-1] + extra)
 
     def get_config(self):
-        return {**super().get_config(), "layout": self.layout, "base": self.base}
+        return {
+            **super().get_config(),
+            "layout": self.layout,
+            "base": self.base,
+            "combine": self.combine,
+            "width": self.width,
+        }

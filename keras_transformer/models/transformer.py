@@ -13,13 +13,16 @@ from keras_transformer.layers import (
     EncoderBlock,
     LayerNormalization,
     LearnedPositions,
+    ScaledDotProductAttention,
     SinusoidalPositions,
     TokenEmbedding,
     padding_mask,
 )
+from keras_transformer.layers.attention.by_name import CROSS_ATTENTIONS, attention_by_name
+from keras_transformer.layers.attention.sparse import SparseAttention
 from keras_transformer.models.token_model import TokenModel
 
-POSITIONS = ("sinusoidal", "learned")
+POSITIONS = ("sinusoidal", "learned", "rotary", "alibi")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -40,11 +43,16 @@ class Transformer(TokenModel):
         dropout: rate on the embeddings and on each sublayer's output.
         normalize_first: True for pre-norm, False for post-norm, the paper's.
         activation: of the feed-forward networks.
-        positions: "sinusoidal" or "learned".
-        max_length: longest input in tokens, for learned positions; the sinusoids take any.
+        positions: added to the embeddings, "sinusoidal" or "learned"; or within each
+            self-attention, "rotary" or "alibi".
+        max_length: longest input in tokens, for learned positions; the others take any.
         share_embeddings: whether source and target use one table, where they share a vocabulary.
         tie_output: whether the output layer is the target embedding (section 3.4) or has its own
             weights.
+        attention: the self-attention of both stacks: "dense", "local", "block", "strided",
+            "linear" or "performer"; or a dict of the name and of the layer's arguments, as
+            {"name": "local", "window": 8}.
+        cross_attention: the decoder's attention to the source: "dense", "linear" or "performer".
 
     Call arguments:
         inputs: {"source_ids": `(B, S)`, "target_ids": `(B, T)`}, integers, padded with 0 at the
@@ -54,10 +62,12 @@ class Transformer(TokenModel):
 
     Returns:
         The logits `(B, T, V)`, or the pair of them and {"encoder": `[(B, H, S, S)]`, "decoder":
-        `[(B, H, T, T)]`, "cross": `[(B, H, T, S)]`}, a list entry a layer.
+        `[(B, H, T, T)]`, "cross": `[(B, H, T, S)]`}, a list entry a layer; without the kinds that
+        linear attention computes, which has none.
 
     Raises:
-        ValueError: sizes below 1, num_heads not dividing d_model, unknown positions.
+        ValueError: sizes below 1, num_heads not dividing d_model, unknown positions or attention,
+            a cross_attention that asks for distances, ALiBi with linear attention.
 
     Example:
     >>> model = Transformer(100, num_layers=1, d_model=16, ff_dim=32, num_heads=2)
@@ -82,6 +92,8 @@ class Transformer(TokenModel):
         max_length=1024,
         share_embeddings=True,
         tie_output=True,
+        attention="dense",
+        cross_attention="dense",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -112,6 +124,8 @@ class Transformer(TokenModel):
         self.max_length = max_length
         self.share_embeddings = share_embeddings
         self.tie_output = tie_output
+        self.attention = attention
+        self.cross_attention = cross_attention
 
         # === Embeddings ===
         policy = self.dtype_policy
@@ -138,10 +152,22 @@ class Transformer(TokenModel):
             dtype=policy,
         )
         self.encoder_blocks = [
-            EncoderBlock(**block, name=f"encoder_block_{i}") for i in range(num_layers)
+            EncoderBlock(
+                **block,
+                attention=self._self_attention(),
+                rotary=positions == "rotary",
+                name=f"encoder_block_{i}",
+            )
+            for i in range(num_layers)
         ]
         self.decoder_blocks = [
-            DecoderBlock(**block, name=f"decoder_block_{i}")
+            DecoderBlock(
+                **block,
+                attention=self._self_attention(),
+                cross_attention=self._cross_attention(),
+                rotary=positions == "rotary",
+                name=f"decoder_block_{i}",
+            )
             for i in range(num_decoder_layers or num_layers)
         ]
         self.encoder_norm = self.decoder_norm = None
@@ -172,7 +198,30 @@ class Transformer(TokenModel):
     def _position_layer(self, name):
         if self.positions == "learned":
             return LearnedPositions(self.max_length, dtype=self.dtype_policy, name=name)
-        return SinusoidalPositions(dtype=self.dtype_policy, name=name)
+        if self.positions == "sinusoidal":
+            return SinusoidalPositions(dtype=self.dtype_policy, name=name)
+        return None  # they are the self-attention's
+
+    def _self_attention(self):
+        layer = attention_by_name(self.attention, dtype=self.dtype_policy, name="attention")
+        if self.positions == "alibi":
+            if not isinstance(layer, ScaledDotProductAttention):
+                raise ValueError(
+                    "ALiBi adds to the scores, which linear attention does not have. Received: "
+                    f"positions='alibi', attention={self.attention!r}. Choose other positions."
+                )
+            layer.alibi = True
+        return layer
+
+    def _cross_attention(self):
+        layer = attention_by_name(self.cross_attention, dtype=self.dtype_policy, name="attention")
+        if isinstance(layer, SparseAttention):
+            raise ValueError(
+                f"cross_attention must be one of {', '.join(CROSS_ATTENTIONS)}: a source piece has "
+                "no distance from a target piece. "
+                f"Received: cross_attention={self.cross_attention!r}."
+            )
+        return layer
 
     def build(self, input_shape=None):
         """Makes the weights; every shape follows from the arguments, so none need be given."""
@@ -194,7 +243,7 @@ class Transformer(TokenModel):
         encoder_output, encoder_weights = self._encode(
             source_ids, return_attention_weights, training
         )
-        x = self.target_positions(self.target_embedding(target_ids))
+        x = self._with_positions(self.target_embedding(target_ids), self.target_positions)
         x = self.target_dropout(x, training=training)
         decoder_weights, cross_weights = [], []
         for block in self.decoder_blocks:
@@ -213,7 +262,12 @@ class Transformer(TokenModel):
         if not return_attention_weights:
             return self.predict_tokens(x)
         weights = {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
+        weights = {kind: layers for kind, layers in weights.items() if layers[0] is not None}
         return self.project(x), weights
+
+    @staticmethod
+    def _with_positions(x, positions):
+        return x if positions is None else positions(x)
 
     def encode(self, source_ids):
         """Returns the encoder's output `(B, S, D)` of `source_ids` `(B, S)`, without dropout."""
@@ -221,7 +275,7 @@ class Transformer(TokenModel):
         return encoder_output
 
     def _encode(self, source_ids, return_attention_weights=False, training=False):
-        x = self.source_positions(self.source_embedding(source_ids))
+        x = self._with_positions(self.source_embedding(source_ids), self.source_positions)
         x = self.source_dropout(x, training=training)
         weights = []
         for block in self.encoder_blocks:
@@ -284,7 +338,9 @@ class Transformer(TokenModel):
 
         def step_fn(token_ids, step, cache, memory):
             rows = ops.reshape(token_ids, (-1,))
-            x = self.target_embedding(rows) + self.target_positions.encode(ops.reshape(step, (1,)))
+            x = self.target_embedding(rows)
+            if self.target_positions is not None:
+                x = x + self.target_positions.encode(ops.reshape(step, (1,)))
             cache = list(cache)
             for block, block_weights, in_memory, in_cache in blocks:
                 x, cache[in_cache] = block.decode_step(
@@ -323,4 +379,11 @@ class Transformer(TokenModel):
             "max_length": self.max_length,
             "share_embeddings": self.share_embeddings,
             "tie_output": self.tie_output,
+            "attention": _plain(self.attention),
+            "cross_attention": _plain(self.cross_attention),
         }
+
+
+def _plain(attention):
+    """Returns a name, or a dict that Keras has wrapped to watch it as the dict that it was."""
+    return attention if isinstance(attention, str) else dict(attention)

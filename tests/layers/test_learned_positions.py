@@ -19,6 +19,15 @@ def test_adds_the_rows_of_the_table():
     np.testing.assert_array_equal(whole[0], table)
 
 
+def test_concatenates_the_rows_of_the_table():
+    layer = LearnedPositions(max_length=11, combine="concatenate", width=4)
+    x = np.random.default_rng(1).normal(size=(2, 5, 6)).astype("float32")
+    output = ops.convert_to_numpy(layer(x))
+    (table,) = layer.get_weights()
+    assert table.shape == (11, 4) and output.shape == (2, 5, 10)
+    np.testing.assert_array_equal(output, np.concatenate([x, [table[:5]] * 2], axis=-1))
+
+
 def test_encode_equals_the_call():
     layer = LearnedPositions(max_length=11)
     whole = ops.convert_to_numpy(layer(np.zeros((1, 11, 6), "float32")))[0]

@@ -16,19 +16,29 @@ HEADS = keras.KerasTensor((None, None, 3, 11))
 
 # class name: constructor arguments, none at its default, and what the layer is called on
 LAYERS = {
+    "Attention": (dict(score="additive", units=7), [X, MEMORY]),
+    "BlockAttention": (dict(block_size=2, alibi=True), [HEADS, HEADS, HEADS]),
     "DecoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
                           activation="gelu"), [X, MEMORY]),
     "Dense": (dict(units=7, activation="gelu"), [X]),
     "Dropout": (dict(rate=0.3, seed=5), [X]),
+    "EluFeatures": (dict(), [HEADS]),
     "EncoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
                           activation="gelu"), [X]),
     "FeedForward": (dict(ff_dim=17, activation="gelu"), [X]),
+    "HeadwiseDense": (dict(num_heads=3, head_dim=5, use_bias=False), [X]),
     "LayerNormalization": (dict(epsilon=0.01), [X]),
-    "LearnedPositions": (dict(max_length=23), [X]),
-    "MultiHeadAttention": (dict(num_heads=3, head_dim=11, use_bias=False), [X, MEMORY]),
+    "LearnedPositions": (dict(max_length=23, combine="concatenate", width=5), [X]),
+    "LinearAttention": (dict(chunk_size=3), [HEADS, HEADS, HEADS]),
+    "LocalAttention": (dict(window=2, alibi=True), [HEADS, HEADS, HEADS]),
+    "MultiHeadAttention": (dict(num_heads=3, head_dim=11, use_bias=False, value_dim=5,
+                                output_dim=8, sliced=True), [X, MEMORY]),
+    "PositiveRandomFeatures": (dict(num_features=7, seed=3), [HEADS]),
     "Residual": (dict(dropout=0.2, normalize_first=True), [X, X]),
-    "ScaledDotProductAttention": (dict(), [HEADS, HEADS, HEADS]),
-    "SinusoidalPositions": (dict(layout="concatenated", base=500.0), [X]),
+    "ScaledDotProductAttention": (dict(alibi=True), [HEADS, HEADS, HEADS]),
+    "SinusoidalPositions": (dict(layout="concatenated", base=500.0, combine="concatenate",
+                                 width=6), [X]),
+    "StridedAttention": (dict(stride=2, alibi=True), [HEADS, HEADS, HEADS]),
     "TokenEmbedding": (dict(vocab_size=19, d_model=12), [IDS]),
 }  # fmt: skip
 
@@ -68,7 +78,8 @@ def test_save_load_equal(name, dtype, tmp_path, randomize):
         assert found == value, argument
     batch = [values(tensor, seed) for seed, tensor in enumerate(tensors)]
     before, after = model(batch), loaded(batch)
-    assert ops.dtype(after) == ("float32" if dtype == "float32" else "bfloat16")
+    precise = dtype == "float32" or name in ("EluFeatures", "PositiveRandomFeatures")
+    assert ops.dtype(after) == ("float32" if precise else "bfloat16")
     before, after = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (before, after))
     np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6)
     for weight, other in zip(layer.weights, copy.weights, strict=True):

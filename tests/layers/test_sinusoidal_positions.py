@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import SinusoidalPositions, sinusoidal_encoding
+from keras_transformer.layers import MultiHeadAttention, SinusoidalPositions, sinusoidal_encoding
 
 LAYOUTS = ["interleaved", "concatenated"]
 
@@ -53,6 +53,37 @@ def test_a_shift_is_linear(layout):
         before, after = encoding[:-shift], encoding[shift:]
         linear_map, *_ = np.linalg.lstsq(before[:43], after[:43], rcond=None)
         np.testing.assert_allclose(before[43:] @ linear_map, after[43:], atol=1e-4)
+
+
+def test_the_layer_concatenates_the_encoding():
+    x = np.random.default_rng(1).normal(size=(2, 5, 7)).astype("float32")
+    layer = SinusoidalPositions(combine="concatenate", width=4)
+    output = ops.convert_to_numpy(layer(x))
+    np.testing.assert_array_equal(output[..., :7], x)
+    for sentence in output:
+        np.testing.assert_allclose(sentence[:, 7:], formula(5, 4, "interleaved"), atol=1e-6)
+    assert layer.compute_output_shape((2, 5, 7)) == (2, 5, 11)
+    with pytest.raises(ValueError, match="Received: combine='mix'"):
+        SinusoidalPositions(combine="mix")
+    with pytest.raises(ValueError, match="combine='add', width=4"):
+        SinusoidalPositions(width=4)
+    with pytest.raises(ValueError, match="Received: d_model=3"):
+        SinusoidalPositions(combine="concatenate", width=3)(x)
+
+
+@pytest.mark.parametrize("combine", [None, "add", "concatenate"])
+def test_self_attention_knows_the_order_by_positions_alone(combine):
+    """Without positions a permuted sentence gives the permuted output; with them it does not."""
+    x = np.random.default_rng(1).normal(size=(1, 6, 8)).astype("float32")
+    order = [4, 0, 5, 1, 3, 2]
+    attention = MultiHeadAttention(2)
+
+    def output(x):
+        x = SinusoidalPositions(combine=combine)(x) if combine else x
+        return ops.convert_to_numpy(attention(x))
+
+    difference = np.abs(output(x[:, order]) - output(x)[:, order]).max()
+    assert difference < 1e-5 if combine is None else difference > 1e-2
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -27,10 +27,35 @@ VARIANTS = {
     ),
 }
 
+ATTENTION_VARIANTS = {
+    "rotary positions": dict(positions="rotary"),
+    "ALiBi": dict(positions="alibi", attention={"name": "local", "window": 2}),
+    "local attention": dict(attention={"name": "local", "window": 2}),
+    "block attention": dict(attention={"name": "block", "block_size": 3}),
+    "strided attention": dict(attention={"name": "strided", "stride": 2}),
+    "linear attention": dict(attention="linear", cross_attention="linear"),
+    "performer": dict(
+        attention={"name": "performer", "num_features": 5},
+        cross_attention={"name": "performer", "num_features": 7},
+    ),
+}
 
-@pytest.fixture(params=VARIANTS)
+
+@pytest.fixture(params=[*VARIANTS, *ATTENTION_VARIANTS])
 def variant(request):
     """The constructor arguments of a small model, one kind after the other."""
+    return {**SIZES, **{**VARIANTS, **ATTENTION_VARIANTS}[request.param]}
+
+
+@pytest.fixture(params=ATTENTION_VARIANTS)
+def attention_variant(request):
+    """The same of the kinds with another attention."""
+    return {**SIZES, **ATTENTION_VARIANTS[request.param]}
+
+
+@pytest.fixture(params=VARIANTS)
+def dense_variant(request):
+    """The same of the kinds with dense attention and positions of their own."""
     return {**SIZES, **VARIANTS[request.param]}
 
 

@@ -27,25 +27,25 @@ def test_the_future_does_not_change_the_past(make_model, variant, batch):
     assert np.all(np.abs(after - before)[:, 3:].max(axis=-1) > 1e-3)
 
 
-def test_every_source_piece_and_every_earlier_target_piece_counts(make_model, variant, batch):
+def test_every_source_piece_and_every_earlier_target_piece_counts(make_model, dense_variant, batch):
     """Row i of the first 7 has another source piece at i, row 7 + i another target piece."""
     changed = {name: np.repeat(ids[:1], 13, axis=0) for name, ids in batch.items()}
     changed["source_ids"][range(7), range(7)] += 1
     changed["target_ids"][range(7, 12), range(5)] += 1
-    logits = logits_of(make_model(**variant), changed)
+    logits = logits_of(make_model(**dense_variant), changed)
     difference = np.abs(logits - logits[12:])[:, -1].max(axis=-1)
     assert np.all(difference[:12] > 1e-4)
 
 
-def test_is_made_of_its_layers(make_model, variant, batch):
+def test_is_made_of_its_layers(make_model, dense_variant, batch):
     """The way of the data, from layers whose own tests hold them to NumPy."""
-    model = make_model(**variant)
+    model = make_model(**dense_variant)
     parts = {}
     for side in ("source", "target"):
         embedding = getattr(model, f"{side}_embedding")
         x = embedding.get_weights()[0][batch[f"{side}_ids"]] * 12**0.5
         positions = np.arange(x.shape[1])
-        if variant.get("positions") == "learned":
+        if dense_variant.get("positions") == "learned":
             table = getattr(model, f"{side}_positions").get_weights()[0]
             parts[side] = x + table[positions]
         else:
@@ -91,8 +91,8 @@ def test_a_sentence_of_padding_alone_is_finite(make_model, batch):
     assert np.all(np.isfinite(logits_of(make_model(), batch)))
 
 
-def test_attention_weights(make_model, variant, batch):
-    model = make_model(**variant)
+def test_attention_weights(make_model, dense_variant, batch):
+    model = make_model(**dense_variant)
     logits, weights = model(batch, return_attention_weights=True)
     assert_equal(ops.convert_to_numpy(logits), logits_of(model, batch))
     assert {name: len(layers) for name, layers in weights.items()} == {
@@ -113,6 +113,21 @@ def test_attention_weights(make_model, variant, batch):
             assert layer.shape == shapes[name]
             assert_equal(layer.sum(axis=-1), 1.0)
             assert np.all((layer > 0) == seen[name])
+
+
+def test_attention_weights_of_sparse_attention_and_none_of_linear(make_model, batch):
+    _, weights = make_model(attention={"name": "local", "window": 2})(
+        batch, return_attention_weights=True
+    )
+    distances = np.arange(5)[:, None] - np.arange(5)
+    for layer in weights["decoder"]:
+        layer = ops.convert_to_numpy(layer)
+        assert_equal(layer.sum(axis=-1), 1.0)
+        assert np.all((layer > 0) == ((distances >= 0) & (distances <= 2)))
+    model = make_model(attention="linear")
+    logits, weights = model(batch, return_attention_weights=True)
+    assert_equal(ops.convert_to_numpy(logits), logits_of(model, batch))
+    assert set(weights) == {"cross"} and len(weights["cross"]) == 2
 
 
 def test_encode_is_the_first_half(make_model, variant, batch):
@@ -241,8 +256,14 @@ def test_errors():
         Transformer(23, d_model=10, num_heads=3)
     with pytest.raises(ValueError, match="Received: d_model=512, num_heads=0"):
         Transformer(23, num_heads=0)
-    with pytest.raises(ValueError, match="Received: positions='rotary'"):
-        Transformer(23, positions="rotary")
+    with pytest.raises(ValueError, match="Received: positions='spiral'"):
+        Transformer(23, positions="spiral")
+    with pytest.raises(ValueError, match="Received: attention='sparse'"):
+        Transformer(23, attention="sparse")
+    with pytest.raises(ValueError, match="no distance .* Received: cross_attention='local'"):
+        Transformer(23, cross_attention="local")
+    with pytest.raises(ValueError, match="Received: positions='alibi', attention='linear'"):
+        Transformer(23, positions="alibi", attention="linear")
     with pytest.raises(ValueError, match="Received: num_layers=0"):
         Transformer(23, num_layers=0)
     with pytest.raises(ValueError, match="num_decoder_layers=0"):

@@ -3,7 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
+from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import decode
+from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 
@@ -29,6 +33,27 @@ def test_a_step_lowers_the_loss(make_model, batch, loss):
         # the key's bias adds the same to every score of a query: the softmax does not see it
         moved = np.abs(weight.numpy() - old).max() > 1e-7
         assert moved or "key/bias" in weight.path, weight.path
+
+
+def test_every_attention_trains_and_decodes(make_model, batch, attention_variant):
+    """Greedy search of the trained model gives the pieces that a whole pass finds most probable."""
+    labels = np.roll(batch["target_ids"], -1, axis=1)
+    labels[:, -1] = END_ID
+    weights = np.ones(labels.shape, "float32") / labels.size
+    model = make_model(**{**attention_variant, "num_decoder_layers": 1, "dropout": 0.0})
+    model.compile(keras.optimizers.Adam(0.01), TokenCrossEntropy())
+    fit = model.fit(batch, labels, sample_weight=weights, epochs=4, verbose=0, batch_size=2)
+    losses = fit.history["loss"]
+    assert np.all(np.isfinite(losses)) and losses[-1] < losses[0]
+
+    config = DecodingConfig(beam_size=1, max_length=6)
+    found = ops.convert_to_numpy(decode(model, batch["source_ids"], config).ids)[0, 0]
+    target_ids = np.array([[START_ID, *found[:-1]]])
+    logits = model({"source_ids": batch["source_ids"][:1], "target_ids": target_ids})
+    logits = ops.convert_to_numpy(logits)[0]
+    logits[:, :END_ID] = -np.inf  # never chosen
+    length = np.count_nonzero(found)
+    assert found[:length].tolist() == logits.argmax(axis=-1)[:length].tolist()
 
 
 def test_training_from_a_sequence_of_batches_of_other_lengths(make_model, batch):

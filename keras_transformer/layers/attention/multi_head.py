@@ -1,15 +1,17 @@
 """Multi-head attention (Vaswani et al., 2017, section 3.2.2, https://arxiv.org/abs/1706.03762).
 
-Shapes: B batch, T query length, S key length, D d_model, H heads, K head_dim; in decoding N
-hypotheses.
+Shapes: B batch, T query length, S key length, D d_model, H heads, K head_dim, K' value_dim; in
+decoding R rows, N hypotheses.
 """
 
 import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.layers.attention.headwise_dense import HeadwiseDense
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.rotary import rotate
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -25,6 +27,12 @@ class MultiHeadAttention(keras.layers.Layer):
         attention: the layer that attends within each head, on `(B, T, H, K)`; None:
             `ScaledDotProductAttention()`.
         use_bias: whether the four projections have biases.
+        value_dim: K', width of a value of one head. None: K.
+        output_dim: width of what comes out. None: the query's.
+        sliced: whether each head sees its own slice of the input, D / H wide (`HeadwiseDense`),
+            rather than project the whole of it, as in the paper: H times fewer weights.
+        rotary: whether queries and keys are turned by their positions, see `rotate`; for
+            self-attention alone.
 
     Call arguments:
         query: `(B, T, D)`.
@@ -39,7 +47,8 @@ class MultiHeadAttention(keras.layers.Layer):
         `(B, T, D)`, or the pair of it and the weights `(B, H, T, S)`.
 
     Raises:
-        ValueError: sizes below 1, a width that the heads do not divide where head_dim is None.
+        ValueError: sizes below 1, a width that the heads do not divide where head_dim is None or
+            with `sliced`, an odd head_dim or another key than the query with `rotary`.
 
     Example:
     >>> layer = MultiHeadAttention(num_heads=2)
@@ -47,17 +56,38 @@ class MultiHeadAttention(keras.layers.Layer):
     (1, 5, 8)
     """
 
-    def __init__(self, num_heads, head_dim=None, attention=None, use_bias=True, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        head_dim=None,
+        attention=None,
+        use_bias=True,
+        value_dim=None,
+        output_dim=None,
+        sliced=False,
+        rotary=False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        if num_heads < 1 or (head_dim is not None and head_dim < 1):
+        if min(num_heads, *(1 if n is None else n for n in (head_dim, value_dim, output_dim))) < 1:
             raise ValueError(
-                "num_heads and head_dim must be at least 1. "
-                f"Received: num_heads={num_heads}, head_dim={head_dim}."
+                "num_heads, head_dim, value_dim and output_dim must be at least 1. "
+                f"Received: num_heads={num_heads}, head_dim={head_dim}, value_dim={value_dim}, "
+                f"output_dim={output_dim}."
             )
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.attention = attention or ScaledDotProductAttention(dtype=self.dtype_policy)
         self.use_bias = use_bias
+        self.value_dim = value_dim
+        self.output_dim = output_dim
+        self.sliced = sliced
+        self.rotary = rotary
+
+    @property
+    def gives_weights(self):
+        """Whether the call can return its weights: not those of `LinearAttention`."""
+        return getattr(self.attention, "gives_weights", True)
 
     def build(self, query_shape, key_shape=None, value_shape=None):
         key_shape = key_shape or query_shape
@@ -70,16 +100,35 @@ class MultiHeadAttention(keras.layers.Layer):
                 "Change one of them or give head_dim."
             )
         self.width_per_head = self.head_dim or d_model // self.num_heads
-        width = self.num_heads * self.width_per_head
-        self.query_projection = self._projection(width, query_shape, "query")
-        self.key_projection = self._projection(width, key_shape, "key")
-        self.value_projection = self._projection(width, value_shape, "value")
-        self.output_projection = self._projection(d_model, (*query_shape[:-1], width), "output")
+        self.value_width = self.value_dim or self.width_per_head
+        if self.rotary and self.width_per_head % 2:
+            raise ValueError(
+                "Rotary positions turn pairs of entries: head_dim must be even. "
+                f"Received: head_dim={self.width_per_head}."
+            )
+        self.query_projection = self._input_projection(self.width_per_head, query_shape, "query")
+        self.key_projection = self._input_projection(self.width_per_head, key_shape, "key")
+        self.value_projection = self._input_projection(self.value_width, value_shape, "value")
+        values_width = self.num_heads * self.value_width
+        self.output_projection = Dense(
+            self.output_dim or d_model,
+            use_bias=self.use_bias,
+            dtype=self.dtype_policy,
+            name="output",
+        )
+        self.output_projection.build((*query_shape[:-1], values_width))
+        if not self.attention.built:
+            heads = [(None, None, self.num_heads, self.width_per_head)] * 2
+            self.attention.build(*heads, (None, None, self.num_heads, self.value_width))
 
-    def _projection(self, width, input_shape, name):
-        dense = Dense(width, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
-        dense.build(input_shape)
-        return dense
+    def _input_projection(self, width, input_shape, name):
+        options = dict(use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
+        if self.sliced:
+            projection = HeadwiseDense(self.num_heads, width, **options)
+        else:
+            projection = Dense(self.num_heads * width, **options)
+        projection.build(input_shape)
+        return projection
 
     def call(
         self,
@@ -91,12 +140,22 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask=None,
         return_attention_weights=False,
     ):
+        if self.rotary and key is not None:
+            raise ValueError(
+                "Rotary positions are for self-attention, whose queries and keys share them. "
+                "Received: a key beside the query. Leave rotary out."
+            )
         key = query if key is None else key
         value = key if value is None else value
+        queries = self._split_heads(self.query_projection(query), self.width_per_head)
+        keys = self._split_heads(self.key_projection(key), self.width_per_head)
+        if self.rotary:
+            positions = ops.arange(ops.shape(query)[1])
+            queries, keys = rotate(queries, positions), rotate(keys, positions)
         result = self.attention(
-            self._split_heads(self.query_projection(query)),
-            self._split_heads(self.key_projection(key)),
-            self._split_heads(self.value_projection(value)),
+            queries,
+            keys,
+            self._split_heads(self.value_projection(value), self.value_width),
             padding_mask=padding_mask,
             causal=causal,
             attention_mask=attention_mask,
@@ -107,7 +166,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return (output, weights) if return_attention_weights else output
 
     def decoding_weights(self):
-        """Returns what `decode_step` reads: the three input projections as one, `(D, 3 H K)`.
+        """Returns what `decode_step` reads: the input projections as one, `(D, H (2 K + K'))`.
 
         With biases a list of two tensors, else of one.
         """
@@ -127,8 +186,9 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             The attention's empty state, a list of tensors `(R, ...)`.
         """
-        width = self.width_per_head
-        return self.attention.start_cache(num_rows, max_length, self.num_heads, width, width)
+        return self.attention.start_cache(
+            num_rows, max_length, self.num_heads, self.width_per_head, self.value_width
+        )
 
     def decode_step(self, x, step, cache, weights):
         """Masked self-attention of one more position: equal to that position of a whole pass.
@@ -144,10 +204,17 @@ class MultiHeadAttention(keras.layers.Layer):
         projected = ops.matmul(x, weights[0])
         if self.use_bias:
             projected = backend.add_bias(projected, weights[1])
-        heads = ops.reshape(projected, (-1, 3, self.num_heads, self.width_per_head))
-        query, key, value = ops.unstack(heads, axis=1)  # (R, H, K)
+        width = self.num_heads * self.width_per_head
+        query, key, value = ops.split(projected, [width, 2 * width], axis=1)
+        query, key = (
+            ops.reshape(x, (-1, self.num_heads, self.width_per_head)) for x in (query, key)
+        )
+        value = ops.reshape(value, (-1, self.num_heads, self.value_width))
+        if self.rotary:
+            position = ops.reshape(step, (1,))
+            query, key = (rotate(x[:, None], position)[:, 0] for x in (query, key))
         context, cache = self.attention.decode_step(query, key, value, step, cache)
-        context = ops.reshape(context, (-1, self.num_heads * self.width_per_head))
+        context = ops.reshape(context, (-1, self.num_heads * self.value_width))
         return self.output_projection(context), cache
 
     def start_memory(self, key, value=None, padding_mask=None):
@@ -160,8 +227,8 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         value = key if value is None else value
         return self.attention.start_memory(
-            self._split_heads(self.key_projection(key)),
-            self._split_heads(self.value_projection(value)),
+            self._split_heads(self.key_projection(key), self.width_per_head),
+            self._split_heads(self.value_projection(value), self.value_width),
             padding_mask,
         )
 
@@ -179,15 +246,14 @@ class MultiHeadAttention(keras.layers.Layer):
         query = self.query_projection(x)
         query = ops.reshape(query, (-1, num_hypotheses, self.num_heads, self.width_per_head))
         context = self.attention.attend_to_memory(query, memory)
-        context = ops.reshape(context, (-1, self.num_heads * self.width_per_head))
+        context = ops.reshape(context, (-1, self.num_heads * self.value_width))
         return self.output_projection(context)
 
-    def _split_heads(self, x):
-        shape = (-1, ops.shape(x)[1], self.num_heads, self.width_per_head)
-        return ops.reshape(x, shape)  # (B, T, H, K)
+    def _split_heads(self, x, width):
+        return ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, width))  # (B, T, H, K)
 
     def _join_heads(self, x):
-        return ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads * self.width_per_head))
+        return ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads * self.value_width))
 
     def get_config(self):
         return {
@@ -196,6 +262,10 @@ class MultiHeadAttention(keras.layers.Layer):
             "head_dim": self.head_dim,
             "attention": keras.saving.serialize_keras_object(self.attention),
             "use_bias": self.use_bias,
+            "value_dim": self.value_dim,
+            "output_dim": self.output_dim,
+            "sliced": self.sliced,
+            "rotary": self.rotary,
         }
 
     @classmethod

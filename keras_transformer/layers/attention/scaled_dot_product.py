@@ -10,41 +10,34 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.layers.alibi import alibi_bias
+from keras_transformer.layers.attention.masked_softmax import (
+    MASKED_SCORE,
+    masked_softmax,
+    softmax,
+)
 from keras_transformer.layers.masks import combined_mask
 
-# Put in place of a masked score; finite, so that a row that is masked whole is finite too.
-MASKED_SCORE = -1e9
 
-
-def scaled_dot_product_attention(query, key, value, attention_mask=None):
-    """Returns softmax(query · key / sqrt(K)) · value, with the softmax in float32.
+def scaled_dot_product_attention(query, key, value, attention_mask=None, score_bias=None):
+    """Returns softmax(query · key / sqrt(K) + bias) · value, with the softmax in float32.
 
     Args:
         query: `(B, T, H, K)`.
         key: `(B, S, H, K)`.
         value: `(B, S, H, K')`.
         attention_mask: bool, broadcastable to `(B, H, T, S)`; True = attend.
+        score_bias: float32, broadcastable to `(B, H, T, S)`; None: 0.
     Returns:
         `(context, weights)`, `(B, T, H, K')` and `(B, H, T, S)`. A row with nothing to attend to
         is zero.
     """
     query = query * (1.0 / math.sqrt(query.shape[-1]))  # on the smaller array, before the product
     scores = ops.cast(ops.einsum("bthk,bshk->bhts", query, key), "float32")
-    weights = ops.cast(_masked_softmax(scores, attention_mask), value.dtype)
+    if score_bias is not None:
+        scores = scores + score_bias
+    weights = ops.cast(masked_softmax(scores, attention_mask), value.dtype)
     return ops.einsum("bhts,bshk->bthk", weights, value), weights
-
-
-def _masked_softmax(scores, mask):
-    if mask is None:
-        return _softmax(scores)
-    weights = _softmax(ops.where(mask, scores, MASKED_SCORE))
-    return ops.where(mask, weights, 0.0)  # else a row that is masked whole would attend to padding
-
-
-def _softmax(scores):
-    if scores.shape[-1] == 1:
-        return ops.ones_like(scores)  # of one key Keras would warn
-    return ops.softmax(scores)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -52,6 +45,13 @@ class ScaledDotProductAttention(keras.layers.Layer):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V for each head; no weights of its own.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 1. Costs T x S scores a head.
+
+    Args:
+        alibi: whether scores fall with the distance, see `alibi_bias`; position information for
+            self-attention that has no other.
+
+    Attributes:
+        gives_weights: whether the call can return its weights.
 
     Call arguments:
         query: `(B, T, H, K)`.
@@ -67,6 +67,15 @@ class ScaledDotProductAttention(keras.layers.Layer):
         to nothing gives zeros.
     """
 
+    gives_weights = True
+
+    def __init__(self, alibi=False, **kwargs):
+        super().__init__(**kwargs)
+        self.alibi = alibi
+
+    def build(self, query_shape, key_shape, value_shape):
+        """Makes nothing: there are no weights."""
+
     def call(
         self,
         query,
@@ -78,8 +87,21 @@ class ScaledDotProductAttention(keras.layers.Layer):
         return_attention_weights=False,
     ):
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
-        context, weights = scaled_dot_product_attention(query, key, value, mask)
+        num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]
+        query_positions = ops.arange(num_queries) + (num_keys - num_queries)
+        bias = self.score_bias(query_positions, ops.arange(num_keys), query.shape[2])
+        context, weights = scaled_dot_product_attention(query, key, value, mask, bias)
         return (context, weights) if return_attention_weights else context
+
+    def score_bias(self, query_positions, key_positions, num_heads):
+        """Returns what to add to the scores `(H, T, S)` of positions `(T,)` and `(S,)`, or None."""
+        if not self.alibi:
+            return None
+        return alibi_bias(query_positions[:, None] - key_positions[None], num_heads)
+
+    def may_see(self, query_positions, key_positions):
+        """Returns which of the keys up to its own a query may see: all."""
+        return key_positions <= query_positions
 
     def start_cache(self, num_rows, max_length, num_heads, head_dim, value_dim):
         """Returns the empty state of causal decoding: the keys and values seen, `(R, H, L, K)`."""
@@ -102,9 +124,11 @@ class ScaledDotProductAttention(keras.layers.Layer):
         keys, values = backend.cache_update(cache, step, [key, value])
         query = ops.reshape(query * (1.0 / math.sqrt(head_dim)), (-1, num_heads, 1, head_dim))
         scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
-        seen = ops.arange(ops.shape(keys)[2]) <= step
+        positions = ops.arange(ops.shape(keys)[2], dtype="int32")
+        if self.alibi:
+            scores = scores + self.score_bias(ops.reshape(step, (1,)), positions, num_heads)
         # no row is masked whole: a position sees itself
-        weights = _softmax(ops.where(seen, scores, MASKED_SCORE))
+        weights = softmax(ops.where(self.may_see(step, positions), scores, MASKED_SCORE))
         context = ops.matmul(ops.cast(weights, values.dtype), values)  # (R, H, 1, K')
         return ops.reshape(context, (-1, num_heads, values.shape[-1])), [keys, values]
 
@@ -138,11 +162,11 @@ class ScaledDotProductAttention(keras.layers.Layer):
         scores = ops.cast(ops.matmul(query, keys), "float32")  # (B, H, N, S)
         for bias in score_bias:
             scores = scores + bias
-        weights = ops.cast(_softmax(scores), values.dtype)
+        weights = ops.cast(softmax(scores), values.dtype)
         context = ops.matmul(weights, values)  # (B, H, N, K')
         if num_queries == 1:
             return ops.reshape(context, (-1, 1, num_heads, values.shape[-1]))
         return ops.transpose(context, (0, 2, 1, 3))
 
     def get_config(self):
-        return super().get_config()  # else Keras records the arguments, and fails on a dtype policy
+        return {**super().get_config(), "alibi": self.alibi}

@@ -40,6 +40,41 @@ def test_equals_numpy_with_other_widths(reference, randomize, head_dim, use_bias
     assert_equal(layer(query, key, value, attention_mask=mask), expected[0], tolerance=3e-5)
 
 
+@pytest.mark.parametrize("value_dim, output_dim", [(None, None), (5, 8)])
+def test_each_head_on_its_own_slice(reference, randomize, value_dim, output_dim):
+    query, key = inputs((B, T, D), (B, S, 15))
+    layer = MultiHeadAttention(
+        H, head_dim=K, value_dim=value_dim, output_dim=output_dim, sliced=True
+    )
+    layer(query, key)
+    randomize(layer)
+    output, weights = layer(query, key, return_attention_weights=True)
+    contexts = []
+    for h in range(H):
+
+        def projected(projection, x, h=h):
+            kernels, bias = (np.asarray(w, "float64") for w in projection.get_weights())
+            width, dim = x.shape[-1] // H, kernels.shape[-1]
+            piece = x[..., h * width : (h + 1) * width]
+            return piece @ kernels[h] + bias[h * dim : (h + 1) * dim]
+
+        parts = [
+            projected(layer.query_projection, query),
+            projected(layer.key_projection, key),
+            projected(layer.value_projection, key),
+        ]
+        assert parts[2].shape[-1] == (value_dim or K)
+        of_head = [reference.attention(*(x[b] for x in parts)) for b in range(B)]
+        contexts.append([context for context, _ in of_head])
+        assert_equal(weights[:, h], [head_weights for _, head_weights in of_head])
+    expected = reference.dense(layer.output_projection, np.concatenate(contexts, axis=-1))
+    assert_equal(output, expected, tolerance=3e-5)
+    num_inputs = (D + 15) // H * K + 15 // H * (value_dim or K)
+    num_biases = H * (2 * K + (value_dim or K)) + (output_dim or D)
+    of_output = H * (value_dim or K) * (output_dim or D)
+    assert layer.count_params() == H * num_inputs + of_output + num_biases
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_equals_keras_multi_head_attention(randomize, causal):
     query, key, value = inputs((B, T, D), (B, T, D_K), (B, T, D_V))
@@ -114,12 +149,21 @@ def one_step(layer, x, step, cache, weights):
     return layer.decode_step(position, step, cache, weights)
 
 
-@pytest.mark.parametrize("head_dim", [None, K])
-@pytest.mark.parametrize("use_bias", [True, False])
-def test_steps_equal_the_whole_pass(randomize, head_dim, use_bias):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        dict(head_dim=K),
+        dict(use_bias=False),
+        dict(head_dim=K, value_dim=5),
+        dict(sliced=True),
+        dict(sliced=True, head_dim=K, value_dim=5, use_bias=False),
+    ],
+)
+def test_steps_equal_the_whole_pass(randomize, arguments):
     rows = 6
     (x,) = inputs((rows, T, D))
-    layer = MultiHeadAttention(H, head_dim=head_dim, use_bias=use_bias)
+    layer = MultiHeadAttention(H, **arguments)
     layer(x)
     whole = ops.convert_to_numpy(randomize(layer)(x, causal=True))
     weights, cache = layer.decoding_weights(), layer.start_cache(rows, T + 2)

@@ -1,0 +1,53 @@
+"""The attention layers by the names that a model's configuration gives them."""
+
+from keras_transformer.layers.attention.block import BlockAttention
+from keras_transformer.layers.attention.feature_maps import PositiveRandomFeatures
+from keras_transformer.layers.attention.linear import LinearAttention
+from keras_transformer.layers.attention.local import LocalAttention
+from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.attention.strided import StridedAttention
+
+
+def _performer(num_features=256, seed=None, **options):
+    return LinearAttention(PositiveRandomFeatures(num_features, seed, name="features"), **options)
+
+
+ATTENTIONS = {
+    "dense": ScaledDotProductAttention,
+    "local": LocalAttention,
+    "block": BlockAttention,
+    "strided": StridedAttention,
+    "linear": LinearAttention,
+    "performer": _performer,
+}
+
+CROSS_ATTENTIONS = ("dense", "linear", "performer")
+"""Those that do not ask how far a query is from a key."""
+
+
+def attention_by_name(attention, **options):
+    """Returns a new layer that attends within heads.
+
+    Args:
+        attention: a name of `ATTENTIONS`, or a dict of it and of the layer's arguments, as
+            {"name": "local", "window": 8}.
+        options: further arguments of the layer.
+    Raises:
+        ValueError: unknown name, an argument that the layer does not have.
+    """
+    arguments = dict(attention) if isinstance(attention, dict) else {"name": attention}
+    name = arguments.pop("name", None)
+    if not isinstance(name, str) or name not in ATTENTIONS:
+        raise ValueError(
+            f"attention must be one of {', '.join(ATTENTIONS)}, or a mapping with such a name and "
+            f"the layer's arguments. Received: attention={attention!r}."
+        )
+    try:
+        return ATTENTIONS[name](**arguments, **options)
+    except (TypeError, ValueError) as error:
+        if "Received" in str(error):  # the layer's own words
+            raise
+        raise ValueError(
+            f"Expected arguments of the attention layer {name!r}. Received: {attention!r}, of "
+            f"which it says: {error}."
+        ) from None

@@ -1,0 +1,22 @@
+"""Dot-product scores (Luong et al., 2015, eq. 8, "dot", https://arxiv.org/abs/1508.04025).
+
+Shapes: B batch, T query length, S key length, K width of queries and keys.
+"""
+
+import math
+
+from keras import ops
+
+
+def dot_product_scores(query, key):
+    """Returns score(q, k) = q · k, `(B, T, S)`, of `(B, T, K)` and `(B, S, K)`; T S K products."""
+    return ops.matmul(query, ops.transpose(key, (0, 2, 1)))
+
+
+def scaled_dot_product_scores(query, key):
+    """Returns q · k / sqrt(K) (Vaswani et al., 2017, eq. 1, https://arxiv.org/abs/1706.03762).
+
+    For parts of q and k with unit variance the product has variance K, which would push the softmax
+    to where its gradients vanish.
+    """
+    return dot_product_scores(query * (1.0 / math.sqrt(query.shape[-1])), key)

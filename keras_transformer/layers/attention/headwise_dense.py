@@ -1,0 +1,89 @@
+"""A projection in which each head sees its own slice of the input.
+
+Shapes: B batch, T length, D width of the input, H heads, K head_dim.
+"""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class HeadwiseDense(keras.layers.Layer):
+    """head_h(x) = x[h D / H : (h + 1) D / H] W_h + b_h: H times fewer weights than `Dense`.
+
+    The form of multi-head attention in which the input is cut first and projected then, each head
+    apart (the equations of Vaswani et al., 2017, section 3.2.2 project the whole input for each).
+
+    Args:
+        num_heads: H, which must divide D.
+        head_dim: K.
+        use_bias: whether there is a b.
+
+    Call arguments:
+        x: `(..., D)`.
+
+    Returns:
+        `(..., H * K)`.
+
+    Raises:
+        ValueError: H does not divide D.
+
+    Example:
+    >>> HeadwiseDense(num_heads=2, head_dim=3)(np.zeros((1, 5, 8))).shape
+    (1, 5, 6)
+    """
+
+    def __init__(self, num_heads, head_dim, use_bias=True, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.use_bias = use_bias
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        if width % self.num_heads:
+            raise ValueError(
+                "The width of the input must be divisible by num_heads, a slice for each. "
+                f"Received: width {width}, num_heads={self.num_heads}. "
+                "Change one of them, or let each head see the whole input."
+            )
+        self.kernels = self.add_weight(
+            name="kernels",
+            shape=(self.num_heads, width // self.num_heads, self.head_dim),
+            initializer=_glorot_of_each_head,
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.num_heads * self.head_dim,), initializer="zeros"
+            )
+
+    @property
+    def kernel(self):
+        """`(D, H * K)`, the matrix of the whole: the heads' kernels along its diagonal."""
+        apart = ops.eye(self.num_heads, dtype=self.kernels.dtype)[:, None, :, None]
+        whole = apart * ops.expand_dims(self.kernels, 2)  # (H, D / H, H, K)
+        return ops.reshape(whole, (-1, self.num_heads * self.head_dim))
+
+    def call(self, x):
+        shape = ops.shape(x)[:-1]
+        slices = ops.reshape(x, (-1, self.num_heads, x.shape[-1] // self.num_heads))
+        y = ops.reshape(ops.einsum("rhd,hdk->rhk", slices, self.kernels), (*shape, -1))
+        return y if self.bias is None else y + self.bias
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.num_heads * self.head_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "use_bias": self.use_bias,
+        }
+
+
+def _glorot_of_each_head(shape, dtype=None):
+    """Keras would take the number of heads for the size of a kernel's window."""
+    limit = (6 / (shape[1] + shape[2])) ** 0.5
+    return keras.random.uniform(shape, -limit, limit, dtype=dtype)

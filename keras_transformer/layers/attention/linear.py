@@ -1,0 +1,154 @@
+"""Linear attention: no scores, but sums that all queries share (Katharopoulos et al., 2020).
+
+Shapes: B batch, T query length, S key length, H heads, K head_dim, M features, N chunks, C
+positions of a chunk; in decoding R rows.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.attention.feature_maps import EluFeatures
+from keras_transformer.layers.attention.sparse import from_blocks, in_blocks
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class LinearAttention(keras.layers.Layer):
+    """context = phi(q) · (sum_s phi(k_s) v_s) / phi(q) · (sum_s phi(k_s)).
+
+    Source: https://arxiv.org/abs/2006.16236, eqs. 4 to 6 and, causal, 8 to 11; with
+    `PositiveRandomFeatures` Performer (https://arxiv.org/abs/2009.14794). Time and memory grow with
+    S + T: no array of T x S exists, causal or not, so there are no weights to return. The causal
+    sums are prefix sums over chunks; within a chunk there are scores of C x C. A step of decoding
+    costs the same at every position.
+
+    Args:
+        feature_map: phi, a layer from `(B, T, H, K)` to `(B, T, H, M)`, above 0; None:
+            `EluFeatures()`.
+        chunk_size: C, of the causal sums.
+
+    Call arguments:
+        query: `(B, T, H, K)`.
+        key: `(B, S, H, K)`.
+        value: `(B, S, H, K')`.
+        padding_mask: bool `(B, S)`, True where a key is real.
+        causal: whether a query sees only its own position and those before it; then S = T.
+        attention_mask, return_attention_weights: refused.
+
+    Returns:
+        `(B, T, H, K')`, computed in float32. A row that may attend to nothing gives zeros.
+
+    Raises:
+        ValueError: chunk_size below 1, an attention_mask, weights asked for.
+
+    Example:
+    >>> x = np.zeros((1, 9, 2, 4))
+    >>> LinearAttention()(x, x, x, causal=True).shape
+    (1, 9, 2, 4)
+    """
+
+    gives_weights = False
+
+    def __init__(self, feature_map=None, chunk_size=64, **kwargs):
+        super().__init__(**kwargs)
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1. Received: chunk_size={chunk_size}.")
+        self.feature_map = feature_map or EluFeatures(dtype=self.dtype_policy)
+        self.chunk_size = chunk_size
+
+    def build(self, query_shape, key_shape=None, value_shape=None):
+        if not self.feature_map.built:
+            self.feature_map.build(query_shape)
+
+    def call(
+        self,
+        query,
+        key,
+        value,
+        padding_mask=None,
+        causal=False,
+        attention_mask=None,
+        return_attention_weights=False,
+    ):
+        if attention_mask is not None:
+            raise ValueError(
+                "LinearAttention honours padding_mask and causal, which its sums can leave out. "
+                f"Received: an attention_mask of shape {tuple(attention_mask.shape)}. "
+                "Use ScaledDotProductAttention."
+            )
+        if return_attention_weights:
+            raise ValueError(
+                "LinearAttention never has its weights, an array of length by length. "
+                "Received: return_attention_weights=True. Use ScaledDotProductAttention."
+            )
+        query, key, value = self._features(query, key, value, padding_mask)
+        if causal:
+            sums = self._causal_sums(query, key, value)
+        else:
+            sums = ops.einsum("bthm,bhmv->bthv", query, ops.einsum("bshm,bshv->bhmv", key, value))
+        return self._divided(sums)
+
+    def _features(self, query, key, value, padding_mask=None):
+        """Returns the features of queries and keys, and values with a 1 behind, all float32.
+
+        The 1 makes the divisor the last entry of the sums. Keys of padding are all zeros.
+        """
+        query, key = self.feature_map(query), self.feature_map(key)
+        value = ops.cast(value, "float32")
+        value = ops.concatenate([value, ops.ones_like(value[..., :1])], axis=-1)
+        if padding_mask is not None:
+            real = ops.cast(padding_mask, "bool")[..., None, None]
+            key, value = ops.where(real, key, 0.0), ops.where(real, value, 0.0)
+        return query, key, value
+
+    def _causal_sums(self, query, key, value):
+        length = ops.shape(query)[1]
+        query, key, value = (in_blocks(x, self.chunk_size) for x in (query, key, value))
+        of_chunks = ops.einsum("bnshm,bnshv->bnhmv", key, value)
+        before = ops.cumsum(of_chunks[:, :-1], axis=1)  # the sums of all chunks before
+        before = ops.concatenate([ops.zeros_like(of_chunks[:, :1]), before], axis=1)
+        positions = ops.arange(self.chunk_size)
+        scores = ops.einsum("bnthm,bnshm->bnhts", query, key)
+        scores = ops.where(positions[:, None] >= positions, scores, 0.0)
+        sums = ops.einsum("bnhts,bnshv->bnthv", scores, value)
+        sums = sums + ops.einsum("bnthm,bnhmv->bnthv", query, before)
+        return from_blocks(sums, length)
+
+    def _divided(self, sums):
+        context, divisor = sums[..., :-1], sums[..., -1:]
+        context = context / ops.where(divisor > 0, divisor, 1.0)
+        return ops.cast(context, self.compute_dtype)
+
+    def start_cache(self, num_rows, max_length, num_heads, head_dim, value_dim):
+        """Returns the empty state of causal decoding: the sums so far, `(R, H, 1, M, K' + 1)`."""
+        num_features = self.feature_map.compute_output_shape((None, 1, num_heads, head_dim))[-1]
+        return [ops.zeros((num_rows, num_heads, 1, num_features, value_dim + 1), dtype="float32")]
+
+    def decode_step(self, query, key, value, step, cache):
+        """One more position, `(R, H, K)` each: `(context, cache)`; the step does not matter."""
+        query, key, value = self._features(*(x[:, None] for x in (query, key, value)))
+        total = cache[0] + ops.einsum("rshm,rshv->rhmv", key, value)[:, :, None]
+        sums = ops.einsum("rshm,rhsmv->rhv", query, total)
+        return self._divided(sums), [total]
+
+    def start_memory(self, key, value, padding_mask=None):
+        """Returns the sums over the keys, `(B, H, M, K' + 1)`."""
+        _, key, value = self._features(key, key, value, padding_mask)
+        return [ops.einsum("bshm,bshv->bhmv", key, value)]
+
+    def attend_to_memory(self, query, memory):
+        """Returns the context `(B, N, H, K')` of queries `(B, N, H, K)`, as the call does."""
+        query = self.feature_map(query)
+        return self._divided(ops.einsum("bnhm,bhmv->bnhv", query, memory[0]))
+
+    def get_config(self):
+        feature_map = keras.saving.serialize_keras_object(self.feature_map)
+        return {
+            **super().get_config(),
+            "feature_map": feature_map,
+            "chunk_size": self.chunk_size,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        feature_map = keras.saving.deserialize_keras_object(config["feature_map"])
+        return cls(**{**config, "feature_map": feature_map})

@@ -1,0 +1,85 @@
+"""Local attention: a sliding window (Beltagy et al., 2020, section 3.1).
+
+Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions of a block.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.attention.scaled_dot_product import scaled_dot_product_attention
+from keras_transformer.layers.attention.sparse import (
+    SparseAttention,
+    distances_to_neighbours,
+    from_blocks,
+    in_blocks,
+    real_positions,
+    with_neighbours,
+)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class LocalAttention(SparseAttention):
+    """Each position sees those at most `window` away: softmax over |t - s| <= window.
+
+    Source: https://arxiv.org/abs/2004.05150, section 3.1, "Sliding Window"; its w counts both sides
+    together, `window` one. Blocks as long as the window attend to themselves and their neighbours,
+    so that a head has 3 T window scores (causal: 2), and no array of T x T exists. With a window of
+    T - 1 or more it equals `ScaledDotProductAttention`.
+
+    Args:
+        window: positions that are seen on each side, at least 1; each sees itself besides.
+        alibi: as of `ScaledDotProductAttention`.
+
+    Call arguments and Returns: as of `SparseAttention`.
+
+    Raises:
+        ValueError: window below 1; what `SparseAttention` refuses.
+
+    Example:
+    >>> x = np.zeros((1, 9, 2, 4))
+    >>> LocalAttention(window=3)(x, x, x, causal=True).shape
+    (1, 9, 2, 4)
+    """
+
+    def __init__(self, window=16, **kwargs):
+        super().__init__(**kwargs)
+        if window < 1:
+            raise ValueError(f"window must be at least 1. Received: window={window}.")
+        self.window = window
+
+    def pattern(self, query_positions, key_positions):
+        return ops.abs(query_positions - key_positions) <= self.window
+
+    def attend(self, query, key, value, padding_mask, causal):
+        length, num_heads = ops.shape(query)[1], query.shape[2]
+        block_size = _at_most(self.window, length)
+        real = in_blocks(real_positions(query, padding_mask), block_size)
+        query, key, value = (in_blocks(x, block_size) for x in (query, key, value))
+        key, value, real = (with_neighbours(x, causal) for x in (key, value, real))
+
+        distances = distances_to_neighbours(block_size, causal)
+        near = ops.abs(distances) <= self.window
+        near = near & (distances >= 0) if causal else near
+        mask = near & real[:, :, None]  # (B, N, C, 3 C)
+        positions = ops.arange(ops.shape(distances)[1])
+        bias = self.score_bias(positions[:block_size] + block_size, positions, num_heads)
+
+        def rows(x):  # each block as a sentence
+            return ops.reshape(x, (-1, *ops.shape(x)[2:]))
+
+        context, _ = scaled_dot_product_attention(
+            rows(query), rows(key), rows(value), rows(mask)[:, None], bias
+        )
+        num_blocks = ops.shape(query)[1]
+        context = ops.reshape(context, (-1, num_blocks, block_size, num_heads, value.shape[-1]))
+        return from_blocks(context, length)
+
+    def get_config(self):
+        return {**super().get_config(), "window": self.window}
+
+
+def _at_most(size, length):
+    """Returns the smaller of both, at least 1; the size where JAX has but a name for the length."""
+    if isinstance(length, int):
+        return max(1, min(size, length))
+    return ops.maximum(1, ops.minimum(size, length)) if ops.is_tensor(length) else size

@@ -1,0 +1,21 @@
+"""Multiplicative scores (Luong et al., 2015, eq. 8, "general", https://arxiv.org/abs/1508.04025).
+
+Shapes: B batch, T query length, S key length, D_q and D_k widths of a query and a key.
+"""
+
+from keras import ops
+
+from keras_transformer.layers.attention.dot_product import dot_product_scores
+
+
+def multiplicative_scores(query, key, weight):
+    """Returns score(q, k) = q W k, the dot product of vectors of different spaces.
+
+    Args:
+        query: `(B, T, D_q)`.
+        key: `(B, S, D_k)`.
+        weight: W, `(D_q, D_k)`.
+    Returns:
+        `(B, T, S)`, for T D_q D_k + T S D_k products.
+    """
+    return dot_product_scores(ops.matmul(query, weight), key)

@@ -1,0 +1,93 @@
+"""Strided attention (Child et al., 2019, section 4.2, https://arxiv.org/abs/1904.10509).
+
+Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions of a block (the stride).
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.alibi import alibi_bias
+from keras_transformer.layers.attention.masked_softmax import masked_softmax
+from keras_transformer.layers.attention.sparse import (
+    SparseAttention,
+    distances_to_neighbours,
+    from_blocks,
+    in_blocks,
+    real_positions,
+    with_neighbours,
+)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class StridedAttention(SparseAttention):
+    """Each position sees its neighbourhood, and every stride-th position beyond it.
+
+    softmax over |t - s| < stride or (t - s) mod stride = 0, both kinds in one softmax (the paper's
+    "merged" head; section 4.2, where it is causal). A head has 3 T stride + T^2 / stride scores:
+    with a stride near sqrt(T), some T^1.5. With a stride of T or more it equals
+    `ScaledDotProductAttention`.
+
+    Args:
+        stride: at least 1.
+        alibi: as of `ScaledDotProductAttention`.
+
+    Call arguments and Returns: as of `SparseAttention`.
+
+    Raises:
+        ValueError: stride below 1; what `SparseAttention` refuses.
+
+    Example:
+    >>> x = np.zeros((1, 9, 2, 4))
+    >>> StridedAttention(stride=3)(x, x, x).shape
+    (1, 9, 2, 4)
+    """
+
+    def __init__(self, stride=16, **kwargs):
+        super().__init__(**kwargs)
+        if stride < 1:
+            raise ValueError(f"stride must be at least 1. Received: stride={stride}.")
+        self.stride = stride
+
+    def pattern(self, query_positions, key_positions):
+        distances = query_positions - key_positions
+        return (ops.abs(distances) < self.stride) | (distances % self.stride == 0)
+
+    def attend(self, query, key, value, padding_mask, causal):
+        length, num_heads = ops.shape(query)[1], query.shape[2]
+        query = query * (1.0 / math.sqrt(query.shape[-1]))
+        real = in_blocks(real_positions(query, padding_mask), self.stride)
+        query, key, value = (in_blocks(x, self.stride) for x in (query, key, value))
+        num_blocks = ops.shape(query)[1]
+
+        # the neighbourhood, block by block
+        near_keys, near_values, near_real = (with_neighbours(x, causal) for x in (key, value, real))
+        near_scores = ops.einsum("bnthk,bnshk->bnths", query, near_keys)  # (B, N, C, H, 3 C)
+        distances = distances_to_neighbours(self.stride, causal)
+        near = ops.abs(distances) < self.stride
+        near = near & (distances >= 0) if causal else near
+        near_mask = near & near_real[:, :, None]  # (B, N, C, 3 C)
+
+        # every stride-th position: the same place in the other blocks; its own stands in `near`
+        far_scores = ops.einsum("bnthk,bmthk->bnthm", query, key)  # (B, N, C, H, N)
+        blocks = ops.arange(num_blocks)
+        others = blocks[:, None] > blocks if causal else blocks[:, None] != blocks
+        far_mask = others[:, None] & ops.transpose(real, (0, 2, 1))[:, None]  # (B, N, C, N)
+
+        near_scores, far_scores = (ops.cast(x, "float32") for x in (near_scores, far_scores))
+        if self.alibi:
+            between = self.stride * (blocks[:, None] - blocks)
+            near_scores = near_scores + ops.transpose(alibi_bias(distances, num_heads), (1, 0, 2))
+            far_bias = ops.transpose(alibi_bias(between, num_heads), (1, 0, 2))  # (N, H, N)
+            far_scores = far_scores + far_bias[:, None]
+        scores = ops.concatenate([near_scores, far_scores], axis=-1)
+        mask = ops.concatenate([near_mask, far_mask], axis=-1)[:, :, :, None]
+        weights = ops.cast(masked_softmax(scores, mask), value.dtype)
+        num_near = ops.shape(distances)[1]
+        context = ops.einsum("bnths,bnshk->bnthk", weights[..., :num_near], near_values)
+        context = context + ops.einsum("bnthm,bmthk->bnthk", weights[..., num_near:], value)
+        return from_blocks(context, length)
+
+    def get_config(self):
+        return {**super().get_config(), "stride": self.stride}

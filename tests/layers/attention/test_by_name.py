@@ -1,0 +1,47 @@
+"""Attention layers by name, as a configuration gives them."""
+
+import pytest
+
+from keras_transformer.layers import LinearAttention, LocalAttention, PositiveRandomFeatures
+from keras_transformer.layers.attention.by_name import (
+    ATTENTIONS,
+    CROSS_ATTENTIONS,
+    attention_by_name,
+)
+
+
+def test_each_name_makes_a_new_layer():
+    for name in ATTENTIONS:
+        layer = attention_by_name(name, dtype="mixed_bfloat16")
+        assert layer is not attention_by_name(name)
+        assert layer.compute_dtype == "bfloat16"
+        assert hasattr(layer, "attend_to_memory") and hasattr(layer, "decode_step")
+    assert set(CROSS_ATTENTIONS) < set(ATTENTIONS)
+
+
+def test_arguments_reach_the_layer():
+    given = {"name": "local", "window": 3}
+    layer = attention_by_name(given, alibi=True)
+    assert isinstance(layer, LocalAttention) and layer.window == 3 and layer.alibi
+    assert given == {"name": "local", "window": 3}
+    layer = attention_by_name({"name": "performer", "num_features": 9, "chunk_size": 4})
+    assert isinstance(layer, LinearAttention) and layer.chunk_size == 4
+    assert isinstance(layer.feature_map, PositiveRandomFeatures)
+    assert layer.feature_map.num_features == 9
+
+
+@pytest.mark.parametrize(
+    "attention, received",
+    [
+        ("sparse", "attention='sparse'"),
+        (3, "attention=3"),
+        ({"window": 3}, r"attention=\{'window': 3\}"),
+        ({"name": ["local"]}, "attention="),
+        ({"name": "local", "stride": 3}, "stride"),
+        ({"name": "local", "window": 0}, "window=0"),
+        ({"name": "local", "window": "wide"}, "wide"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(attention, received):
+    with pytest.raises(ValueError, match=f"Received: .*{received}"):
+        attention_by_name(attention)
