@@ -35,7 +35,9 @@ def run_pinned(script, arguments, cores=1, preload=None):
         },
     )
     if done.returncode:
-        sys.exit(f"{script} {' '.join(map(str, arguments))} failed:\n{done.stderr}")
+        sys.exit(
+            f"{script} {' '.join(map(str, arguments))} failed ({done.returncode}):\n{done.stderr}"
+        )
     return json.loads(done.stdout.splitlines()[-1])
 
 

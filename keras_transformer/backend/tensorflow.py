@@ -147,7 +147,7 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
         lambda chunk, *_: chunk < num_chunks,
         one_chunk,
         (0, tf.zeros(table.shape if training else []), *columns),
-        parallel_iterations=1,
+        parallel_iterations=2,  # what one core leaves over, another takes up
     )
     label_logits, cross_entropy, correct, *expected = (column.concat() for column in columns)
     mean_embedding = tf.reduce_mean(tf.cast(table, tf.float32), axis=0)  # (D,)

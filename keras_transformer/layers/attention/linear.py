@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention.feature_maps import EluFeatures
+from keras_transformer.layers.attention.scaled_dot_product import check_heads
 from keras_transformer.layers.attention.sparse import from_blocks, in_blocks
 
 
@@ -38,7 +39,8 @@ class LinearAttention(keras.layers.Layer):
         `(B, T, H, K')`, computed in float32. A row that may attend to nothing gives zeros.
 
     Raises:
-        ValueError: chunk_size below 1, an attention_mask, weights asked for.
+        ValueError: chunk_size below 1, an attention_mask, weights asked for, other ranks, queries
+            and keys of different widths.
 
     Example:
     >>> x = np.zeros((1, 9, 2, 4))
@@ -55,7 +57,8 @@ class LinearAttention(keras.layers.Layer):
         self.feature_map = feature_map or EluFeatures(dtype=self.dtype_policy)
         self.chunk_size = chunk_size
 
-    def build(self, query_shape, key_shape=None, value_shape=None):
+    def build(self, query_shape, key_shape, value_shape):
+        check_heads(query_shape, key_shape, value_shape)
         if not self.feature_map.built:
             self.feature_map.build(query_shape)
 

@@ -47,8 +47,8 @@ class MultiHeadAttention(keras.layers.Layer):
         `(B, T, D)`, or the pair of it and the weights `(B, H, T, S)`.
 
     Raises:
-        ValueError: sizes below 1, a width that the heads do not divide where head_dim is None or
-            with `sliced`, an odd head_dim or another key than the query with `rotary`.
+        ValueError: sizes below 1, other ranks, a width that the heads do not divide where head_dim
+            is None or with `sliced`, an odd head_dim or another key than the query with `rotary`.
 
     Example:
     >>> layer = MultiHeadAttention(num_heads=2)
@@ -92,6 +92,12 @@ class MultiHeadAttention(keras.layers.Layer):
     def build(self, query_shape, key_shape=None, value_shape=None):
         key_shape = key_shape or query_shape
         value_shape = value_shape or key_shape
+        if {len(shape) for shape in (query_shape, key_shape, value_shape)} != {3}:
+            raise ValueError(
+                "query, key and value must have shapes (B, T, D), (B, S, D_k) and (B, S, D_v). "
+                f"Received: {tuple(query_shape)}, {tuple(key_shape)}, {tuple(value_shape)}. "
+                "A single query is one of T = 1."
+            )
         d_model = query_shape[-1]
         if self.head_dim is None and d_model % self.num_heads:
             raise ValueError(

@@ -40,6 +40,16 @@ def scaled_dot_product_attention(query, key, value, attention_mask=None, score_b
     return ops.einsum("bhts,bshk->bthk", weights, value), weights
 
 
+def check_heads(query_shape, key_shape, value_shape):
+    """Raises `ValueError` unless the shapes are of heads that can attend to one another."""
+    shapes = [tuple(shape) for shape in (query_shape, key_shape, value_shape)]
+    if {len(shape) for shape in shapes} != {4} or shapes[0][2:] != shapes[1][2:]:
+        raise ValueError(
+            "query, key and value must have shapes (B, T, H, K), (B, S, H, K) and (B, S, H, K'). "
+            f"Received: {', '.join(map(str, shapes))}. MultiHeadAttention makes heads of a width."
+        )
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class ScaledDotProductAttention(keras.layers.Layer):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V for each head; no weights of its own.
@@ -65,6 +75,9 @@ class ScaledDotProductAttention(keras.layers.Layer):
     Returns:
         `(B, T, H, K')`, or the pair of it and the weights `(B, H, T, S)`. A row that may attend
         to nothing gives zeros.
+
+    Raises:
+        ValueError: other ranks, queries and keys of different widths.
     """
 
     gives_weights = True
@@ -74,7 +87,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
         self.alibi = alibi
 
     def build(self, query_shape, key_shape, value_shape):
-        """Makes nothing: there are no weights."""
+        check_heads(query_shape, key_shape, value_shape)
 
     def call(
         self,

@@ -262,6 +262,12 @@ def test_every_weight_learns():
 
 def test_errors():
     (x,) = inputs((B, T, 10))
+    with pytest.raises(ValueError, match=r"Received: \(2, 12\), \(2, 7, 12\)"):
+        MultiHeadAttention(3)(np.zeros((2, 12)), np.zeros((2, 7, 12)))
+    with pytest.raises(ValueError, match="Received: width 10, num_heads=3"):
+        MultiHeadAttention(3, head_dim=4, sliced=True)(np.zeros((2, 5, 10)))
+    with pytest.raises(ValueError, match="value_dim=0"):
+        MultiHeadAttention(3, value_dim=0)
     with pytest.raises(ValueError, match="Received: d_model=10, num_heads=3"):
         MultiHeadAttention(3)(x)
     with pytest.raises(ValueError, match="Received: num_heads=0, head_dim=None"):

@@ -5,6 +5,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import (
+    LinearAttention,
     ScaledDotProductAttention,
     causal_mask,
     scaled_dot_product_attention,
@@ -143,6 +144,15 @@ def test_bfloat16_comes_close(arrays):
     context, weights = layer(*arrays, return_attention_weights=True)
     assert ops.dtype(context) == ops.dtype(weights) == "bfloat16"
     assert_equal(context, expected, tolerance=0.05)
+
+
+@pytest.mark.parametrize("layer", [ScaledDotProductAttention, LinearAttention])
+def test_shapes_that_are_none_of_heads_are_refused(layer, arrays):
+    query, key, value = arrays
+    with pytest.raises(ValueError, match=r"Received: \(2, 5, 11\), \(2, 7, 3, 11\)"):
+        layer()(query[:, :, 0], key, value)
+    with pytest.raises(ValueError, match=r"Received: \(2, 5, 3, 11\), \(2, 7, 3, 9\)"):
+        layer()(query, key[..., :9], value)
 
 
 def test_steps_equal_the_whole_pass(arrays):
