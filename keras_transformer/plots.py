@@ -65,7 +65,8 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
     if kind not in attention_map.weights:
         raise ValueError(
             f"Expected a kind of attention. Received: kind={kind!r}. "
-            f"Choose one of {', '.join(attention_map.weights)}."
+            f"Choose one of: {', '.join(attention_map.weights) or 'none'}; linear attention has no "
+            "weights."
         )
     layers = attention_map.weights[kind]
     if not -len(layers) <= layer < len(layers):

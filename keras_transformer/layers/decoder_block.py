@@ -176,5 +176,7 @@ class DecoderBlock(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         names = "attention", "cross_attention"
-        attentions = {name: keras.saving.deserialize_keras_object(config[name]) for name in names}
+        attentions = {
+            name: keras.saving.deserialize_keras_object(config.get(name)) for name in names
+        }
         return cls(**{**config, **attentions})

@@ -99,5 +99,5 @@ class EncoderBlock(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        attention = keras.saving.deserialize_keras_object(config["attention"])
+        attention = keras.saving.deserialize_keras_object(config.get("attention"))
         return cls(**{**config, "attention": attention})

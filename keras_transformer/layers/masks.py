@@ -52,6 +52,19 @@ def combined_mask(query, key, padding_mask=None, causal=False, attention_mask=No
     return result
 
 
+def check_lengths(key, value, padding_mask=None):
+    """Raises `ValueError` where the value or the mask is known not to be as long as the key."""
+    if padding_mask is not None:
+        _check_rank("padding_mask", padding_mask, (2,), "(B, S)")
+    for name, tensor in (("value", value), ("padding_mask", padding_mask)):
+        lengths = None if tensor is None else (key.shape[1], tensor.shape[1])
+        if lengths is not None and None not in lengths and lengths[0] != lengths[1]:
+            raise ValueError(
+                f"Expected {name} to be as long as key. Received: {name}.shape="
+                f"{tuple(tensor.shape)}, key.shape={tuple(key.shape)}."
+            )
+
+
 def _check_rank(name, mask, ranks, expected):
     if len(mask.shape) not in ranks:
         raise ValueError(

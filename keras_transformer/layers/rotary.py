@@ -3,6 +3,7 @@
 Shapes: B batch, T length, H heads, K head_dim.
 """
 
+import keras
 from keras import ops
 
 from keras_transformer.layers.sinusoidal_positions import sinusoidal_encoding
@@ -24,6 +25,8 @@ def rotate(x, positions, base=10000.0):
         ValueError: odd K.
     """
     x = ops.convert_to_tensor(x)
+    if not keras.backend.is_float_dtype(x.dtype):
+        x = ops.cast(x, "float32")
     head_dim = x.shape[-1]
     if head_dim % 2:
         raise ValueError(

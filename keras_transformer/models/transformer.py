@@ -50,7 +50,7 @@ class Transformer(TokenModel):
         tie_output: whether the output layer is the target embedding (section 3.4) or has its own
             weights.
         attention: the self-attention of both stacks: "dense", "local", "block", "strided",
-            "linear" or "performer"; or a dict of the name and of the layer's arguments, as
+            "linear" or "performer"; or a dict of the name and of the layer's numbers, as
             {"name": "local", "window": 8}.
         cross_attention: the decoder's attention to the source: "dense", "linear" or "performer".
 
@@ -215,7 +215,7 @@ class Transformer(TokenModel):
 
     def _cross_attention(self):
         layer = attention_by_name(self.cross_attention, dtype=self.dtype_policy, name="attention")
-        if isinstance(layer, SparseAttention):
+        if isinstance(layer, SparseAttention) or getattr(layer, "alibi", False):
             raise ValueError(
                 f"cross_attention must be one of {', '.join(CROSS_ATTENTIONS)}: a source piece has "
                 "no distance from a target piece. "

@@ -262,6 +262,8 @@ def test_errors():
         Transformer(23, attention="sparse")
     with pytest.raises(ValueError, match="no distance .* Received: cross_attention='local'"):
         Transformer(23, cross_attention="local")
+    with pytest.raises(ValueError, match="no distance .* Received: cross_attention="):
+        Transformer(23, cross_attention={"name": "dense", "alibi": True})
     with pytest.raises(ValueError, match="Received: positions='alibi', attention='linear'"):
         Transformer(23, positions="alibi", attention="linear")
     with pytest.raises(ValueError, match="Received: num_layers=0"):

@@ -13,7 +13,7 @@ from keras_transformer.layers.attention.dot_product import (
 )
 from keras_transformer.layers.attention.masked_softmax import masked_softmax
 from keras_transformer.layers.attention.multiplicative import multiplicative_scores
-from keras_transformer.layers.masks import combined_mask
+from keras_transformer.layers.masks import check_lengths, combined_mask
 
 SCORES = ("dot_product", "scaled_dot_product", "multiplicative", "additive")
 
@@ -65,7 +65,7 @@ class Attention(keras.layers.Layer):
 
     def __init__(self, score="scaled_dot_product", units=None, **kwargs):
         super().__init__(**kwargs)
-        if not callable(score) and score not in SCORES:
+        if not isinstance(score, keras.layers.Layer) and score not in SCORES:
             raise ValueError(
                 f"score must be one of {SCORES}, or a layer. Received: score={score!r}."
             )
@@ -122,6 +122,7 @@ class Attention(keras.layers.Layer):
         query = query[:, None] if is_one else query
         key = query if key is None else key
         value = key if value is None else value
+        check_lengths(key, value, padding_mask)
         scores = ops.cast(self._scores(query, key), "float32")[:, None]  # as of one head
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
         weights = ops.cast(masked_softmax(scores, mask), value.dtype)[:, 0]

@@ -49,18 +49,19 @@ class BlockAttention(SparseAttention):
     def attend(self, query, key, value, padding_mask, causal):
         length, num_heads = ops.shape(query)[1], query.shape[2]
         real = in_blocks(real_positions(query, padding_mask), self.block_size)
-        num_blocks = ops.shape(real)[1]
-        query, key, value = (  # each block as a sentence
-            ops.reshape(in_blocks(x, self.block_size), (-1, self.block_size, *x.shape[2:]))
+        num_sentences, num_blocks = ops.shape(real)[:2]
+        num_rows = num_sentences * num_blocks  # each block as a sentence
+        query, key, value = (
+            ops.reshape(in_blocks(x, self.block_size), (num_rows, self.block_size, *x.shape[2:]))
             for x in (query, key, value)
         )
-        mask = ops.reshape(real, (-1, 1, 1, self.block_size))
+        mask = ops.reshape(real, (num_rows, 1, 1, self.block_size))
         positions = ops.arange(self.block_size)
         if causal:
             mask = mask & (positions[:, None] >= positions[None])
         bias = self.score_bias(positions, positions, num_heads)
         context, _ = scaled_dot_product_attention(query, key, value, mask, bias)
-        shape = (-1, num_blocks, self.block_size, num_heads, value.shape[-1])
+        shape = num_sentences, num_blocks, self.block_size, num_heads, value.shape[-1]
         return from_blocks(ops.reshape(context, shape), length)
 
     def get_config(self):

@@ -29,11 +29,11 @@ def attention_by_name(attention, **options):
     """Returns a new layer that attends within heads.
 
     Args:
-        attention: a name of `ATTENTIONS`, or a dict of it and of the layer's arguments, as
+        attention: a name of `ATTENTIONS`, or a dict of it and of the layer's numbers, as
             {"name": "local", "window": 8}.
         options: further arguments of the layer.
     Raises:
-        ValueError: unknown name, an argument that the layer does not have.
+        ValueError: unknown name, an argument that the layer does not have, or no whole number.
     """
     arguments = dict(attention) if isinstance(attention, dict) else {"name": attention}
     name = arguments.pop("name", None)
@@ -42,6 +42,12 @@ def attention_by_name(attention, **options):
             f"attention must be one of {', '.join(ATTENTIONS)}, or a mapping with such a name and "
             f"the layer's arguments. Received: attention={attention!r}."
         )
+    for argument, value in arguments.items():
+        if argument != "alibi" and (isinstance(value, bool) or not isinstance(value, int | None)):
+            raise ValueError(
+                f"Expected whole numbers as arguments of the attention layer {name!r}. "
+                f"Received: {argument}={value!r}."
+            )
     try:
         return ATTENTIONS[name](**arguments, **options)
     except (TypeError, ValueError) as error:

@@ -8,8 +8,11 @@ import math
 import keras
 from keras import ops
 
-LARGEST_EXPONENT = 60.0
-"""Beyond it a feature is cut: sums of 10^5 of its squares stay finite in float32."""
+LARGEST_EXPONENT = 36.0
+"""Beyond it a feature is cut: sums of 10^6 of its squares stay finite in float32."""
+
+LEAST_EXPONENT = -40.0
+"""Where elu(x) + 1 ends falling: products of two of them are no zeros in float32."""
 
 EPSILON = 1e-6
 """Added to each random feature, so that no query is far from all keys, and no weight is 0 / 0."""
@@ -26,7 +29,7 @@ class EluFeatures(keras.layers.Layer):
         x: `(B, T, H, K)`, queries or keys.
 
     Returns:
-        `(B, T, H, K)` float32, above 0.
+        `(B, T, H, K)` float32, above 0: x is held at -40, where phi is 4e-18.
 
     Example:
     >>> EluFeatures()(np.zeros((1, 5, 2, 4))).shape
@@ -34,7 +37,9 @@ class EluFeatures(keras.layers.Layer):
     """
 
     def call(self, x):
-        return ops.elu(ops.cast(x, "float32")) + 1.0
+        x = ops.cast(x, "float32")
+        # elu(x) + 1 itself would round to 0 below -17
+        return ops.where(x > 0, x + 1.0, ops.exp(ops.clip(x, LEAST_EXPONENT, 0.0)))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -54,7 +59,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
     They are kept with the weights, so that a saved model answers as it did.
 
     A departure from the paper's code: keys are not divided by their largest feature, which would
-    let a query see later keys; exponents are cut at 60 instead.
+    let a query see later keys; exponents are cut at 36 instead.
 
     Args:
         num_features: M.

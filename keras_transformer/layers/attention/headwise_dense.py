@@ -26,7 +26,7 @@ class HeadwiseDense(keras.layers.Layer):
         `(..., H * K)`.
 
     Raises:
-        ValueError: H does not divide D.
+        ValueError: sizes below 1, H does not divide D.
 
     Example:
     >>> HeadwiseDense(num_heads=2, head_dim=3)(np.zeros((1, 5, 8))).shape
@@ -35,6 +35,11 @@ class HeadwiseDense(keras.layers.Layer):
 
     def __init__(self, num_heads, head_dim, use_bias=True, **kwargs):
         super().__init__(**kwargs)
+        if num_heads < 1 or head_dim < 1:
+            raise ValueError(
+                "num_heads and head_dim must be at least 1. "
+                f"Received: num_heads={num_heads}, head_dim={head_dim}."
+            )
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.use_bias = use_bias
@@ -68,7 +73,8 @@ class HeadwiseDense(keras.layers.Layer):
     def call(self, x):
         shape = ops.shape(x)[:-1]
         slices = ops.reshape(x, (-1, self.num_heads, x.shape[-1] // self.num_heads))
-        y = ops.reshape(ops.einsum("rhd,hdk->rhk", slices, self.kernels), (*shape, -1))
+        y = ops.einsum("rhd,hdk->rhk", slices, self.kernels)
+        y = ops.reshape(y, (*shape, self.num_heads * self.head_dim))
         return y if self.bias is None else y + self.bias
 
     def compute_output_shape(self, input_shape):

@@ -10,6 +10,7 @@ from keras import ops
 from keras_transformer.layers.attention.feature_maps import EluFeatures
 from keras_transformer.layers.attention.scaled_dot_product import check_heads
 from keras_transformer.layers.attention.sparse import from_blocks, in_blocks
+from keras_transformer.layers.masks import check_lengths
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -82,6 +83,13 @@ class LinearAttention(keras.layers.Layer):
             raise ValueError(
                 "LinearAttention never has its weights, an array of length by length. "
                 "Received: return_attention_weights=True. Use ScaledDotProductAttention."
+            )
+        check_lengths(key, value, padding_mask)
+        lengths = query.shape[1], key.shape[1]
+        if causal and None not in lengths and lengths[0] != lengths[1]:
+            raise ValueError(
+                "Causal LinearAttention is self-attention. "
+                f"Received: {lengths[0]} queries, {lengths[1]} keys. Leave causal out."
             )
         query, key, value = self._features(query, key, value, padding_mask)
         if causal:

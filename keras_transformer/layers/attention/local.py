@@ -64,15 +64,16 @@ class LocalAttention(SparseAttention):
         positions = ops.arange(ops.shape(distances)[1])
         bias = self.score_bias(positions[:block_size] + block_size, positions, num_heads)
 
+        num_sentences, num_blocks = ops.shape(query)[:2]
+
         def rows(x):  # each block as a sentence
-            return ops.reshape(x, (-1, *ops.shape(x)[2:]))
+            return ops.reshape(x, (num_sentences * num_blocks, *ops.shape(x)[2:]))
 
         context, _ = scaled_dot_product_attention(
             rows(query), rows(key), rows(value), rows(mask)[:, None], bias
         )
-        num_blocks = ops.shape(query)[1]
-        context = ops.reshape(context, (-1, num_blocks, block_size, num_heads, value.shape[-1]))
-        return from_blocks(context, length)
+        shape = num_sentences, num_blocks, block_size, num_heads, value.shape[-1]
+        return from_blocks(ops.reshape(context, shape), length)
 
     def get_config(self):
         return {**super().get_config(), "window": self.window}

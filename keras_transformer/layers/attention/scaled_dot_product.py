@@ -16,7 +16,7 @@ from keras_transformer.layers.attention.masked_softmax import (
     masked_softmax,
     softmax,
 )
-from keras_transformer.layers.masks import combined_mask
+from keras_transformer.layers.masks import check_lengths, combined_mask
 
 
 def scaled_dot_product_attention(query, key, value, attention_mask=None, score_bias=None):
@@ -99,6 +99,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
         attention_mask=None,
         return_attention_weights=False,
     ):
+        check_lengths(key, value, padding_mask)
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
         num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]
         query_positions = ops.arange(num_queries) + (num_keys - num_queries)

@@ -9,7 +9,7 @@ from keras_transformer.layers.attention.scaled_dot_product import (
     ScaledDotProductAttention,
     scaled_dot_product_attention,
 )
-from keras_transformer.layers.masks import combined_mask
+from keras_transformer.layers.masks import check_lengths, combined_mask
 
 
 class SparseAttention(ScaledDotProductAttention):
@@ -61,6 +61,7 @@ class SparseAttention(ScaledDotProductAttention):
                 f"Received: {lengths[0]} queries, {lengths[1]} keys. "
                 "Use ScaledDotProductAttention or LinearAttention."
             )
+        check_lengths(key, value, padding_mask)
         if not return_attention_weights:
             return self.attend(query, key, value, padding_mask, causal)
         positions = ops.arange(ops.shape(query)[1])
@@ -82,13 +83,15 @@ def in_blocks(x, block_size):
     length = ops.shape(x)[1]
     num_blocks = -(-length // block_size)
     missing = num_blocks * block_size - length
+    num_sentences = ops.shape(x)[0]
     x = ops.pad(x, [(0, 0), (0, missing)] + [(0, 0)] * (len(x.shape) - 2))
-    return ops.reshape(x, (-1, num_blocks, block_size, *x.shape[2:]))
+    return ops.reshape(x, (num_sentences, num_blocks, block_size, *x.shape[2:]))
 
 
 def from_blocks(x, length):
     """Returns `(B, T, ...)` of `x` `(B, N, C, ...)`: the inverse of `in_blocks`."""
-    return ops.reshape(x, (-1, ops.shape(x)[1] * ops.shape(x)[2], *x.shape[3:]))[:, :length]
+    num_sentences, num_blocks, block_size = ops.shape(x)[:3]
+    return ops.reshape(x, (num_sentences, num_blocks * block_size, *x.shape[3:]))[:, :length]
 
 
 def real_positions(x, padding_mask):

@@ -154,6 +154,10 @@ def test_what_cannot_be_is_refused():
     query, key = inputs((B, T, D_Q), (B, S, D_K))
     with pytest.raises(ValueError, match="Received: score='cosine'"):
         Attention("cosine")
+    with pytest.raises(ValueError, match="or a layer. Received: score=<function"):
+        Attention(lambda x: x[..., :1])
+    with pytest.raises(ValueError, match=r"Received: value.shape=\(2, 5, 11\), key.shape"):
+        Attention("additive")(query, key, query)
     with pytest.raises(ValueError, match="Received: units=0"):
         Attention("additive", units=0)
     with pytest.raises(ValueError, match="Received: units=3, score='multiplicative'"):

@@ -40,6 +40,9 @@ def test_arguments_reach_the_layer():
         ({"name": "local", "stride": 3}, "stride"),
         ({"name": "local", "window": 0}, "window=0"),
         ({"name": "local", "window": "wide"}, "wide"),
+        ({"name": "local", "window": 2.5}, "window=2.5"),
+        ({"name": "local", "window": True}, "window=True"),
+        ({"name": "linear", "feature_map": "elu"}, "feature_map='elu'"),
     ],
 )
 def test_what_it_does_not_know_is_refused(attention, received):

@@ -238,6 +238,29 @@ def test_huge_queries_and_keys_stay_finite(arrays, kind):
         assert np.all(np.isfinite(ops.convert_to_numpy(context)))
 
 
+def test_features_stay_above_zero_and_their_sums_finite():
+    x = np.linspace(-60, 60, 25, dtype="float32").reshape(1, -1, 1, 1)
+    features = ops.convert_to_numpy(EluFeatures()(x))
+    expected = np.where(x > 0, x + 1, np.exp(np.maximum(x.astype("float64"), -40)))
+    np.testing.assert_allclose(features, expected, rtol=1e-5)
+    low = np.full((1, 3, 1, 4), -20, "float32")
+    context = LinearAttention()(low, low, np.ones_like(low))
+    assert_equal(context, np.ones(low.shape))
+    # along a direction its feature is the largest there is
+    layer = LinearAttention(PositiveRandomFeatures(16, seed=1))
+    layer.build(*[(None, None, 1, 256)] * 3)
+    direction = ops.convert_to_numpy(layer.feature_map.directions)[:1] * 256**0.25
+    x = np.repeat(direction[None, :, None], 9, axis=1)
+    assert_equal(layer(x, x, np.ones_like(x)), np.ones(x.shape), tolerance=1e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_nothing_in_gives_nothing(causal):
+    for shape in ((B, 0, H, K), (0, T, H, K)):
+        x = np.zeros(shape, "float32")
+        assert tuple(LinearAttention()(x, x, x, causal=causal).shape) == shape
+
+
 @pytest.mark.parametrize("kind", ["elu", "performer"])
 def test_mixed_precision_comes_close(arrays, kind):
     context = make(kind, dtype="mixed_bfloat16")(*arrays, causal=True)
@@ -251,6 +274,11 @@ def test_what_it_cannot_honour_is_refused(arrays):
         LinearAttention()(*arrays, attention_mask=np.ones((T, T), bool))
     with pytest.raises(ValueError, match="return_attention_weights=True"):
         LinearAttention()(*arrays, return_attention_weights=True)
+    query, key, value = arrays
+    with pytest.raises(ValueError, match="Received: 23 queries, 19 keys. Leave causal out"):
+        LinearAttention()(query, key[:, :S], value[:, :S], causal=True)
+    with pytest.raises(ValueError, match=r"Received: value.shape=\(2, 19, 3, 5\)"):
+        LinearAttention()(query, key, value[:, :S])
     with pytest.raises(ValueError, match="Received: chunk_size=0"):
         LinearAttention(chunk_size=0)
     with pytest.raises(ValueError, match="Received: num_features=0"):

@@ -142,6 +142,15 @@ def test_a_sentence_of_padding_alone_is_zero_and_has_finite_gradients(arrays, ki
 
 
 @pytest.mark.parametrize("kind", ["local 4", "block 5", "strided 4"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_nothing_in_gives_nothing(kind, causal):
+    layer = KINDS[kind][0]()
+    for shape in ((B, 0, H, K), (0, T, H, K)):
+        x = np.zeros(shape, "float32")
+        assert tuple(layer(x, x, x, causal=causal).shape) == shape
+
+
+@pytest.mark.parametrize("kind", ["local 4", "block 5", "strided 4"])
 def test_mixed_precision_comes_close(arrays, kind):
     make, _ = KINDS[kind]
     context = make(dtype="mixed_bfloat16")(*arrays)
@@ -157,6 +166,12 @@ def test_what_it_cannot_honour_is_refused(arrays, kind):
         layer(*arrays, attention_mask=np.ones((T, T), bool))
     with pytest.raises(ValueError, match="Received: 23 queries, 7 keys"):
         layer(query, key[:, :7], value[:, :7])
+    with pytest.raises(ValueError, match=r"Received: value.shape=\(2, 7, 3, 5\), key.shape"):
+        layer(query, key, value[:, :7])
+    with pytest.raises(ValueError, match=r"Received: padding_mask.shape=\(2, 7\), key.shape"):
+        layer(*arrays, padding_mask=np.ones((B, 7), bool))
+    with pytest.raises(ValueError, match=r"Received: padding_mask.shape=\(2,\)"):
+        layer(*arrays, padding_mask=np.ones((B,), bool))
     with pytest.raises(ValueError, match="Leave cross_attention dense"):
         layer.start_memory(key, value)
 
