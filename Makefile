@@ -38,7 +38,9 @@ test-jax test-torch: test-%: .venv/installed-backends
 benchmark: .venv/installed-benchmarks
 	.venv/bin/python benchmarks/training.py --preset tiny
 	.venv/bin/python benchmarks/training.py --preset base --steps 4
+	.venv/bin/python benchmarks/scaling.py
 	.venv/bin/python benchmarks/startup.py
+	.venv/bin/python benchmarks/attention.py
 	.venv/bin/python benchmarks/growth.py
 	$(if $(RUN),.venv/bin/python benchmarks/decoding.py $(RUN))
 
