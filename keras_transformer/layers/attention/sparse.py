@@ -5,11 +5,8 @@ Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions of a block
 
 from keras import ops
 
-from keras_transformer.layers.attention.scaled_dot_product import (
-    ScaledDotProductAttention,
-    scaled_dot_product_attention,
-)
-from keras_transformer.layers.masks import check_lengths, combined_mask
+from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.masks import check_lengths
 
 
 class SparseAttention(ScaledDotProductAttention):
@@ -65,11 +62,8 @@ class SparseAttention(ScaledDotProductAttention):
         if not return_attention_weights:
             return self.attend(query, key, value, padding_mask, causal)
         positions = ops.arange(ops.shape(query)[1])
-        mask = self.pattern(positions[:, None], positions[None])[None, None]
-        known = combined_mask(query, key, padding_mask, causal)
-        bias = self.score_bias(positions, positions, query.shape[2])
-        mask = mask if known is None else mask & known
-        return scaled_dot_product_attention(query, key, value, mask, bias)
+        pairs = self.pattern(positions[:, None], positions)
+        return super().call(query, key, value, padding_mask, causal, pairs, True)
 
     def start_memory(self, key, value, padding_mask=None):
         raise ValueError(
