@@ -6,7 +6,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 PYTEST = .venv/bin/python -m pytest -rs -n logical --maxprocesses 4 --dist loadfile
 # the rooms that run on every backend of Keras
 BACKEND_TESTS = tests/backend tests/layers tests/models tests/decoding tests/test_imports.py \
-	tests/training/test_losses.py tests/training/test_metrics.py tests/training/test_schedules.py
+	tests/training/test_data_parallel.py tests/training/test_losses.py \
+	tests/training/test_metrics.py tests/training/test_schedules.py
 
 .PHONY: help quickstart test test-slow test-backends test-jax test-torch benchmark lint format clean
 

@@ -17,6 +17,7 @@ from keras_transformer import console
 from keras_transformer.config import (
     GROUPS,
     PRESETS,
+    STRATEGIES,
     Config,
     DataConfig,
     DecodingConfig,
@@ -72,7 +73,7 @@ def _train(arguments):
     from keras_transformer.training.train import train
 
     config = _base_config(arguments).merged(given).override(arguments.set)
-    train(config, arguments.output, init_from=arguments.init_from)
+    train(config, arguments.output, init_from=arguments.init_from, strategy=arguments.strategy)
 
 
 def _base_config(arguments):
@@ -287,6 +288,12 @@ def _parser():
     _add_settings(train, TrainingConfig, "M", ["max_minutes"])
     _add_settings(train, TrainingConfig, "S", ["seed"])
     _add_settings(train, TrainingConfig, None, ["deterministic"])
+    train.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        default="auto",
+        help="devices that share a step (default: auto: the workers of TF_CONFIG, else all GPUs)",
+    )
     train.add_argument(
         "--set",
         metavar="group.key=value",

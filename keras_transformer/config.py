@@ -32,6 +32,7 @@ from keras_transformer.settings import (
 from keras_transformer.whole_files import replacing
 
 PRESETS = ("tiny", "base", "big")
+STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,7 @@ class TrainingConfig(SettingsGroup):
     GROUP = "training"
 
     batch_tokens: Count = 4096
-    """Tokens a step, padding counted: number of sentences times the longest side among them."""
+    """Tokens a step of all devices together, padding counted: sentences times the longest side."""
     max_steps: Count = 100_000
     """Most optimizer steps."""
     max_minutes: Positive | None = None
@@ -145,8 +146,12 @@ class TrainingConfig(SettingsGroup):
     """Seed of weights, shuffling, dropout and held-out pairs."""
     deterministic: bool = False
     """Whether two runs are equal to the bit; slower."""
-    mixed_precision: Literal["mixed_bfloat16"] | None = None
+    gradient_accumulation_steps: Count = 1
+    """Parts in which a device takes its share of a step, one after the other, to save memory."""
+    mixed_precision: Literal["mixed_bfloat16", "mixed_float16"] | None = None
     """Keras policy of the numbers inside the model; null is float32."""
+    jit_compile: bool | None = None
+    """Whether XLA compiles each step, once for each shape; null: where Keras finds it pays."""
     static_shapes: bool = False
     """Whether batches come in a few fixed shapes, for XLA and TPU."""
 

@@ -375,10 +375,11 @@ def test_train_passes_flags_and_settings_on(calls, pair, tmp_path):
     output = str(tmp_path / "run")
     flags = ["--max-steps", "7", "--max-minutes", "1.5", "--seed", "3", "--deterministic"]
     sets = ["--set", "data.max_length=99", "training.patience=0", "--set", "decoding.beam_size=5"]
-    arguments = [*pair, "--output", output, "--init-from", "other", *flags, *sets]
+    devices = ["--strategy", "mirrored"]
+    arguments = [*pair, "--output", output, "--init-from", "other", *devices, *flags, *sets]
     config = trained_config(calls, arguments)
     assert calls[1][1][1] == output
-    assert calls[1][2] == {"init_from": "other"}
+    assert calls[1][2] == {"init_from": "other", "strategy": "mirrored"}
     expected = [f"data.source_train={pair[1]}", f"data.target_train={pair[3]}"]
     expected += ["training.max_steps=7", "training.max_minutes=1.5", "training.seed=3"]
     expected += ["training.deterministic=true", *sets[1:3], sets[4]]

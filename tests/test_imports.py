@@ -13,7 +13,11 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 TENSORFLOW = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "tensorflow_serving"}
 TENSORFLOW_ROOMS = ("tokenizers/", "data/", "export/", "serving/")
-TENSORFLOW_FILES = ("backend/tensorflow.py", "training/distribution.py")
+TENSORFLOW_FILES = (
+    "backend/tensorflow.py",
+    "training/distribution.py",
+    "training/divided_step.py",
+)
 PORTABLE_ROOMS = ("layers/", "models/", "decoding/", "backend/")
 OTHER_BACKENDS = {"jax", "torch"}
 

@@ -48,7 +48,9 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
     return normalizer - (1.0 - label_smoothing) * label_logits - label_smoothing * mean_logits
 
 
-def projected_cross_entropy(hidden, table, labels, weights, label_smoothing=0.0, training=False):
+def projected_cross_entropy(
+    hidden, table, labels, weights, label_smoothing=0.0, training=False, jit_compile=False
+):
     """`token_cross_entropy` of the logits `hidden · table^T`, summed, and what metrics ask for.
 
     Args:
@@ -58,6 +60,7 @@ def projected_cross_entropy(hidden, table, labels, weights, label_smoothing=0.0,
         weights: `(N,)` float32, the factor of each token's loss.
         label_smoothing: as of `token_cross_entropy`.
         training: whether a gradient will be wanted.
+        jit_compile: whether XLA compiles what calls this.
     Returns:
         `TokenLosses`. Tokens with the label 0 and the weight 0 count nowhere, and may be left out
         of the computation: their entries are then 0.

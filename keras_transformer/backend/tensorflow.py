@@ -18,6 +18,10 @@ CHUNK_ROWS = 256
 """Tokens whose logits exist at a time: 10 MB of float32 for 10,000 pieces, which a cache holds."""
 
 
+REPLICA_STRIDE = 0x3C6EF372
+"""Between the dropout seeds of two replicas; any large number that makes their bits others."""
+
+
 def dropout(x, rate, seed_generator):
     """Dropout that decides each entry by one random byte: a quarter of the random numbers.
 
@@ -27,6 +31,9 @@ def dropout(x, rate, seed_generator):
     threshold = min(round(rate * 256), 255)  # a rate below 1 keeps something
     size = tf.size(x)
     seed = tf.cast(tf.convert_to_tensor(seed_generator.next()), tf.int32)
+    replica = tf.distribute.get_replica_context()  # its copy of the seed is as the others'
+    if replica is not None and replica.num_replicas_in_sync > 1:
+        seed += tf.stack([REPLICA_STRIDE * replica.replica_id_in_sync_group, 0])
     words = tf.random.stateless_uniform(
         [(size + 3) // 4], seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )
@@ -66,14 +73,16 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
     return tf.reshape(flat, shape)
 
 
-def projected_cross_entropy(hidden, table, labels, weights, label_smoothing=0.0, training=False):
+def projected_cross_entropy(
+    hidden, table, labels, weights, label_smoothing=0.0, training=False, jit_compile=False
+):
     """As in `portable.py`, by chunks of tokens, and without those that count nowhere.
 
     The weights are known here, so the gradients are made while a chunk's probabilities are in the
-    cache: no array `(N, V)` is ever written to memory. On other devices than CPUs as in
-    `portable.py`: XLA, which Keras compiles for there, knows no number of tokens that varies.
+    cache: no array `(N, V)` is ever written to memory. For XLA as in `portable.py`, which knows
+    no number of tokens that varies, and on other devices than CPUs, where Keras compiles with it.
     """
-    if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
+    if jit_compile or any(d.device_type != "CPU" for d in tf.config.list_physical_devices()):
         return portable.projected_cross_entropy(
             hidden, table, labels, weights, label_smoothing, training
         )

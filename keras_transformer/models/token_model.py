@@ -53,7 +53,12 @@ class TokenModel(keras.Model):
         if step is None or step.model is not self:
             return self.project(hidden)
         return self.loss.of_hidden(
-            hidden, self.output_table(), step.labels, step.weights, step.training
+            hidden,
+            self.output_table(),
+            step.labels,
+            step.weights,
+            step.training,
+            jit_compile=self.jit_compile,
         )
 
     def compile(

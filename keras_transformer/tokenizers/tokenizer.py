@@ -121,6 +121,9 @@ class Tokenizer(tf.Module, abc.ABC):
         pieces = self.pieces  # a model may have more embeddings
         return [pieces[i if i < len(pieces) else UNKNOWN_ID] for i in ids]
 
+    def __reduce__(self):
+        return type(self), (self.serialized,)
+
     def save(self, directory, name="tokenizer"):
         """Writes the tokenizer to one file in `directory`: whole, or not at all."""
         directory = pathlib.Path(directory)

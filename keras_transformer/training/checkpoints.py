@@ -38,6 +38,8 @@ class TrainingState:
     """Minutes of training so far, validations included."""
     validated: bool = True
     """False of a checkpoint that an interruption made: it is neither kept long nor averaged."""
+    in_validation: bool = False
+    """Whether that interruption came in a validation, which is to be made up for."""
     num_pairs: int = 0
     """Training pairs an epoch, to notice other data under the same names."""
     num_target_tokens: int = 0

@@ -19,6 +19,11 @@ class Interrupted(Exception):
 class Interruption:
     """Remembers a signal until there is a good moment to obey it.
 
+    Attributes:
+        signal_number: the signal that came, or None.
+        at_once: whether any moment is good: a signal then raises `Interrupted` where it finds the
+            program.
+
     >>> with Interruption.watched() as interruption:
     ...     interruption.signal_number is None
     True
@@ -26,10 +31,7 @@ class Interruption:
 
     def __init__(self):
         self.signal_number = None
-
-    def raise_if_any(self):
-        if self.signal_number is not None:
-            raise Interrupted(self.signal_number)
+        self.at_once = False
 
     @classmethod
     @contextlib.contextmanager
@@ -41,6 +43,8 @@ class Interruption:
         def remember(signal_number, _):
             interruption.signal_number = signal_number
             signal.signal(signal_number, before[signal_number])
+            if interruption.at_once:
+                raise Interrupted(signal_number)
 
         try:
             for signal_number in (signal.SIGINT, signal.SIGTERM):

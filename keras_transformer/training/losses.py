@@ -45,7 +45,9 @@ class TokenCrossEntropy(keras.losses.Loss):
         labels = ops.cast(y_true, "int32")
         return backend.token_cross_entropy(y_pred, labels, self.label_smoothing)
 
-    def of_hidden(self, hidden, table, labels, sample_weight=None, training=False):
+    def of_hidden(
+        self, hidden, table, labels, sample_weight=None, training=False, jit_compile=False
+    ):
         """The loss of the logits `hidden · table^T`, without an array of these logits.
 
         Args:
@@ -53,6 +55,7 @@ class TokenCrossEntropy(keras.losses.Loss):
             table: `(V, D)`.
             labels, sample_weight: as `y_true` and `sample_weight` of the call.
             training: whether a gradient will be wanted.
+            jit_compile: whether XLA compiles what calls this.
         Returns:
             `backend.TokenLosses` of the B * T tokens.
         """
@@ -67,6 +70,7 @@ class TokenCrossEntropy(keras.losses.Loss):
             ops.reshape(weights, (-1,)),
             self.label_smoothing,
             training,
+            jit_compile,
         )
 
     def get_config(self):

@@ -2,11 +2,13 @@
 
 import json
 import math
+import signal
 import time
 
 import keras
 import tqdm
 
+from keras_transformer.training.interruption import Interrupted
 from keras_transformer.whole_files import replacing
 
 
@@ -107,6 +109,27 @@ def _step(line):
         return None
 
 
+class ObeyAtOnce(keras.callbacks.Callback):
+    """Lets a signal end a validation, which may be long, wherever it is.
+
+    It stands behind `BleuCallback`, the last part of one, and before what writes. Several workers
+    do without: they end together, and ask each other after a step or a whole validation.
+
+    Args:
+        interruption: `Interruption`.
+    """
+
+    def __init__(self, interruption):
+        super().__init__()
+        self.interruption = interruption
+
+    def on_test_begin(self, logs=None):
+        self.interruption.at_once = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.interruption.at_once = False
+
+
 class SaveAndStop(keras.callbacks.Callback):
     """Saves a checkpoint after each validation, and knows when to stop.
 
@@ -116,6 +139,7 @@ class SaveAndStop(keras.callbacks.Callback):
         batches: `TranslationBatches`, to tell the position in the data.
         config: `TrainingConfig`.
         interruption: `Interruption`, obeyed after a step.
+        devices: `Distribution`.
     Attributes:
         limit: the setting that has ended the training, "max_steps", "max_minutes" or "patience",
             or None; `reason`: the same in words.
@@ -123,16 +147,18 @@ class SaveAndStop(keras.callbacks.Callback):
         FloatingPointError: the loss is no number any more.
     """
 
-    def __init__(self, checkpoints, state, batches, config, interruption):
+    def __init__(self, checkpoints, state, batches, config, interruption, devices):
         super().__init__()
         self.checkpoints = checkpoints
         self.state = state
         self.batches = batches
         self.config = config
         self.interruption = interruption
+        self.devices = devices
         self.start = state.step, (state.epoch, state.index)
         self.minutes_before = state.minutes
         self.started = time.monotonic()
+        self.signal_number = None  # a signal that all workers know of
         self.limit = self.reason = None
         if state.validated:  # else there is a step to do, and a validation after it
             self._find_limit()  # of a process that was killed when it had just reached one
@@ -152,35 +178,51 @@ class SaveAndStop(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += 1
-        self.state.minutes = self.minutes_before + (time.monotonic() - self.started) / 60
-        self._find_limit()
-        if not math.isfinite(logs["loss"]):
+        if self._agree(diverges=not math.isfinite(logs["loss"])):
             raise FloatingPointError(
-                f"the loss is {logs['loss']} at step {self.state.step:,}: the training diverges. "
+                f"the loss is no number at step {self.state.step:,}: the training diverges. "
                 "Lower the learning rate or set clip_norm; the last checkpoint stays"
             )
+        self._find_limit()
         is_due = self.limit is not None or self.state.step % self.config.checkpoint_every == 0
-        if self.interruption.signal_number is not None and not is_due:
+        if self.signal_number is not None and not is_due:
             self.save(validated=False)
-            self.interruption.raise_if_any()
+            raise Interrupted(self.signal_number)
+
+    def _agree(self, diverges=False):
+        """Takes the chief's time; a signal to any worker is one to all, and so is what diverges.
+
+        Returns:
+            Whether the loss of any worker `diverges`.
+        """
+        minutes = self.minutes_before + (time.monotonic() - self.started) / 60
+        own_signal = self.interruption.signal_number
+        told = [minutes * self.devices.is_chief, own_signal is not None, diverges]
+        self.state.minutes, signals, diverging = (float(x) for x in self.devices.total(told))
+        if signals:
+            self.signal_number = own_signal or signal.SIGTERM
+        return diverging > 0
 
     def on_epoch_end(self, epoch, logs=None):
         state = self.state
-        state.minutes = self.minutes_before + (time.monotonic() - self.started) / 60
-        if logs["val_bleu"] > state.best_bleu:
-            state.best_bleu, state.best_step = float(logs["val_bleu"]), state.step
+        self._agree()
+        bleu = float(self.devices.total(logs.get("val_bleu", 0.0)))  # the chief alone translates
+        if bleu > state.best_bleu:
+            state.best_bleu, state.best_step = bleu, state.step
             state.validations_without_better = 0
         else:
             state.validations_without_better += 1
         self.save(validated=True)
-        self.interruption.raise_if_any()
+        if self.signal_number is not None:
+            raise Interrupted(self.signal_number)
         self._find_limit()
 
-    def save(self, validated):
+    def save(self, validated, in_validation=False):
         first_step, position = self.start
         state = self.state
-        state.validated = validated
+        state.validated, state.in_validation = validated, in_validation
         state.epoch, state.index = self.batches.position_after(position, state.step - first_step)
         if state.best_step == 0:  # interrupted before the first validation
             state.best_step = state.step
-        self.checkpoints.save(self.model, state, self.config.keep_checkpoints)
+        if self.devices.is_chief:
+            self.checkpoints.save(self.model, state, self.config.keep_checkpoints)

@@ -20,8 +20,16 @@ from keras_transformer.training.checkpoints import Checkpoints
 
 CHECKPOINTS = ("best", "last", "averaged")
 
-# What a second call may change of a run's settings: when it ends, and how its model translates.
-FREE_SETTINGS = {"max_steps", "max_minutes", "patience", "keep_checkpoints"}
+# What a second call may change of a run's settings: when it ends, how its model translates, and how
+# a step is computed where that changes nothing but rounding and the draws of dropout.
+FREE_SETTINGS = {
+    "max_steps",
+    "max_minutes",
+    "patience",
+    "keep_checkpoints",
+    "gradient_accumulation_steps",
+    "jit_compile",
+}
 
 
 class Run:
@@ -152,12 +160,12 @@ class Run:
         return finished
 
 
-def build_model(config, source_tokenizer, target_tokenizer, dtype=None):
+def build_model(config, source_tokenizer, target_tokenizer, dtype=None, model_class=Transformer):
     """Returns the untrained model of the settings, for the tokenizers' vocabularies."""
     target_vocab_size = None
     if target_tokenizer is not source_tokenizer:
         target_vocab_size = target_tokenizer.vocab_size
-    model = Transformer(source_tokenizer.vocab_size, target_vocab_size, **config.model, dtype=dtype)
+    model = model_class(source_tokenizer.vocab_size, target_vocab_size, **config.model, dtype=dtype)
     model.build()
     return model
 

@@ -1,5 +1,6 @@
 """Training, from text files to the averaged weights: read it from top to bottom."""
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -12,10 +13,10 @@ from keras_transformer import backend
 from keras_transformer.models import Transformer
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.checkpoints import TrainingState, bytes_of
-from keras_transformer.training.interruption import Interruption
+from keras_transformer.training.interruption import Interrupted, Interruption
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
-from keras_transformer.training.progress import Log, ProgressBar, SaveAndStop
+from keras_transformer.training.progress import Log, ObeyAtOnce, ProgressBar, SaveAndStop
 from keras_transformer.training.run import Run, build_model, load_weights
 from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
 from keras_transformer.whole_files import check_space, replacing
@@ -25,7 +26,11 @@ def print_line(text):
     tqdm.tqdm.write(text, file=sys.stderr)  # above a progress bar, not into it
 
 
-def train(config, output, init_from=None, corpora=None, write=print_line):
+def say_nothing(text):
+    """In place of `print_line` where another worker speaks for all."""
+
+
+def train(config, output, init_from=None, corpora=None, strategy="auto", write=print_line):
     """Trains a model on parallel text, or goes on training it, in a run directory.
 
     Args:
@@ -36,6 +41,9 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
         init_from: another run, whose model, weights and tokenizer are the start (fine-tuning).
         corpora: `(training, validation)`, two `ParallelCorpus` in place of the files of
             `config.data`.
+        strategy: which devices share each step, see `distribution.start`. The result is that of
+            one device, up to rounding and the draws of dropout. Of several workers, each calls
+            `train` with the same settings and text, and the first alone needs the run directory.
         write: called with each line of the report.
     Returns:
         Dict of the last weights' and, as `averaged_...`, of the averaged weights' validation:
@@ -43,16 +51,133 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
     Raises:
         ValueError: bad input; nothing was written.
         Interrupted: SIGINT or SIGTERM; the work is saved.
+        WorkerLost: another worker has stopped; all go on from the last checkpoint when started.
     """
-    run = Run(output)
+    from keras_transformer.training import distribution  # needs TensorFlow, as data does
+
+    with distribution.started(strategy, write) as devices:
+        run = Run(output)
+        write = write if devices.is_chief else say_nothing
+        config, finished = devices.from_chief(lambda: begin(config, run, init_from, write))
+        if finished:
+            return finished["metrics"]
+
+        # === Reproducibility ===
+        keras.utils.set_random_seed(config.training.seed)
+        if config.training.deterministic:
+            backend.enable_determinism()
+
+        # === Data ===
+        train_corpus, valid_corpus = corpora or read_corpora(
+            config.data, config.training.seed, write
+        )
+        source_tokenizer, target_tokenizer = devices.from_chief(
+            lambda: start_tokenizers(config, run, init_from, train_corpus, write)
+        )
+        batch_settings = dict(
+            tokenizer=source_tokenizer,
+            target_tokenizer=target_tokenizer,
+            batch_tokens=config.training.batch_tokens,
+            max_length=config.data.max_length,
+            static_shapes=config.training.static_shapes,
+        )
+        batches = keras_transformer.data.TranslationBatches(
+            train_corpus,
+            seed=config.training.seed,
+            sampling=config.tokenizer.sampling,
+            **batch_settings,
+        )
+        valid_batches = keras_transformer.data.TranslationBatches(
+            valid_corpus, shuffle=False, **batch_settings
+        )
+        write(f"training    {batches.summary}; {len(batches):,} batches an epoch")
+        write(f"validation  {valid_batches.summary}")
+
+        # === Model ===
+        num_parts = config.training.gradient_accumulation_steps
+        jit_compile = config.training.jit_compile
+        with devices.scope():
+            model = build_model(
+                config,
+                source_tokenizer,
+                target_tokenizer,
+                config.training.mixed_precision,
+                devices.model_class(num_parts),
+            )
+            model.compile(
+                optimizer=make_optimizer(config.training, model.d_model),
+                loss=TokenCrossEntropy(config.training.label_smoothing),
+                metrics=[TokenAccuracy(), Perplexity()],
+                jit_compile="auto" if jit_compile is None else jit_compile,
+            )
+            model.optimizer.build(model.trainable_variables)
+        write(f"model       {model.count_params():,} parameters")
+        write(f"devices     {step_in_words(config.training, devices)}")
+
+        locked = run.locked() if devices.is_chief else contextlib.nullcontext()
+        with locked, Interruption.watched() as interruption:
+            # === Start, or go on ===
+            state = TrainingState(
+                num_pairs=batches.summary.num_pairs, num_target_tokens=batches.num_target_tokens
+            )
+            tokenizers = source_tokenizer, target_tokenizer
+            saved = devices.from_chief(
+                lambda: start_state(config, run, init_from, model, tokenizers, state, write)
+            )
+            check_same_data(run, saved, state)  # on each worker
+            state = saved
+            devices.copy_from_chief([*model.variables, *model.optimizer.variables])
+
+            # === Train ===
+            saver = SaveAndStop(
+                run.checkpoints, state, batches, config.training, interruption, devices
+            )
+            log = Log(run.metrics_path, state, len(batches), write)
+            progress_bar = ProgressBar(state.step, config.training.max_steps)
+            bleu = BleuCallback(
+                valid_corpus.source, valid_corpus.target, source_tokenizer, target_tokenizer
+            )
+            tensorboard = keras.callbacks.TensorBoard(run.tensorboard_path)
+            callbacks = [saver]
+            if devices.is_chief:
+                callbacks = [progress_bar, bleu, log, saver, tensorboard]
+            if devices.num_workers == 1:
+                callbacks.insert(2, ObeyAtOnce(interruption))
+            try:
+                fit(model, batches, valid_batches, config.training, saver, callbacks, devices)
+            finally:
+                progress_bar.close()
+
+            # === Average the last checkpoints ===
+            if devices.is_chief:
+                num_averaged = run.checkpoints.average(model, config.training.keep_checkpoints)
+            devices.copy_from_chief(model.weights)
+            metrics = model.evaluate(
+                devices.dataset(valid_batches.dataset(repeat=False), num_parts),
+                steps=len(valid_batches),
+                return_dict=True,
+                verbose=0,
+            )
+            metrics = {f"val_{name}": value for name, value in metrics.items()}
+            if devices.is_chief:
+                bleu.set_model(model)  # which no `fit` has done where every step was done before
+                metrics["val_bleu"] = bleu.score(bleu.translations())
+                log.record({"weights": f"mean of {num_averaged} checkpoints'", **metrics})
+                finish(run, model, state, saver, config.training, metrics)
+            return devices.from_chief(lambda: metrics)
+
+
+def begin(config, run, init_from, write):
+    """Returns the settings, and how the run has ended, or None; refuses what cannot be trained."""
     run.check_usable()
     if init_from is not None:
         init_run = Run(init_from)
         init_config = init_run.load_config()
-        init_weights_path = init_run.weights_path()
+        init_run.weights_path()
         config = dataclasses.replace(
             config, model=init_config.model, tokenizer=init_config.tokenizer
         )
+    finished = None
     if run.exists:
         run.check_same(config)
         if finished := still_finished(run, config.training):
@@ -60,105 +185,68 @@ def train(config, output, init_from=None, corpora=None, write=print_line):
                 f"{run.path} has ended at step {finished['step']:,}: {finished['reason']}. "
                 "It goes on with more steps, minutes or patience."
             )
-            return finished["metrics"]
     Transformer(1, **config.model)  # refuses what no model can be, before the corpus is read
+    return config, finished
 
-    # === Reproducibility ===
-    keras.utils.set_random_seed(config.training.seed)
-    if config.training.deterministic:
-        backend.enable_determinism()
 
-    # === Data ===
-    train_corpus, valid_corpus = corpora or read_corpora(config.data, config.training.seed, write)
+def start_tokenizers(config, run, init_from, corpus, write):
+    """Returns the `(source, target)` tokenizers: the run's, or another's, or new ones."""
     if run.exists:
-        source_tokenizer, target_tokenizer = run.load_tokenizers(config)
-    elif init_from is not None:
-        source_tokenizer, target_tokenizer = init_run.load_tokenizers(config)
-    else:
-        source_tokenizer, target_tokenizer = make_tokenizers(config, train_corpus, write)
-    batch_settings = dict(
-        tokenizer=source_tokenizer,
-        target_tokenizer=target_tokenizer,
-        batch_tokens=config.training.batch_tokens,
-        max_length=config.data.max_length,
-        static_shapes=config.training.static_shapes,
-    )
-    batches = keras_transformer.data.TranslationBatches(
-        train_corpus,
-        seed=config.training.seed,
-        sampling=config.tokenizer.sampling,
-        **batch_settings,
-    )
-    valid_batches = keras_transformer.data.TranslationBatches(
-        valid_corpus, shuffle=False, **batch_settings
-    )
-    write(f"training    {batches.summary}; {len(batches):,} batches an epoch")
-    write(f"validation  {valid_batches.summary}")
+        return run.load_tokenizers(config)
+    if init_from is not None:
+        return Run(init_from).load_tokenizers(config)
+    return make_tokenizers(config, corpus, write)
 
-    # === Model ===
-    model = build_model(config, source_tokenizer, target_tokenizer, config.training.mixed_precision)
-    model.compile(
-        optimizer=make_optimizer(config.training, model.d_model),
-        loss=TokenCrossEntropy(config.training.label_smoothing),
-        metrics=[TokenAccuracy(), Perplexity()],
+
+def start_state(config, run, init_from, model, tokenizers, state, write):
+    """Makes the directory a run, or gives the model its last checkpoint; returns where it stands.
+
+    Args:
+        state: `TrainingState` of a new run.
+    """
+    if not run.exists:
+        if init_from is not None:  # saved first: a run that is killed now still starts there
+            load_weights(model, Run(init_from).weights_path())
+            state.validated = False
+            run.checkpoints.save(model, state, keep=1)
+        run.create(config, *tokenizers)
+    elif newest := run.checkpoints.newest():
+        saved = run.checkpoints.restore(model, newest)
+        check_same_data(run, saved, state)
+        state = saved
+        write(f"going on    from step {state.step:,}")
+    config.save(run.config_path)  # with the limits of this call
+    run.finished_path.unlink(missing_ok=True)
+    run.averaged_path.unlink(missing_ok=True)  # of fewer steps; who asks now gets the best
+    return state
+
+
+def finish(run, model, state, saver, training, metrics):
+    """Writes the averaged weights, and how the training has ended."""
+    with replacing(run.averaged_path) as partial:
+        check_space(run.path, bytes_of(model.weights))
+        model.save_weights(partial)
+    finished = {
+        "step": state.step,
+        "limit": saver.limit,
+        "value": getattr(training, saver.limit),
+        "reason": saver.reason,
+        "metrics": metrics,
+    }
+    with replacing(run.finished_path) as partial:
+        partial.write_text(json.dumps(finished, indent=2))
+
+
+def step_in_words(training, devices):
+    """Returns the devices, and how they share a step, which is as large and counts as on one."""
+    shares = devices.num_replicas * training.gradient_accumulation_steps
+    tokens = training.batch_tokens
+    if shares == 1:
+        return f"{devices}, {tokens:,} tokens a step"
+    return (
+        f"{devices}, {tokens:,} tokens a step in {shares} shares of about {tokens // shares:,}; "
+        "the learning rate is not changed"
     )
-    model.optimizer.build(model.trainable_variables)
-    write(f"model       {model.count_params():,} parameters")
-
-    with run.locked(), Interruption.watched() as interruption:
-        # === Start, or go on ===
-        state = TrainingState(
-            num_pairs=batches.summary.num_pairs, num_target_tokens=batches.num_target_tokens
-        )
-        if not run.exists:
-            if init_from is not None:  # saved first: a run that is killed now still starts there
-                load_weights(model, init_weights_path)
-                state.validated = False
-                run.checkpoints.save(model, state, keep=1)
-            run.create(config, source_tokenizer, target_tokenizer)
-        elif newest := run.checkpoints.newest():
-            saved = run.checkpoints.restore(model, newest)
-            check_same_data(run, saved, state)
-            state = saved
-            write(f"going on    from step {state.step:,}")
-        config.save(run.config_path)  # with the limits of this call
-        run.finished_path.unlink(missing_ok=True)
-        run.averaged_path.unlink(missing_ok=True)  # of fewer steps; who asks now gets the best
-
-        # === Train ===
-        saver = SaveAndStop(run.checkpoints, state, batches, config.training, interruption)
-        log = Log(run.metrics_path, state, len(batches), write)
-        progress_bar = ProgressBar(state.step, config.training.max_steps)
-        bleu = BleuCallback(
-            valid_corpus.source, valid_corpus.target, source_tokenizer, target_tokenizer
-        )
-        tensorboard = keras.callbacks.TensorBoard(run.tensorboard_path)
-        callbacks = [progress_bar, bleu, log, saver, tensorboard]
-        try:
-            fit(model, batches, valid_batches, config.training, saver, callbacks)
-        finally:
-            progress_bar.close()
-
-        # === Average the last checkpoints ===
-        num_averaged = run.checkpoints.average(model, config.training.keep_checkpoints)
-        metrics = model.evaluate(valid_batches.dataset(repeat=False), return_dict=True, verbose=0)
-        metrics = {f"val_{name}": value for name, value in metrics.items()}
-        bleu.set_model(model)  # which no `fit` has done where every step was done before
-        metrics["val_bleu"] = bleu.score(bleu.translations())
-        log.record({"weights": f"mean of {num_averaged} checkpoints'", **metrics})
-        with replacing(run.averaged_path) as partial:
-            check_space(run.path, bytes_of(model.weights))
-            model.save_weights(partial)
-        finished = {
-            "step": state.step,
-            "limit": saver.limit,
-            "value": getattr(config.training, saver.limit),
-            "reason": saver.reason,
-            "metrics": metrics,
-        }
-        with replacing(run.finished_path) as partial:
-            partial.write_text(json.dumps(finished, indent=2))
-    return metrics
 
 
 def read_corpora(data, seed, write=print_line):
@@ -224,29 +312,49 @@ def make_optimizer(training, d_model):
     )
 
 
-def fit(model, batches, valid_batches, training, saver, callbacks):
+def fit(model, batches, valid_batches, training, saver, callbacks, devices):
     """Runs `model.fit`, with an epoch from one checkpoint to the next.
 
     `saver`, one of the callbacks, keeps its `state` up to date. A fit has epochs of one length,
     so the shorter one after an interruption, and the one before the last step, have their own.
     """
     state = saver.state
+    num_parts = training.gradient_accumulation_steps
     every = training.checkpoint_every
+    validation_data = devices.dataset(valid_batches.dataset(repeat=False), num_parts)
     to_checkpoint = every - state.step % every  # shorter where an interrupted run goes on
-    while saver.limit is None:
-        steps = min(to_checkpoint, training.max_steps - state.step)
-        whole = 1 if steps < every else (training.max_steps - state.step) // every
-        model.fit(
-            batches.dataset(epoch=state.epoch, index=state.index),
-            steps_per_epoch=steps,
-            initial_epoch=state.step // every,
-            epochs=state.step // every + whole,
-            validation_data=valid_batches.dataset(repeat=False),
-            callbacks=callbacks,
-            shuffle=False,  # the batches are; it keeps Keras from warning
-            verbose=0,
-        )
-        to_checkpoint = every
+    try:
+        if state.in_validation:
+            validate(model, validation_data, len(valid_batches), callbacks, state.step // every)
+        while saver.limit is None:
+            steps = min(to_checkpoint, training.max_steps - state.step)
+            whole = 1 if steps < every else (training.max_steps - state.step) // every
+            dataset = batches.dataset(epoch=state.epoch, index=state.index)
+            model.fit(
+                devices.dataset(dataset, num_parts),
+                steps_per_epoch=steps,
+                initial_epoch=state.step // every,
+                epochs=state.step // every + whole,
+                validation_data=validation_data,
+                validation_steps=len(valid_batches),
+                callbacks=callbacks,
+                shuffle=False,  # the batches are; it keeps Keras from warning
+                verbose=0,
+            )
+            to_checkpoint = every
+    except Interrupted:
+        if saver.interruption.at_once:
+            saver.save(validated=False, in_validation=True)
+        raise
+
+
+def validate(model, dataset, num_batches, callbacks, epoch):
+    """Ends an epoch as `fit` does it, where an interruption kept it from that."""
+    callbacks = keras.callbacks.CallbackList(callbacks, model=model)
+    logs = model.evaluate(
+        dataset, steps=num_batches, callbacks=callbacks, return_dict=True, verbose=0
+    )
+    callbacks.on_epoch_end(epoch, {f"val_{name}": value for name, value in logs.items()})
 
 
 def still_finished(run, training):

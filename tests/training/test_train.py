@@ -353,6 +353,37 @@ def test_terminated_saves_at_once_and_goes_on_to_the_bit(tmp_path, config):
     assert_same_bits(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("step", [4, 10], ids=["between", "at the end"])
+def test_terminated_in_a_validation_saves_and_makes_up_for_it(
+    tmp_path, config, train_quietly, monkeypatch, step
+):
+    from keras_transformer.training import BleuCallback, Interrupted
+
+    config = config.override(["model.dropout=0"])
+    whole = train_quietly(config, tmp_path / "whole")
+    translations, calls = BleuCallback.translations, []
+
+    def terminated(callback):
+        calls.append(None)
+        if len(calls) == (1 if step == 4 else 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)  # which the signal ends
+        return translations(callback)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BleuCallback, "translations", terminated)
+        with pytest.raises(Interrupted):
+            train_quietly(config, tmp_path / "run")
+    newest = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1]
+    assert int(newest.name[5:]) == step
+    assert train_quietly(config, tmp_path / "run") == pytest.approx(whole, rel=1e-4)
+    steps = [
+        [json.loads(line)["step"] for line in (tmp_path / run / "metrics.jsonl").open()]
+        for run in ("whole", "run")
+    ]
+    assert steps[0] == steps[1] == [4, 8, 10, 10]
+
+
 def test_one_process_at_a_time(tmp_path, config, train_quietly):
     from keras_transformer.training.run import Run
 

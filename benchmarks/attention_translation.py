@@ -1,0 +1,73 @@
+"""What each attention makes of the same minutes: steps, BLEU on Multi30k, time of a translation.
+
+    KERAS_TRANSFORMER_DATA=DATA python benchmarks/attention_translation.py --minutes 12
+
+trains `tiny` with each kind of self-attention on Multi30k (DATA/multi30k) for the minutes, one
+after another on the same pinned cores, exports it and translates test_2016_flickr by the SavedModel
+without XLA, beam 4. What trains is `benchmarks/attention_translation_side.py`.
+"""
+
+import argparse
+import pathlib
+import tempfile
+
+import sacrebleu
+from attention_translation_side import KINDS
+from pinned import HERE, multi30k, run_pinned, write_results
+
+BEAM_SIZE = 4
+BATCH_SIZES = (64, 1)
+SENTENCES_ONE_AT_A_TIME = 200
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=12)
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
+    arguments = parser.parse_args()
+
+    from keras_transformer.text_files import iterate_lines
+
+    source, references = (
+        list(iterate_lines(multi30k() / f"test_2016_flickr.{language}.gz"))
+        for language in ("en", "de")
+    )
+    print(
+        "| self-attention | steps | perplexity | BLEU | ms a sentence, 64 at once | one at a time |"
+    )
+    print("|---|---|---|---|---|---|", flush=True)
+    results = {}
+    for kind in arguments.kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "source.txt").write_text("\n".join(source) + "\n")
+            flags = ["--threads", arguments.cores, "--beam-size", BEAM_SIZE]
+            trained = run_pinned(
+                "attention_translation_side.py",
+                [kind, folder, "--minutes", arguments.minutes, *flags],
+                arguments.cores,
+            )
+            milliseconds = []
+            for batch_size in BATCH_SIZES:
+                count = len(source) if batch_size > 1 else SENTENCES_ONE_AT_A_TIME
+                several = ["--batch-size", batch_size, "--sentences", count]
+                side = ["keras_transformer", folder, *flags, *several]
+                found = run_pinned("decoding_side.py", side, arguments.cores)
+                milliseconds.append(1000 * found["seconds"] / count)
+                if batch_size > 1:
+                    bleu = sacrebleu.corpus_bleu(found["translations"], [references]).score
+        results[kind] = {**trained, "bleu": bleu, "milliseconds_a_sentence": milliseconds}
+        print(
+            f"| {kind} | {trained['steps']:,} | {trained['val_perplexity']:.2f} | {bleu:.2f} "
+            f"| {milliseconds[0]:.2f} | {milliseconds[1]:.1f} |",
+            flush=True,
+        )
+    path = arguments.output or HERE / "results" / "attention-translation.json"
+    write_results(
+        path, {"cores": arguments.cores, "minutes": arguments.minutes, "results": results}
+    )
+
+
+if __name__ == "__main__":
+    main()

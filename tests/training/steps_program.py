@@ -1,0 +1,111 @@
+"""Takes ten steps of `fit`, divided as the arguments say, and writes weights and losses.
+
+    python steps_program.py STRATEGY DEVICES BATCHES.npz CASES.json OUTPUT.npz
+
+`test_divided_step.py` runs it in processes of their own: TensorFlow takes its devices once.
+"""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.layers import Dropout
+from keras_transformer.models import Transformer
+from keras_transformer.training import Perplexity, TokenAccuracy, TokenCrossEntropy
+from keras_transformer.training.distribution import start
+
+STEPS = 10
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.5),
+    "clipped": lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.1),
+    "adam": lambda: keras.optimizers.Adam(0.01),
+    "accumulating": lambda: keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
+}
+
+
+def main(strategy, num_devices, batches_path, cases, output):
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    devices = [tf.config.LogicalDeviceConfiguration()] * int(num_devices)
+    tf.config.set_logical_device_configuration(cpu, devices)
+    distribution = start(strategy)
+    with np.load(batches_path) as arrays:
+        batches = [
+            tuple(
+                arrays[f"{name}/{i}"] for name in ("source_ids", "target_ids", "labels", "weights")
+            )
+            for i in range(STEPS)
+        ]
+    results = {"replicas": distribution.num_replicas, "dropout": dropped(distribution)}
+    for name, case in json.loads(cases).items():
+        results |= {
+            f"{name}/{key}": value for key, value in take_steps(distribution, batches, **case)
+        }
+    np.savez(output, **results)
+
+
+def take_steps(distribution, batches, optimizer="sgd", parts=1, of_keras=False, dtype=None):
+    """Yields names and arrays: the weights before, after a step and at the end, and the losses."""
+    keras.utils.set_random_seed(3)
+    with distribution.scope():
+        model_class = Transformer if of_keras else distribution.model_class(parts)
+        model = model_class(
+            150, num_layers=1, d_model=16, ff_dim=24, num_heads=2, dropout=0.0, dtype=dtype
+        )
+        model.build()
+        model.compile(
+            OPTIMIZERS[optimizer](),
+            TokenCrossEntropy(0.1),
+            metrics=[TokenAccuracy(), Perplexity()],
+        )
+        model.optimizer.build(model.trainable_variables)
+    yield "start", weights(model)
+
+    def generate():
+        for source_ids, target_ids, labels, token_weights in batches:
+            yield {"source_ids": source_ids, "target_ids": target_ids}, labels, token_weights
+
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    if not of_keras:
+        dataset = distribution.dataset(dataset, parts)
+
+    class Record(keras.callbacks.Callback):
+        after_a_step = None
+
+        def on_train_batch_end(self, batch, logs=None):
+            if self.after_a_step is None:
+                self.after_a_step = weights(self.model)
+
+    record = Record()
+    try:
+        history = model.fit(
+            dataset, epochs=STEPS, steps_per_epoch=1, callbacks=[record], verbose=0, shuffle=False
+        ).history
+    except Exception as error:
+        yield "error", type(error).__name__
+        return
+    yield "after_a_step", record.after_a_step
+    yield "end", weights(model)
+    yield from history.items()
+
+
+def weights(model):
+    return np.concatenate([np.ravel(weight) for weight in model.get_weights()])
+
+
+def dropped(distribution):
+    """Returns what each replica here makes of the same ones by the same dropout layer."""
+    with distribution.scope():
+        layer = Dropout(0.5, seed=1)
+    if distribution.strategy is None:
+        return np.stack([layer(np.ones([40]), training=True)])
+    results = distribution.strategy.run(lambda: layer(tf.ones([40]), training=True))
+    return np.stack(distribution.strategy.experimental_local_results(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,169 @@
+"""The choice of devices, the dealing of batches, and workers that come and go."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from keras_transformer.training.distribution import Distribution, start
+
+CLUSTER = {"worker": ["localhost:1", "localhost:2"]}
+TRAIN = """
+import sys
+from keras_transformer.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_one_device_where_nothing_else_is_there(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    for strategy in ("auto", "one"):
+        devices = start(strategy)
+        assert (devices.strategy, devices.num_replicas, devices.is_chief) == (None, 1, True)
+        assert str(devices) == "one device"
+
+
+def test_a_cluster_of_one_is_one_device(monkeypatch):
+    config = {"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    assert start("auto").strategy is None
+
+
+@pytest.mark.parametrize(
+    "strategy, tf_config, message",
+    [
+        ("many", None, "auto, one, mirrored, multi_worker, tpu. Received: strategy='many'"),
+        ("tpu", None, "Expected a TPU"),
+        ("multi_worker", None, "Expected a description of the workers"),
+        ("auto", "{", "Expected TF_CONFIG to be a JSON object"),
+        ("auto", "[]", "Expected TF_CONFIG to be a JSON object"),
+        ("auto", '{"cluster": []}', "Expected TF_CONFIG to be a JSON object"),
+        ("auto", {"cluster": CLUSTER}, "name this process among the workers"),
+        (
+            "multi_worker",
+            {"cluster": CLUSTER, "task": {"type": "worker", "index": 2}},
+            "name this process among the workers",
+        ),
+    ],
+)
+def test_what_is_no_cluster_is_refused(monkeypatch, strategy, tf_config, message):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if tf_config is not None:
+        text = tf_config if isinstance(tf_config, str) else json.dumps(tf_config)
+        monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ValueError, match="Received") as raised:
+        start(strategy)
+    assert message in str(raised.value)
+
+
+def test_parts_have_as_many_rows_and_all_that_the_batch_has():
+    import tensorflow as tf
+
+    rows = np.arange(1, 8)[:, None] * [[1, 1, 0]]
+    dataset = tf.data.Dataset.from_tensors(({"ids": rows}, rows))
+    ((inputs, labels),) = Distribution().dataset(dataset, num_parts=4).as_numpy_iterator()
+    assert labels.shape == (8, 3)
+    np.testing.assert_array_equal(inputs["ids"], labels)
+    np.testing.assert_array_equal(np.sort(labels[:, 0]), np.arange(8))
+
+
+def test_one_device_and_one_part_leave_the_data_alone():
+    dataset = object()
+    assert Distribution().dataset(dataset) is dataset
+
+
+# === Workers, by the command ===
+
+
+@pytest.fixture
+def train_worker(tmp_path, sentence_pairs):
+    """Starts a worker of two, or with None a process alone, that trains into `tmp_path / name`."""
+    paths = [tmp_path / "pairs.en", tmp_path / "pairs.de"]
+    for path, sentences in zip(paths, zip(*sentence_pairs, strict=True), strict=True):
+        path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
+    settings = "num_layers=1 d_model=16 ff_dim=24 num_heads=2 dropout=0".split()
+    settings = [f"model.{each}" for each in settings]
+    settings += ["tokenizer.vocab_size=150", "training.batch_tokens=96", "training.patience=0"]
+    settings += ["training.checkpoint_every=4", "training.warmup_steps=4"]
+    processes = []
+
+    def start_worker(name, worker, ports, max_steps):
+        command = ["train", "--output", tmp_path / name, "--max-steps", max_steps]
+        for split in ("train", "valid"):
+            command += [f"--source-{split}", paths[0], f"--target-{split}", paths[1]]
+        environment = dict(os.environ)
+        if worker is not None:
+            cluster = {"worker": [f"localhost:{port}" for port in ports]}
+            task = {"type": "worker", "index": worker}
+            environment["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+        command = [str(part) for part in [*command, "--set", *settings]]
+        process = subprocess.Popen(
+            [sys.executable, "-c", TRAIN, *command],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start_worker
+    for process in processes:
+        process.kill()
+
+
+def curve(run):
+    return [json.loads(line)["val_perplexity"] for line in (run / "metrics.jsonl").open()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 1], ids=["the chief", "the other"])
+def test_a_worker_that_dies_stops_the_others_and_all_go_on(
+    tmp_path, train_worker, free_ports, lost
+):
+    ports = free_ports(2)
+    workers = [train_worker(f"run-{i}", i, ports, 1000) for i in range(2)]
+    while len(list((tmp_path / "run-0" / "checkpoints").glob("step-*"))) < 2:
+        assert workers[0].poll() is None, workers[0].stderr.read()
+        time.sleep(0.1)
+    workers[lost].kill()
+    other = workers[1 - lost]
+    assert other.wait(timeout=60) == 1
+    assert "another worker has stopped" in other.stderr.read()
+    assert not (tmp_path / "run-1").exists()  # the chief alone writes
+
+    newest = sorted((tmp_path / "run-0" / "checkpoints").glob("step-*"))[-1]
+    max_steps = int(newest.name[5:]) + 8
+    again = [train_worker(f"run-{i}", i, ports, max_steps) for i in range(2)]
+    for worker in again:
+        assert worker.wait(timeout=120) == 0, worker.stderr.read()
+    alone = train_worker("alone", None, None, max_steps)
+    assert alone.wait(timeout=120) == 0, alone.stderr.read()
+    np.testing.assert_allclose(curve(tmp_path / "run-0"), curve(tmp_path / "alone"), rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_worker_is_one_to_all(tmp_path, train_worker, free_ports):
+    ports = free_ports(2)
+    workers = [train_worker(f"run-{i}", i, ports, 100_000) for i in range(2)]
+    while not (tmp_path / "run-0" / "checkpoints").exists():
+        assert workers[0].poll() is None, workers[0].stderr.read()
+        time.sleep(0.1)
+    workers[1].terminate()
+    for worker in workers:
+        assert worker.wait(timeout=60) == 143
+        assert "the work is saved" in worker.stderr.read()
+
+
+@pytest.mark.slow
+def test_what_the_chief_refuses_ends_the_others(tmp_path, train_worker, free_ports):
+    (tmp_path / "run-0").mkdir()
+    (tmp_path / "run-0" / "thesis.txt").touch()
+    ports = free_ports(2)
+    workers = [train_worker(f"run-{i}", i, ports, 10) for i in range(2)]
+    for worker in workers:
+        assert worker.wait(timeout=60) == 2
+        assert "which holds other files" in worker.stderr.read()
