@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import re
+import socket
 import subprocess
 import sys
 
@@ -22,23 +23,47 @@ def run_pinned(script, arguments, cores=1, preload=None):
         preload: path of a shared library that the process is to load first, or None.
     """
     places = sorted(os.sched_getaffinity(0))[-cores:]
+    variables = {"LD_PRELOAD": str(preload)} if preload else {}
+    return _result(_start(script, arguments, places, variables))
+
+
+def run_pinned_together(script, arguments, variables):
+    """As `run_pinned`, of processes at the same time: a core and environment variables for each."""
+    places = sorted(os.sched_getaffinity(0))[-len(variables) :]
+    processes = [
+        _start(script, arguments, [place], more)
+        for place, more in zip(places, variables, strict=True)
+    ]
+    return [_result(process) for process in processes]
+
+
+def _start(script, arguments, places, variables):
     command = ["taskset", "-c", ",".join(map(str, places)), sys.executable, HERE / script]
-    done = subprocess.run(
+    threads = dict.fromkeys(THREAD_VARIABLES, str(len(places)))
+    return subprocess.Popen(
         [str(part) for part in [*command, *arguments]],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        env={
-            **os.environ,
-            **dict.fromkeys(THREAD_VARIABLES, str(cores)),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            **({"LD_PRELOAD": str(preload)} if preload else {}),
-        },
+        env={**os.environ, **threads, "TF_CPP_MIN_LOG_LEVEL": "3", **variables},
     )
-    if done.returncode:
-        sys.exit(
-            f"{script} {' '.join(map(str, arguments))} failed ({done.returncode}):\n{done.stderr}"
-        )
-    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _result(process):
+    output, errors = process.communicate()
+    if process.returncode:
+        command = " ".join(process.args[4:])
+        sys.exit(f"{command} failed ({process.returncode}):\n{errors}")
+    return json.loads(output.splitlines()[-1])
+
+
+def free_ports(number):
+    """Returns so many ports of this machine that nobody listens on."""
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(number)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
 
 
 def multi30k():

@@ -85,8 +85,17 @@ class Distribution:
             return dataset
         return self.strategy.distribute_datasets_from_function(lambda context: dataset)
 
-    def model_class(self, num_parts=1):
-        """Returns what to make a `Transformer` with that is trained on these devices."""
+    def model_class(self, num_parts=1, jit_compile=None):
+        """Returns what to make a `Transformer` with that is trained on these devices.
+
+        Raises:
+            ValueError: they cannot take a step in parts, or cannot compile it.
+        """
+        if jit_compile and self.strategy is not None:
+            raise ValueError(
+                "Expected jit_compile=true on one device. Received: jit_compile=true, and "
+                f"{self}. Leave it out, or choose the strategy one."
+            )
         if self.strategy is None and num_parts == 1:
             return Transformer
         return functools.partial(DividedTransformer, num_parts=num_parts)
@@ -161,7 +170,7 @@ class JaxDistribution(Distribution):
         """Returns the batches, filled up with rows of zeros: each device gets as many."""
         return Distribution().dataset(dataset, num_parts=self.num_replicas)
 
-    def model_class(self, num_parts=1):
+    def model_class(self, num_parts=1, jit_compile=None):
         if num_parts > 1:
             raise ValueError(
                 "Expected each step as a whole with JAX. Received: gradient_accumulation_steps="

@@ -58,7 +58,7 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
     with distribution.started(strategy, write) as devices:
         run = Run(output)
         write = write if devices.is_chief else say_nothing
-        config, finished = devices.from_chief(lambda: begin(config, run, init_from, write))
+        config, finished = devices.from_chief(lambda: begin(config, run, init_from, devices, write))
         if finished:
             return finished["metrics"]
 
@@ -102,7 +102,7 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
                 source_tokenizer,
                 target_tokenizer,
                 config.training.mixed_precision,
-                devices.model_class(num_parts),
+                devices.model_class(num_parts, jit_compile),
             )
             model.compile(
                 optimizer=make_optimizer(config.training, model.d_model),
@@ -113,6 +113,8 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             model.optimizer.build(model.trainable_variables)
         write(f"model       {model.count_params():,} parameters")
         write(f"devices     {step_in_words(config.training, devices)}")
+        if model.jit_compile and not config.training.static_shapes:
+            write("            each shape of a batch is compiled: training.static_shapes has few")
 
         locked = run.locked() if devices.is_chief else contextlib.nullcontext()
         with locked, Interruption.watched() as interruption:
@@ -167,9 +169,11 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             return devices.from_chief(lambda: metrics)
 
 
-def begin(config, run, init_from, write):
+def begin(config, run, init_from, devices, write):
     """Returns the settings, and how the run has ended, or None; refuses what cannot be trained."""
     run.check_usable()
+    steps = config.training
+    devices.model_class(steps.gradient_accumulation_steps, steps.jit_compile)  # or refuses them
     if init_from is not None:
         init_run = Run(init_from)
         init_config = init_run.load_config()

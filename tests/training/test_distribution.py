@@ -12,10 +12,15 @@ import pytest
 from keras_transformer.training.distribution import Distribution, start
 
 CLUSTER = {"worker": ["localhost:1", "localhost:2"]}
+# the command, on two logical devices where argv[1] is 2
 TRAIN = """
 import sys
+import tensorflow as tf
 from keras_transformer.cli import main
-sys.exit(main(sys.argv[1:]))
+(cpu,) = tf.config.list_physical_devices("CPU")
+devices = [tf.config.LogicalDeviceConfiguration()] * int(sys.argv[1])
+tf.config.set_logical_device_configuration(cpu, devices)
+sys.exit(main(sys.argv[2:]))
 """
 
 
@@ -76,12 +81,19 @@ def test_one_device_and_one_part_leave_the_data_alone():
     assert Distribution().dataset(dataset) is dataset
 
 
+def test_what_devices_cannot_do_is_refused():
+    replicas = Distribution()
+    replicas.strategy = object()
+    with pytest.raises(ValueError, match="Expected jit_compile=true on one device. Received"):
+        replicas.model_class(jit_compile=True)
+
+
 # === Workers, by the command ===
 
 
 @pytest.fixture
 def train_worker(tmp_path, sentence_pairs):
-    """Starts a worker of two, or with None a process alone, that trains into `tmp_path / name`."""
+    """Starts a worker of two, or a process alone, that trains into `tmp_path / name`."""
     paths = [tmp_path / "pairs.en", tmp_path / "pairs.de"]
     for path, sentences in zip(paths, zip(*sentence_pairs, strict=True), strict=True):
         path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
@@ -91,8 +103,9 @@ def train_worker(tmp_path, sentence_pairs):
     settings += ["training.checkpoint_every=4", "training.warmup_steps=4"]
     processes = []
 
-    def start_worker(name, worker, ports, max_steps):
-        command = ["train", "--output", tmp_path / name, "--max-steps", max_steps]
+    def start_worker(name, max_steps, worker=None, ports=(), devices=1):
+        command = [devices, "train", "--output", tmp_path / name, "--max-steps", max_steps]
+        command += ["--strategy", "mirrored"] if devices > 1 else []
         for split in ("train", "valid"):
             command += [f"--source-{split}", paths[0], f"--target-{split}", paths[1]]
         environment = dict(os.environ)
@@ -120,12 +133,27 @@ def curve(run):
 
 
 @pytest.mark.slow
+def test_replicas_that_are_killed_go_on_as_one_device_would(tmp_path, train_worker):
+    killed = train_worker("run", 12, devices=2)
+    while not (tmp_path / "run" / "checkpoints" / "step-00000004").exists():
+        assert killed.poll() is None, killed.stderr.read()
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
+    assert len(curve(tmp_path / "run")) < 4
+    for name, devices in (("run", 2), ("alone", 1)):
+        process = train_worker(name, 12, devices=devices)
+        assert process.wait(timeout=120) == 0, process.stderr.read()
+    np.testing.assert_allclose(curve(tmp_path / "run"), curve(tmp_path / "alone"), rtol=1e-3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1], ids=["the chief", "the other"])
 def test_a_worker_that_dies_stops_the_others_and_all_go_on(
     tmp_path, train_worker, free_ports, lost
 ):
     ports = free_ports(2)
-    workers = [train_worker(f"run-{i}", i, ports, 1000) for i in range(2)]
+    workers = [train_worker(f"run-{i}", 1000, i, ports) for i in range(2)]
     while len(list((tmp_path / "run-0" / "checkpoints").glob("step-*"))) < 2:
         assert workers[0].poll() is None, workers[0].stderr.read()
         time.sleep(0.1)
@@ -137,10 +165,10 @@ def test_a_worker_that_dies_stops_the_others_and_all_go_on(
 
     newest = sorted((tmp_path / "run-0" / "checkpoints").glob("step-*"))[-1]
     max_steps = int(newest.name[5:]) + 8
-    again = [train_worker(f"run-{i}", i, ports, max_steps) for i in range(2)]
+    again = [train_worker(f"run-{i}", max_steps, i, ports) for i in range(2)]
     for worker in again:
         assert worker.wait(timeout=120) == 0, worker.stderr.read()
-    alone = train_worker("alone", None, None, max_steps)
+    alone = train_worker("alone", max_steps)
     assert alone.wait(timeout=120) == 0, alone.stderr.read()
     np.testing.assert_allclose(curve(tmp_path / "run-0"), curve(tmp_path / "alone"), rtol=1e-3)
 
@@ -148,7 +176,7 @@ def test_a_worker_that_dies_stops_the_others_and_all_go_on(
 @pytest.mark.slow
 def test_a_signal_to_one_worker_is_one_to_all(tmp_path, train_worker, free_ports):
     ports = free_ports(2)
-    workers = [train_worker(f"run-{i}", i, ports, 100_000) for i in range(2)]
+    workers = [train_worker(f"run-{i}", 100_000, i, ports) for i in range(2)]
     while not (tmp_path / "run-0" / "checkpoints").exists():
         assert workers[0].poll() is None, workers[0].stderr.read()
         time.sleep(0.1)
@@ -163,7 +191,7 @@ def test_what_the_chief_refuses_ends_the_others(tmp_path, train_worker, free_por
     (tmp_path / "run-0").mkdir()
     (tmp_path / "run-0" / "thesis.txt").touch()
     ports = free_ports(2)
-    workers = [train_worker(f"run-{i}", i, ports, 10) for i in range(2)]
+    workers = [train_worker(f"run-{i}", 10, i, ports) for i in range(2)]
     for worker in workers:
         assert worker.wait(timeout=60) == 2
         assert "which holds other files" in worker.stderr.read()

@@ -1,0 +1,92 @@
+"""One process of the benchmark of devices: prints a line of JSON with the whole step's tokens.
+
+`benchmarks/distribution.py` calls it, once for each worker.
+"""
+
+import argparse
+import json
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+from training_side import DROPOUT, LABEL_SMOOTHING, LEARNING_RATE, SIZES, VOCAB_SIZE, read_batches
+
+from keras_transformer.training import TokenCrossEntropy
+from keras_transformer.training.distribution import start
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("strategy")
+    parser.add_argument("--batches", required=True)
+    parser.add_argument("--preset", choices=SIZES, required=True)
+    parser.add_argument("--devices", type=int, default=1, help="logical devices of this process")
+    parser.add_argument("--parts", type=int, default=1, help="accumulated parts of a step")
+    parser.add_argument("--threads", type=int, required=True)
+    arguments = parser.parse_args()
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    logical = [tf.config.LogicalDeviceConfiguration()] * arguments.devices
+    tf.config.set_logical_device_configuration(cpu, logical)
+    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(max(arguments.threads, arguments.devices))
+    distribution = start(arguments.strategy)
+    batches = read_batches(arguments.batches)
+    with distribution.scope():
+        model = make_model(distribution, arguments.preset, arguments.parts)
+    clock = Clock()
+    model.fit(
+        distribution.dataset(make_dataset(batches).repeat(2), arguments.parts),
+        steps_per_epoch=len(batches),
+        epochs=2,  # the first to make what each shape needs
+        callbacks=[clock],
+        verbose=0,
+        shuffle=False,
+    )
+    tokens = sum(int((labels != 0).sum()) for _, _, labels in batches)
+    print(json.dumps({"tokens_a_second": tokens / clock.seconds}))
+
+
+def make_model(distribution, preset, num_parts):
+    num_layers, d_model, ff_dim, num_heads = SIZES[preset]
+    keras.utils.set_random_seed(1)
+    model = distribution.model_class(num_parts)(
+        VOCAB_SIZE,
+        num_layers=num_layers,
+        d_model=d_model,
+        ff_dim=ff_dim,
+        num_heads=num_heads,
+        dropout=DROPOUT,
+        normalize_first=True,
+    )
+    model.build()
+    optimizer = keras.optimizers.Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9)
+    model.compile(optimizer, TokenCrossEntropy(LABEL_SMOOTHING))
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def make_dataset(batches):
+    def generate():
+        for source_ids, target_ids, labels in batches:
+            weights = (labels != 0) / np.float32((labels != 0).sum())
+            inputs = {"source_ids": source_ids, "target_ids": target_ids}
+            yield inputs, labels, weights.astype("float32")
+
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
+    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2)
+
+
+class Clock(keras.callbacks.Callback):
+    """The seconds of the last epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seconds = time.perf_counter() - self.start
+
+
+if __name__ == "__main__":
+    main()
