@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import pickle
+import sys
 
 import keras
 import numpy as np
@@ -250,29 +251,21 @@ def _mirrored():
 
 
 def _multi_worker(write):
-    if "TF_CONFIG" in os.environ:
-        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        cluster, task = _tf_config().get("cluster", {}), _tf_config().get("task", {})
-        workers = _workers(cluster)
-        if (task.get("type"), task.get("index")) not in workers:
-            raise ValueError(
-                "Expected TF_CONFIG to name this process among the workers of its cluster. "
-                f"Received: TF_CONFIG={os.environ['TF_CONFIG']}. Write it as "
-                '{"cluster": {"worker": ["host:port"]}, "task": {"type": "worker", "index": 0}}.'
-            )
-    elif "SLURM_STEP_NUM_TASKS" in os.environ:
-        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver()
-        workers = _workers(resolver.cluster_spec().as_dict())
-    else:
+    if "TF_CONFIG" not in os.environ:
+        os.environ["TF_CONFIG"] = json.dumps(_of_slurm())
+    task, workers = _tf_config().get("task", {}), _workers(_tf_config().get("cluster", {}))
+    if (task.get("type"), task.get("index")) not in workers:
         raise ValueError(
-            "Expected a description of the workers, in TF_CONFIG or by SLURM's srun. "
-            "Received: strategy='multi_worker' and neither of them. Set TF_CONFIG on each machine, "
-            "or choose mirrored for the devices of one."
+            "Expected TF_CONFIG to name this process among the workers of its cluster. "
+            f"Received: TF_CONFIG={os.environ['TF_CONFIG']}. Write it as "
+            '{"cluster": {"worker": ["host:port"]}, "task": {"type": "worker", "index": 0}}.'
         )
     if len(workers) > 1:
         write(f"workers     waiting for all {len(workers)}")
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        )
     except RuntimeError as error:
         raise ValueError(
             "Expected to connect the workers before TensorFlow has computed anything. Received: "
@@ -280,6 +273,23 @@ def _multi_worker(write):
         ) from error
     except tf.errors.OpError as error:
         raise WorkerLost(f"not all workers were reached ({error.message})") from error
+
+
+def _of_slurm():
+    """Returns what TF_CONFIG would say of the tasks of a SLURM step."""
+    if "SLURM_STEP_NUM_TASKS" not in os.environ:
+        raise ValueError(
+            "Expected a description of the workers, in TF_CONFIG or by SLURM's srun. "
+            "Received: strategy='multi_worker' and neither of them. Set TF_CONFIG on each machine, "
+            "or choose mirrored for the devices of one."
+        )
+    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+        gpus_per_node=sys.maxsize,  # it names no host beyond that; SLURM has dealt them out already
+        gpus_per_task=1,
+        auto_set_gpu=False,
+    )
+    cluster = resolver.cluster_spec().as_dict()
+    return {"cluster": cluster, "task": {"type": resolver.task_type, "index": resolver.task_id}}
 
 
 def _tf_config():

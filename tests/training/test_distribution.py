@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from keras_transformer.training import distribution
 from keras_transformer.training.distribution import Distribution, start
 
 CLUSTER = {"worker": ["localhost:1", "localhost:2"]}
@@ -63,6 +64,16 @@ def test_what_is_no_cluster_is_refused(monkeypatch, strategy, tf_config, message
     with pytest.raises(ValueError, match="Received") as raised:
         start(strategy)
     assert message in str(raised.value)
+
+
+def test_slurm_describes_the_workers(monkeypatch):
+    variables = {"PROCID": "1", "STEP_NUM_TASKS": "3", "STEP_NODELIST": "n[07-08]"}
+    for name, value in {**variables, "STEP_TASKS_PER_NODE": "2,1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert distribution._of_slurm() == {
+        "cluster": {"worker": ["n07:8888", "n07:8889", "n08:8888"]},
+        "task": {"type": "worker", "index": 1},
+    }
 
 
 def test_parts_have_as_many_rows_and_all_that_the_batch_has():

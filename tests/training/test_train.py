@@ -39,6 +39,28 @@ train(Config.load(sys.argv[1]), sys.argv[2])
 """
 
 
+# kills its process with -9 at the nth call of a function, then trains as TRAIN does
+TRAIN_AND_DIE = (
+    """
+import os, signal, sys
+from keras_transformer.training import checkpoints, progress, callbacks
+owner, name, calls = {"step": (progress.SaveAndStop, "on_train_batch_end", 6),
+    "write": (checkpoints, "flush_to_disk", 5), "rename": (checkpoints.os, "rename", 2),
+    "translation": (callbacks.TranslationCallback, "translations", 2),
+    "validation": (progress.ObeyAtOnce, "on_test_begin", 2)}[sys.argv[3]]
+function = getattr(owner, name)
+def die(*args, **kwargs):
+    global calls
+    calls -= 1
+    if not calls:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(*args, **kwargs)
+setattr(owner, name, die)
+"""
+    + TRAIN
+)
+
+
 @pytest.fixture
 def files(tmp_path, sentence_pairs):
     paths = tmp_path / "pairs.en", tmp_path / "pairs.de"
@@ -73,9 +95,11 @@ def train_quietly():
     return run
 
 
-def start_training(config, tmp_path, output):
+def start_training(config, tmp_path, output, dies_at=None):
     config.save(tmp_path / "config.yaml")
     command = [sys.executable, "-c", TRAIN, tmp_path / "config.yaml", output]
+    if dies_at is not None:
+        command = [*command[:2], TRAIN_AND_DIE, *command[3:], dies_at]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
@@ -351,6 +375,21 @@ def test_terminated_saves_at_once_and_goes_on_to_the_bit(tmp_path, config):
         again = start_training(config.override(limit), tmp_path, output)
         assert again.wait() == 0, again.stderr.read()
     assert_same_bits(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path, config):
+    config = config.override(["training.deterministic=true"])
+    whole = start_training(config, tmp_path, tmp_path / "whole")
+    assert whole.wait() == 0, whole.stderr.read()
+    for moment in ("step", "write", "rename", "translation", "validation"):
+        killed = start_training(config, tmp_path, tmp_path / moment, dies_at=moment)
+        assert killed.wait() == -signal.SIGKILL, killed.stderr.read()
+        assert (tmp_path / moment / "checkpoints" / "step-00000004").exists()
+        assert not (tmp_path / moment / "averaged.weights.h5").exists()
+        again = start_training(config, tmp_path, tmp_path / moment)
+        assert again.wait() == 0, again.stderr.read()
+        assert_same_bits(tmp_path / "whole", tmp_path / moment)
 
 
 @pytest.mark.parametrize("step", [4, 10], ids=["between", "at the end"])
