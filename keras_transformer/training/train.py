@@ -346,10 +346,13 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
                 verbose=0,
             )
             to_checkpoint = every
-    except Interrupted:
-        if saver.interruption.at_once:
-            saver.save(validated=False, in_validation=True)
-        raise
+    except Exception as error:
+        signal_number = saver.interruption.signal_number
+        if signal_number is None or not saver.interruption.at_once:
+            raise
+        # Keras may have raised an error of its own in the place of the interruption
+        saver.save(validated=False, in_validation=True)
+        raise Interrupted(signal_number) from error
 
 
 def validate(model, dataset, num_batches, callbacks, epoch):
