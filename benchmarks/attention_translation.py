@@ -2,22 +2,27 @@
 
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/attention_translation.py --minutes 12
 
-trains `tiny` with each kind of self-attention on Multi30k (DATA/multi30k) for the minutes, one
-after another on the same pinned cores, exports it and translates test_2016_flickr by the SavedModel
-without XLA, beam 4. What trains is `benchmarks/attention_translation_side.py`.
+measures how fast `tiny` trains with each kind of self-attention on the same batches of Multi30k
+(DATA/multi30k), each kind in turn; then trains each for the minutes, one after another on the same
+pinned cores, exports it and translates test_2016_flickr by the SavedModel without XLA, beam 4. What
+trains is `benchmarks/attention_translation_side.py`.
 """
 
 import argparse
+import json
 import pathlib
+import statistics
 import tempfile
 
 import sacrebleu
 from attention_translation_side import KINDS
 from pinned import HERE, multi30k, run_pinned, write_results
+from training import write_batches
 
 BEAM_SIZE = 4
 BATCH_SIZES = (64, 1)
 SENTENCES_ONE_AT_A_TIME = 200
+SPEED_STEPS, SPEED_REPEATS = 15, 2
 
 
 def main():
@@ -34,9 +39,8 @@ def main():
         list(iterate_lines(multi30k() / f"test_2016_flickr.{language}.gz"))
         for language in ("en", "de")
     )
-    print(
-        "| self-attention | steps | perplexity | BLEU | ms a sentence, 64 at once | one at a time |"
-    )
+    speeds = training_speeds(arguments.kinds, arguments.cores)
+    print("| self-attention | tokens a second | steps | perplexity | BLEU | ms a sentence: 64, 1 |")
     print("|---|---|---|---|---|---|", flush=True)
     results = {}
     for kind in arguments.kinds:
@@ -57,16 +61,37 @@ def main():
                 milliseconds.append(1000 * found["seconds"] / count)
                 if batch_size > 1:
                     bleu = sacrebleu.corpus_bleu(found["translations"], [references]).score
-        results[kind] = {**trained, "bleu": bleu, "milliseconds_a_sentence": milliseconds}
+        results[kind] = {
+            **trained,
+            "tokens_a_second": speeds[kind],
+            "bleu": bleu,
+            "milliseconds_a_sentence": milliseconds,
+        }
         print(
-            f"| {kind} | {trained['steps']:,} | {trained['val_perplexity']:.2f} | {bleu:.2f} "
-            f"| {milliseconds[0]:.2f} | {milliseconds[1]:.1f} |",
+            f"| {kind} | {speeds[kind]:,.0f} | {trained['steps']:,} "
+            f"| {trained['val_perplexity']:.2f} | {bleu:.2f} "
+            f"| {milliseconds[0]:.2f}, {milliseconds[1]:.1f} |",
             flush=True,
         )
     path = arguments.output or HERE / "results" / "attention-translation.json"
     write_results(
         path, {"cores": arguments.cores, "minutes": arguments.minutes, "results": results}
     )
+
+
+def training_speeds(kinds, cores):
+    """Returns real target tokens a second of each kind: the median of repeats, taken in turn."""
+    runs = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory() as folder:
+        batches = pathlib.Path(folder, "batches.npz")
+        write_batches(batches, pathlib.Path(folder, "usual.npz"), SPEED_STEPS)
+        for _ in range(SPEED_REPEATS):
+            for kind in kinds:
+                flags = ["--batches", batches, "--preset", "tiny", "--threads", cores]
+                flags += ["--model", json.dumps(KINDS[kind])]
+                run = run_pinned("training_side.py", ["keras_transformer", *flags], cores)
+                runs[kind].append(run["tokens_a_second"])
+    return {kind: statistics.median(values) for kind, values in runs.items()}
 
 
 if __name__ == "__main__":

@@ -32,10 +32,15 @@ def main():
     parser.add_argument("--preset", choices=SIZES, required=True)
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--model", type=json.loads, default={}, help="more, of keras_transformer")
     arguments = parser.parse_args()
     batches = read_batches(arguments.batches)
     seconds, losses = SIDES[arguments.side](
-        batches, SIZES[arguments.preset], arguments.bfloat16, arguments.threads
+        batches,
+        SIZES[arguments.preset],
+        arguments.bfloat16,
+        arguments.threads,
+        **arguments.model,
     )
     tokens = sum(int((labels != 0).sum()) for _, _, labels in batches)
     speed = tokens / seconds
@@ -125,7 +130,7 @@ def fit(model, loss, batches):
     return clock.end - clock.start, clock.losses
 
 
-def ours(batches, sizes, bfloat16, threads):
+def ours(batches, sizes, bfloat16, threads, **model_arguments):
     start_keras(bfloat16, threads)
     from keras_transformer import Transformer
     from keras_transformer.training import TokenCrossEntropy
@@ -139,6 +144,7 @@ def ours(batches, sizes, bfloat16, threads):
         num_heads=num_heads,
         dropout=DROPOUT,
         normalize_first=True,
+        **model_arguments,
     )
     return fit(model, TokenCrossEntropy(LABEL_SMOOTHING), batches)
 

@@ -21,6 +21,10 @@ def check_combination(combine, width):
 
 def combined(x, encoding, combine):
     """Returns `x` `(B, T, D)` plus `encoding` `(T, D)`, or with `(T, P)` behind it."""
+    if len(x.shape) != 3:
+        raise ValueError(
+            f"Expected vectors of positions, (B, T, D). Received: x.shape={tuple(x.shape)}."
+        )
     if combine == "add":
         return x + encoding
     shape = (ops.shape(x)[0], *ops.shape(encoding))

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.combine import check_combination, combined
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -28,8 +29,9 @@ class LearnedPositions(keras.layers.Layer):
         `(B, T, D)`, or `(B, T, D + P)` where it is concatenated.
 
     Raises:
-        ValueError: max_length below 1, an unknown combination, or a T known at build time above
-            max_length. A T that is known only when the graph runs is held to the table's last row.
+        ValueError: another rank, max_length below 1, an unknown combination, or a T known at build
+            time above max_length. A T that is known only when the graph runs is held to the
+            table's last row.
 
     Example:
     >>> LearnedPositions(max_length=64)(np.zeros((1, 5, 8))).shape
@@ -38,8 +40,7 @@ class LearnedPositions(keras.layers.Layer):
 
     def __init__(self, max_length, combine="add", width=None, **kwargs):
         super().__init__(**kwargs)
-        if max_length < 1:
-            raise ValueError(f"max_length must be at least 1. Received: max_length={max_length}.")
+        check_whole_numbers(max_length=max_length)
         check_combination(combine, width)
         self.max_length = max_length
         self.combine = combine

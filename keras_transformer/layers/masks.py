@@ -52,17 +52,33 @@ def combined_mask(query, key, padding_mask=None, causal=False, attention_mask=No
     return result
 
 
-def check_lengths(key, value, padding_mask=None):
-    """Raises `ValueError` where the value or the mask is known not to be as long as the key."""
+def check_lengths(query, key, value, padding_mask=None, attention_mask=None):
+    """Raises `ValueError` where sentences or lengths, as far as they are known, do not fit.
+
+    Args:
+        query, key, value: `(B, T, ...)`, `(B, S, ...)` and `(B, S, ...)`.
+        padding_mask: `(B, S)`, or `(1, S)` for all sentences.
+        attention_mask: `(T, S)` or `(B, T, S)`, where a 1 stands for any B or T.
+    """
+    batch, num_queries, num_keys = query.shape[0], query.shape[1], key.shape[1]
+    expected = [("key", key, (batch, num_keys)), ("value", value, (batch, num_keys))]
     if padding_mask is not None:
         _check_rank("padding_mask", padding_mask, (2,), "(B, S)")
-    for name, tensor in (("value", value), ("padding_mask", padding_mask)):
-        lengths = None if tensor is None else (key.shape[1], tensor.shape[1])
-        if lengths is not None and None not in lengths and lengths[0] != lengths[1]:
-            raise ValueError(
-                f"Expected {name} to be as long as key. Received: {name}.shape="
-                f"{tuple(tensor.shape)}, key.shape={tuple(key.shape)}."
-            )
+        expected.append(("padding_mask", padding_mask, (batch, num_keys)))
+    if attention_mask is not None:
+        _check_rank("attention_mask", attention_mask, (2, 3), "(T, S) or (B, T, S)")
+        sizes = (batch, num_queries, num_keys)[-len(attention_mask.shape) :]
+        expected.append(("attention_mask", attention_mask, sizes))
+    for name, tensor, sizes in expected:
+        any_size = (1,) if name.endswith("mask") else ()
+        for size, found in zip(sizes, tensor.shape, strict=False):
+            if None not in (size, found) and found != size and found not in any_size:
+                raise ValueError(
+                    f"Expected {name} to begin with the sizes {sizes}, of {batch} sentences, "
+                    f"{num_queries} queries and {num_keys} keys. Received: {name}.shape="
+                    f"{tuple(tensor.shape)}, query.shape={tuple(query.shape)}, "
+                    f"key.shape={tuple(key.shape)}."
+                )
 
 
 def _check_rank(name, mask, ranks, expected):

@@ -75,7 +75,8 @@ class SinusoidalPositions(keras.layers.Layer):
         `(B, T, D)`, or `(B, T, D + P)` where it is concatenated.
 
     Raises:
-        ValueError: unknown layout or combination, base not above 0, an odd width of the encoding.
+        ValueError: another rank, unknown layout or combination, base not above 0, an odd width of
+            the encoding.
 
     Example:
     >>> SinusoidalPositions()(np.zeros((1, 5, 8))).shape

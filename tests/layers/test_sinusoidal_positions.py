@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import MultiHeadAttention, SinusoidalPositions, sinusoidal_encoding
+from keras_transformer.layers import (
+    LearnedPositions,
+    MultiHeadAttention,
+    SinusoidalPositions,
+    sinusoidal_encoding,
+)
 
 LAYOUTS = ["interleaved", "concatenated"]
 
@@ -115,3 +120,10 @@ def test_errors():
         SinusoidalPositions()(np.zeros((1, 3, 7)))
     with pytest.raises(ValueError, match="Received: d_model=7"):
         sinusoidal_encoding(ops.arange(3), 7)
+
+
+@pytest.mark.parametrize("layer", [SinusoidalPositions(), LearnedPositions(9)])
+@pytest.mark.parametrize("shape", [(9, 8), (2, 9, 9, 8)])
+def test_other_ranks_are_refused(layer, shape):
+    with pytest.raises(ValueError, match="Expected vectors of positions"):
+        layer(np.zeros(shape))

@@ -26,7 +26,8 @@ class Attention(keras.layers.Layer):
     Luong et al., 2015, eq. 8, https://arxiv.org/abs/1508.04025, and of Vaswani et al., 2017, eq. 1,
     https://arxiv.org/abs/1706.03762. With the query alone it is self-attention, with `causal`
     masked self-attention. There is one head and no projection but the score's own:
-    `MultiHeadAttention` has both.
+    `MultiHeadAttention` has both, and scaled dot products within. Costs T x S scores; "additive"
+    and a network make T x S vectors of U or D_q + D_k numbers on the way.
 
     Args:
         score: the score function:
@@ -54,7 +55,7 @@ class Attention(keras.layers.Layer):
 
     Raises:
         ValueError: unknown score, units below 1 or without "additive", a dot product of different
-            widths, a query of another rank.
+            widths, other ranks, masks of other lengths, a network that gives more than one number.
 
     Example:
     >>> layer = Attention("additive")
@@ -69,7 +70,7 @@ class Attention(keras.layers.Layer):
             raise ValueError(
                 f"score must be one of {SCORES}, or a layer. Received: score={score!r}."
             )
-        if units is not None and (score != "additive" or units < 1):
+        if units is not None and (score != "additive" or not isinstance(units, int) or units < 1):
             raise ValueError(
                 "units must be at least 1, and belongs to the score 'additive'. "
                 f"Received: units={units}, score={score!r}."
@@ -122,7 +123,13 @@ class Attention(keras.layers.Layer):
         query = query[:, None] if is_one else query
         key = query if key is None else key
         value = key if value is None else value
-        check_lengths(key, value, padding_mask)
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            if len(tensor.shape) != 3:
+                raise ValueError(
+                    "Expected a query (B, T, D_q) or (B, D_q), keys (B, S, D_k) and values "
+                    f"(B, S, D_v). Received: {name}.shape={tuple(tensor.shape)}."
+                )
+        check_lengths(query, key, value, padding_mask, attention_mask)
         scores = ops.cast(self._scores(query, key), "float32")[:, None]  # as of one head
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
         weights = ops.cast(masked_softmax(scores, mask), value.dtype)[:, 0]
@@ -145,7 +152,13 @@ class Attention(keras.layers.Layer):
         num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]
         queries = ops.repeat(query[:, :, None], num_keys, axis=2)
         keys = ops.repeat(key[:, None], num_queries, axis=1)
-        return ops.squeeze(self.score(ops.concatenate([queries, keys], axis=-1)), axis=-1)
+        scores = self.score(ops.concatenate([queries, keys], axis=-1))
+        if scores.shape[-1] != 1:
+            raise ValueError(
+                "Expected one score of a query and a key. Received: a network that gives "
+                f"{scores.shape[-1]} numbers. Let it end in Dense(1)."
+            )
+        return scores[..., 0]
 
     def get_config(self):
         score = self.score

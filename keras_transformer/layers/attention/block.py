@@ -13,6 +13,7 @@ from keras_transformer.layers.attention.sparse import (
     in_blocks,
     real_positions,
 )
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -39,8 +40,7 @@ class BlockAttention(SparseAttention):
 
     def __init__(self, block_size=16, **kwargs):
         super().__init__(**kwargs)
-        if block_size < 1:
-            raise ValueError(f"block_size must be at least 1. Received: block_size={block_size}.")
+        check_whole_numbers(block_size=block_size)
         self.block_size = block_size
 
     def pattern(self, query_positions, key_positions):
@@ -48,7 +48,7 @@ class BlockAttention(SparseAttention):
 
     def attend(self, query, key, value, padding_mask, causal):
         length, num_heads = ops.shape(query)[1], query.shape[2]
-        real = in_blocks(real_positions(query, padding_mask), self.block_size)
+        real = in_blocks(real_positions(key, padding_mask), self.block_size)
         num_sentences, num_blocks = ops.shape(real)[:2]
         num_rows = num_sentences * num_blocks  # each block as a sentence
         query, key, value = (

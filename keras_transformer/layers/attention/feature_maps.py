@@ -8,6 +8,8 @@ import math
 import keras
 from keras import ops
 
+from keras_transformer.layers.whole_numbers import check_whole_numbers
+
 LARGEST_EXPONENT = 36.0
 """Beyond it a feature is cut: sums of 10^6 of its squares stay finite in float32."""
 
@@ -54,9 +56,13 @@ class PositiveRandomFeatures(keras.layers.Layer):
 
     Source: Choromanski et al., 2021, eq. 7 and section 2.4, https://arxiv.org/abs/2009.14794. The
     expectation of phi(q) · phi(k) is exp(q · k / sqrt(K)): the more features, the closer to the
-    softmax, with an error that falls as 1 / sqrt(M) and grows with the norms of q and k. The w_m
-    are Gaussian vectors, orthogonal by blocks of K, of which the paper shows that they err less.
-    They are kept with the weights, so that a saved model answers as it did.
+    softmax, with an error that falls as 1 / sqrt(M) and grows fast with the norms of q and k. With
+    K = 64 the context is off by 12 % of its size where their entries have deviation 0.4 and M is
+    256 (1,024: 6 %), and by more than its size at 1.0: a model is trained with it, it does not
+    take the place of dense attention in a trained one. Costs T M K a head.
+
+    The w_m are Gaussian vectors, orthogonal by blocks of K, of which the paper shows that they err
+    less. They are kept with the weights, so that a saved model answers as it did.
 
     A departure from the paper's code: keys are not divided by their largest feature, which would
     let a query see later keys; exponents are cut at 36 instead.
@@ -81,10 +87,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
 
     def __init__(self, num_features=256, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if num_features < 1:
-            raise ValueError(
-                f"num_features must be at least 1. Received: num_features={num_features}."
-            )
+        check_whole_numbers(num_features=num_features)
         self.num_features = num_features
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
@@ -100,6 +103,10 @@ class PositiveRandomFeatures(keras.layers.Layer):
 
     def redraw(self):
         """Draws other directions, as a training may do every thousand steps (the paper, 4.2)."""
+        if not self.built:
+            raise ValueError(
+                "Expected features that are built. Received: a layer that has seen no input."
+            )
         self.directions.assign(self._draw(*self.directions.shape))
 
     def _draw(self, num_features, width):

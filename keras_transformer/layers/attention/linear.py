@@ -11,6 +11,7 @@ from keras_transformer.layers.attention.feature_maps import EluFeatures
 from keras_transformer.layers.attention.scaled_dot_product import check_heads
 from keras_transformer.layers.attention.sparse import from_blocks, in_blocks
 from keras_transformer.layers.masks import check_lengths
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -18,8 +19,8 @@ class LinearAttention(keras.layers.Layer):
     """context = phi(q) · (sum_s phi(k_s) v_s) / phi(q) · (sum_s phi(k_s)).
 
     Source: https://arxiv.org/abs/2006.16236, eqs. 4 to 6 and, causal, 8 to 11; with
-    `PositiveRandomFeatures` Performer (https://arxiv.org/abs/2009.14794). Time and memory grow with
-    S + T: no array of T x S exists, causal or not, so there are no weights to return. The causal
+    `PositiveRandomFeatures` Performer (https://arxiv.org/abs/2009.14794). Costs (T + S) M K' a
+    head: no array of T x S exists, causal or not, so there are no weights to return. The causal
     sums are prefix sums over chunks; within a chunk there are scores of C x C. A step of decoding
     costs the same at every position.
 
@@ -53,13 +54,16 @@ class LinearAttention(keras.layers.Layer):
 
     def __init__(self, feature_map=None, chunk_size=64, **kwargs):
         super().__init__(**kwargs)
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1. Received: chunk_size={chunk_size}.")
+        check_whole_numbers(chunk_size=chunk_size)
+        if not isinstance(feature_map, keras.layers.Layer | None):
+            raise ValueError(
+                "feature_map must be a layer, as EluFeatures(). "
+                f"Received: feature_map={feature_map!r}."
+            )
         self.feature_map = feature_map or EluFeatures(dtype=self.dtype_policy)
         self.chunk_size = chunk_size
 
     def build(self, query_shape, key_shape, value_shape):
-        check_heads(query_shape, key_shape, value_shape)
         if not self.feature_map.built:
             self.feature_map.build(query_shape)
 
@@ -84,7 +88,8 @@ class LinearAttention(keras.layers.Layer):
                 "LinearAttention never has its weights, an array of length by length. "
                 "Received: return_attention_weights=True. Use ScaledDotProductAttention."
             )
-        check_lengths(key, value, padding_mask)
+        check_heads(query.shape, key.shape, value.shape)
+        check_lengths(query, key, value, padding_mask)
         lengths = query.shape[1], key.shape[1]
         if causal and None not in lengths and lengths[0] != lengths[1]:
             raise ValueError(

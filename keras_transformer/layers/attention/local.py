@@ -15,6 +15,7 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -43,8 +44,7 @@ class LocalAttention(SparseAttention):
 
     def __init__(self, window=16, **kwargs):
         super().__init__(**kwargs)
-        if window < 1:
-            raise ValueError(f"window must be at least 1. Received: window={window}.")
+        check_whole_numbers(window=window)
         self.window = window
 
     def pattern(self, query_positions, key_positions):
@@ -53,7 +53,7 @@ class LocalAttention(SparseAttention):
     def attend(self, query, key, value, padding_mask, causal):
         length, num_heads = ops.shape(query)[1], query.shape[2]
         block_size = _at_most(self.window, length)
-        real = in_blocks(real_positions(query, padding_mask), block_size)
+        real = in_blocks(real_positions(key, padding_mask), block_size)
         query, key, value = (in_blocks(x, block_size) for x in (query, key, value))
         key, value, real = (with_neighbours(x, causal) for x in (key, value, real))
 

@@ -5,8 +5,9 @@ Shapes: S key length.
 
 from keras import ops
 
-# Put in place of a masked score; finite, so that a row that is masked whole is finite too.
-MASKED_SCORE = -1e9
+# Put in place of a masked score: below every real one, and finite, so that a row that is masked
+# whole is finite too.
+MASKED_SCORE = -1e38
 
 
 def masked_softmax(scores, mask=None):

@@ -12,6 +12,7 @@ from keras_transformer.layers.attention.headwise_dense import HeadwiseDense
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.rotary import rotate
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -19,7 +20,8 @@ class MultiHeadAttention(keras.layers.Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in
-    the paper's own code; the paper's formula has none (`use_bias=False`).
+    the paper's own code; the paper's formula has none (`use_bias=False`). Costs the projections,
+    T D H K and the like, and what `attention` costs for each head.
 
     Args:
         num_heads: H.
@@ -69,11 +71,13 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if min(num_heads, *(1 if n is None else n for n in (head_dim, value_dim, output_dim))) < 1:
+        given = {"head_dim": head_dim, "value_dim": value_dim, "output_dim": output_dim}
+        given = {name: size for name, size in given.items() if size is not None}
+        check_whole_numbers(num_heads=num_heads, **given)
+        if not isinstance(attention, keras.layers.Layer | None):
             raise ValueError(
-                "num_heads, head_dim, value_dim and output_dim must be at least 1. "
-                f"Received: num_heads={num_heads}, head_dim={head_dim}, value_dim={value_dim}, "
-                f"output_dim={output_dim}."
+                "attention must be a layer, as LocalAttention(window=16). "
+                f"Received: attention={attention!r}."
             )
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -92,12 +96,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def build(self, query_shape, key_shape=None, value_shape=None):
         key_shape = key_shape or query_shape
         value_shape = value_shape or key_shape
-        if {len(shape) for shape in (query_shape, key_shape, value_shape)} != {3}:
-            raise ValueError(
-                "query, key and value must have shapes (B, T, D), (B, S, D_k) and (B, S, D_v). "
-                f"Received: {tuple(query_shape)}, {tuple(key_shape)}, {tuple(value_shape)}. "
-                "A single query is one of T = 1."
-            )
+        _check_ranks(query_shape, key_shape, value_shape)
         d_model = query_shape[-1]
         if self.head_dim is None and d_model % self.num_heads:
             raise ValueError(
@@ -153,6 +152,7 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         key = query if key is None else key
         value = key if value is None else value
+        _check_ranks(query.shape, key.shape, value.shape)
         queries = self._split_heads(self.query_projection(query), self.width_per_head)
         keys = self._split_heads(self.key_projection(key), self.width_per_head)
         if self.rotary:
@@ -278,3 +278,12 @@ class MultiHeadAttention(keras.layers.Layer):
     def from_config(cls, config):
         attention = keras.saving.deserialize_keras_object(config["attention"])
         return cls(**{**config, "attention": attention})
+
+
+def _check_ranks(*shapes):
+    if {len(shape) for shape in shapes} != {3}:
+        raise ValueError(
+            "query, key and value must have shapes (B, T, D), (B, S, D_k) and (B, S, D_v). "
+            f"Received: {', '.join(str(tuple(shape)) for shape in shapes)}. "
+            "A single query is one of T = 1."
+        )

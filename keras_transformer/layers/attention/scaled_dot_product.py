@@ -43,7 +43,11 @@ def scaled_dot_product_attention(query, key, value, attention_mask=None, score_b
 def check_heads(query_shape, key_shape, value_shape):
     """Raises `ValueError` unless the shapes are of heads that can attend to one another."""
     shapes = [tuple(shape) for shape in (query_shape, key_shape, value_shape)]
-    if {len(shape) for shape in shapes} != {4} or shapes[0][2:] != shapes[1][2:]:
+    if (
+        {len(shape) for shape in shapes} != {4}
+        or shapes[0][2:] != shapes[1][2:]
+        or shapes[1][2] != shapes[2][2]
+    ):
         raise ValueError(
             "query, key and value must have shapes (B, T, H, K), (B, S, H, K) and (B, S, H, K'). "
             f"Received: {', '.join(map(str, shapes))}. MultiHeadAttention makes heads of a width."
@@ -77,7 +81,13 @@ class ScaledDotProductAttention(keras.layers.Layer):
         to nothing gives zeros.
 
     Raises:
-        ValueError: other ranks, queries and keys of different widths.
+        ValueError: other ranks, queries and keys of different widths, masks of other lengths, as
+            far as these are known before a graph runs.
+
+    Example:
+    >>> x = np.zeros((1, 5, 2, 4))
+    >>> ScaledDotProductAttention()(x, x, x, causal=True).shape
+    (1, 5, 2, 4)
     """
 
     gives_weights = True
@@ -99,7 +109,8 @@ class ScaledDotProductAttention(keras.layers.Layer):
         attention_mask=None,
         return_attention_weights=False,
     ):
-        check_lengths(key, value, padding_mask)
+        check_heads(query.shape, key.shape, value.shape)
+        check_lengths(query, key, value, padding_mask, attention_mask)
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
         num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]
         query_positions = ops.arange(num_queries) + (num_keys - num_queries)

@@ -5,7 +5,10 @@ Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions of a block
 
 from keras import ops
 
-from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.attention.scaled_dot_product import (
+    ScaledDotProductAttention,
+    check_heads,
+)
 from keras_transformer.layers.masks import check_lengths
 
 
@@ -20,7 +23,8 @@ class SparseAttention(ScaledDotProductAttention):
         return_attention_weights: the weights `(B, H, T, T)` are made densely, for pictures.
 
     Raises:
-        ValueError: an attention_mask, or keys of another length than the queries.
+        ValueError: an attention_mask, or keys of another length than the queries, as far as that
+            is known before a graph runs.
     """
 
     def pattern(self, query_positions, key_positions):
@@ -58,7 +62,8 @@ class SparseAttention(ScaledDotProductAttention):
                 f"Received: {lengths[0]} queries, {lengths[1]} keys. "
                 "Use ScaledDotProductAttention or LinearAttention."
             )
-        check_lengths(key, value, padding_mask)
+        check_heads(query.shape, key.shape, value.shape)
+        check_lengths(query, key, value, padding_mask)
         if not return_attention_weights:
             return self.attend(query, key, value, padding_mask, causal)
         positions = ops.arange(ops.shape(query)[1])

@@ -18,6 +18,7 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -46,8 +47,7 @@ class StridedAttention(SparseAttention):
 
     def __init__(self, stride=16, **kwargs):
         super().__init__(**kwargs)
-        if stride < 1:
-            raise ValueError(f"stride must be at least 1. Received: stride={stride}.")
+        check_whole_numbers(stride=stride)
         self.stride = stride
 
     def pattern(self, query_positions, key_positions):
@@ -57,7 +57,7 @@ class StridedAttention(SparseAttention):
     def attend(self, query, key, value, padding_mask, causal):
         length, num_heads = ops.shape(query)[1], query.shape[2]
         query = query * (1.0 / math.sqrt(query.shape[-1]))
-        real = in_blocks(real_positions(query, padding_mask), self.stride)
+        real = in_blocks(real_positions(key, padding_mask), self.stride)
         query, key, value = (in_blocks(x, self.stride) for x in (query, key, value))
         num_blocks = ops.shape(query)[1]
 

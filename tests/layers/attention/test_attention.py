@@ -156,7 +156,7 @@ def test_what_cannot_be_is_refused():
         Attention("cosine")
     with pytest.raises(ValueError, match="or a layer. Received: score=<function"):
         Attention(lambda x: x[..., :1])
-    with pytest.raises(ValueError, match=r"Received: value.shape=\(2, 5, 11\), key.shape"):
+    with pytest.raises(ValueError, match=r"Received: value.shape=\(2, 5, 11\), query.shape"):
         Attention("additive")(query, key, query)
     with pytest.raises(ValueError, match="Received: units=0"):
         Attention("additive", units=0)
@@ -168,3 +168,53 @@ def test_what_cannot_be_is_refused():
         Attention()(query[:, 0])
     with pytest.raises(ValueError, match=r"Received: query.shape=\(2, 5, 1, 11\)"):
         Attention("additive")(query[:, :, None], key)
+
+
+@pytest.mark.parametrize(
+    "arrays, masks, message",
+    [
+        (["query", "key"], {"attention_mask": (B, S)}, "attention_mask to begin with the sizes"),
+        (["queries", "key"], {"attention_mask": (B, T, T)}, "attention_mask to begin with"),
+        (["queries", "key"], {"padding_mask": (B + 1, S)}, "padding_mask to begin with"),
+        (["queries", "key"], {"padding_mask": (B, S + 1)}, "padding_mask to begin with"),
+        (["queries", "key of 1"], {}, "key to begin with"),
+        (["queries", "row"], {}, r"Received: key.shape=\(2, 3\)"),
+        (["queries", "key", "row"], {}, r"Received: value.shape=\(2, 3\)"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(arrays, masks, message):
+    shapes = {"query": (B, D_Q), "queries": (B, T, D_Q), "key": (B, S, D_Q), "row": (B, 3)}
+    shapes["key of 1"] = (1, S, D_Q)
+    layer = Attention()
+    layer(np.zeros((B, T, D_Q)), np.zeros((B, S, D_Q)))  # a layer that is built looks too
+    with pytest.raises(ValueError, match=message):
+        layer(
+            *inputs(*(shapes[name] for name in arrays)),
+            **{name: np.ones(shape, bool) for name, shape in masks.items()},
+        )
+
+
+def test_a_mask_of_one_sentence_is_for_all():
+    query, key = inputs((B, T, D_Q), (B, S, D_Q))
+    real = np.arange(S)[None] < 3
+    one, all_ = (
+        Attention()(query, key, padding_mask=mask) for mask in (real, np.repeat(real, B, 0))
+    )
+    assert_equal(one, ops.convert_to_numpy(all_))
+
+
+def test_a_network_gives_one_score():
+    with pytest.raises(ValueError, match="gives 2 numbers"):
+        Attention(keras.layers.Dense(2))(*inputs((B, T, D_Q), (B, S, D_K)))
+
+
+def test_a_real_key_is_seen_however_low_its_score():
+    key = np.float32([[[-1.0], [1.0]]])
+    context, weights = Attention("dot_product")(
+        np.float32([[[1e10]]]),
+        key,
+        padding_mask=np.array([[True, False]]),
+        return_attention_weights=True,
+    )
+    assert_equal(weights, [[[1.0, 0.0]]])
+    assert_equal(context, key[:, :1])

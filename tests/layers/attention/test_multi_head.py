@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import MultiHeadAttention, ScaledDotProductAttention
+from keras_transformer.layers import (
+    LinearAttention,
+    LocalAttention,
+    MultiHeadAttention,
+    PositiveRandomFeatures,
+    ScaledDotProductAttention,
+)
 
 B, T, S, H, K = 2, 5, 7, 3, 11
 D, D_K, D_V = 12, 17, 19  # widths of query, key and value
@@ -75,13 +81,16 @@ def test_each_head_on_its_own_slice(reference, randomize, value_dim, output_dim)
     assert layer.count_params() == H * num_inputs + of_output + num_biases
 
 
+@pytest.mark.parametrize("widths", [{}, {"value_dim": 5, "output_dim": 9}], ids=["", "own widths"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_equals_keras_multi_head_attention(randomize, causal):
+def test_equals_keras_multi_head_attention(randomize, causal, widths):
     query, key, value = inputs((B, T, D), (B, T, D_K), (B, T, D_V))
-    layer = MultiHeadAttention(H, head_dim=K)
+    layer = MultiHeadAttention(H, head_dim=K, **widths)
     layer(query, key, value)
     randomize(layer)
-    theirs = keras.layers.MultiHeadAttention(H, K, output_shape=D)
+    theirs = keras.layers.MultiHeadAttention(
+        H, K, value_dim=widths.get("value_dim"), output_shape=widths.get("output_dim", D)
+    )
     theirs(query, value, key)
     shapes = [weight.shape for weight in theirs.weights]
     names = ["query", "key", "value", "output"]
@@ -270,7 +279,7 @@ def test_errors():
         MultiHeadAttention(3, value_dim=0)
     with pytest.raises(ValueError, match="Received: d_model=10, num_heads=3"):
         MultiHeadAttention(3)(x)
-    with pytest.raises(ValueError, match="Received: num_heads=0, head_dim=None"):
+    with pytest.raises(ValueError, match="Received: num_heads=0"):
         MultiHeadAttention(0)
     with pytest.raises(ValueError, match="Received: num_heads=3, head_dim=0"):
         MultiHeadAttention(3, head_dim=0)
@@ -278,3 +287,27 @@ def test_errors():
         MultiHeadAttention(2)(x, padding_mask=np.ones(2, bool))
     with pytest.raises(ValueError, match=r"Received: attention_mask.shape=\(2, 1, 5, 5\)"):
         MultiHeadAttention(2)(x, attention_mask=np.ones((2, 1, 5, 5), bool))
+
+
+@pytest.mark.parametrize("shape", [(B, T, 2, 6), (T, D)])
+def test_another_rank_is_refused_by_a_layer_that_is_built(shape):
+    layer = MultiHeadAttention(H)
+    layer(np.zeros((B, T, D)))
+    with pytest.raises(ValueError, match="query, key and value must have shapes"):
+        layer(np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: MultiHeadAttention("2"), "Received: num_heads='2'"),
+        (lambda: MultiHeadAttention(2, attention="local"), "Received: attention='local'"),
+        (lambda: LocalAttention(2.5), "Received: window=2.5"),
+        (lambda: LocalAttention(None), "Received: window=None"),
+        (lambda: LinearAttention("elu"), "Received: feature_map='elu'"),
+        (lambda: PositiveRandomFeatures(8).redraw(), "has seen no input"),
+    ],
+)
+def test_wrong_types_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -166,9 +166,9 @@ def test_what_it_cannot_honour_is_refused(arrays, kind):
         layer(*arrays, attention_mask=np.ones((T, T), bool))
     with pytest.raises(ValueError, match="Received: 23 queries, 7 keys"):
         layer(query, key[:, :7], value[:, :7])
-    with pytest.raises(ValueError, match=r"Received: value.shape=\(2, 7, 3, 5\), key.shape"):
+    with pytest.raises(ValueError, match=r"Received: value.shape=\(2, 7, 3, 5\), query.shape"):
         layer(query, key, value[:, :7])
-    with pytest.raises(ValueError, match=r"Received: padding_mask.shape=\(2, 7\), key.shape"):
+    with pytest.raises(ValueError, match=r"Received: padding_mask.shape=\(2, 7\), query.shape"):
         layer(*arrays, padding_mask=np.ones((B, 7), bool))
     with pytest.raises(ValueError, match=r"Received: padding_mask.shape=\(2,\)"):
         layer(*arrays, padding_mask=np.ones((B,), bool))
