@@ -58,6 +58,10 @@ class DataConfig(SettingsGroup):
     validation_limit: Count = 2000
     """Most pairs held out."""
 
+    @property
+    def names_training_text(self):
+        return self.source_train is not None or self.dataset is not None
+
     def __post_init__(self):
         super().__post_init__()
         for source, target in (("source_train", "target_train"), ("source_valid", "target_valid")):

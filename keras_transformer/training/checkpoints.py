@@ -91,14 +91,27 @@ class Checkpoints:
             (partial / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2))
             for file in partial.iterdir():
                 flush_to_disk(file)
-            if path.exists():  # the same step again, after a later one was lost
-                shutil.rmtree(path)
+            if path.exists():  # the same step again: validated now, or after a later one was lost
+                os.rename(path, self._aside(path))
             os.rename(partial, path)
             flush_to_disk(self.directory)
+            shutil.rmtree(self._aside(path), ignore_errors=True)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         self._prune(state, keep)
+
+    def _aside(self, path):
+        return self.directory / f".before-{path.name}"
+
+    def recover(self):
+        """Puts back what a killed process had put aside to save the same step again."""
+        for aside in self.directory.glob(".before-*"):
+            path = self.directory / aside.name.removeprefix(".before-")
+            if path.exists():
+                shutil.rmtree(aside)
+            else:
+                os.rename(aside, path)
 
     def _due(self):
         """Returns the checkpoints that were validated, oldest first."""

@@ -86,17 +86,31 @@ class Distribution:
             return dataset
         return self.strategy.distribute_datasets_from_function(lambda context: dataset)
 
-    def model_class(self, num_parts=1, jit_compile=None):
-        """Returns what to make a `Transformer` with that is trained on these devices.
-
-        Raises:
-            ValueError: they cannot take a step in parts, or cannot compile it.
-        """
-        if jit_compile and self.strategy is not None:
+    def check(self, training):
+        """Raises `ValueError` where these devices cannot train as a `TrainingConfig` says."""
+        if training.jit_compile and self.strategy is not None:
             raise ValueError(
                 "Expected jit_compile=true on one device. Received: jit_compile=true, and "
                 f"{self}. Leave it out, or choose the strategy one."
             )
+        parts = training.gradient_accumulation_steps
+        if parts > 1 and keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                "Expected each step as a whole on other backends than TensorFlow. Received: "
+                f"gradient_accumulation_steps={parts}, KERAS_BACKEND={keras.backend.backend()}. "
+                "Lower batch_tokens."
+            )
+        if isinstance(self.strategy, tf.distribute.TPUStrategy) and not training.static_shapes:
+            raise ValueError(
+                "Expected batches of a few shapes on a TPU, which compiles each. Received: "
+                "static_shapes=false. Set training.static_shapes=true."
+            )
+
+    def close(self):
+        """Leaves no state behind in Keras."""
+
+    def model_class(self, num_parts=1):
+        """Returns what to make a `Transformer` with that is trained on these devices."""
         if self.strategy is None and num_parts == 1:
             return Transformer
         return functools.partial(DividedTransformer, num_parts=num_parts)
@@ -124,7 +138,8 @@ class Distribution:
         """Returns what `make()` returns on the chief, which can be pickled.
 
         Raises:
-            ValueError: `make` has raised an exception on the chief.
+            ValueError: `make` has raised one on the chief.
+            WorkerLost: `make` has raised another exception there.
         """
         if self.num_workers == 1:
             return make()
@@ -133,13 +148,15 @@ class Distribution:
             content = self.total(np.zeros(length, "int32"))
             value, error = pickle.loads(content.astype("uint8").tobytes())
             if error is not None:
-                raise ValueError(f"The first worker has stopped: {error}")
+                is_value_error, message = error
+                kind = ValueError if is_value_error else WorkerLost
+                raise kind(f"The first worker has stopped: {message}")
             return value
         value, error = None, None
         try:
             value = make()
-        except Exception as raised:
-            error = str(raised)
+        except BaseException as raised:
+            error = isinstance(raised, ValueError), str(raised) or type(raised).__name__
             raise
         finally:
             content = np.frombuffer(pickle.dumps((value, error)), "uint8").astype("int32")
@@ -164,20 +181,16 @@ class JaxDistribution(Distribution):
     def __init__(self):
         super().__init__()
         parallel = keras.distribution.DataParallel()
-        keras.distribution.set_distribution(parallel)
+        self._before = keras.distribution.distribution()
+        keras.distribution.set_distribution(parallel)  # Keras reads it in `fit` too
         self.num_replicas = parallel.device_mesh.devices.size
 
     def dataset(self, dataset, num_parts=1):
         """Returns the batches, filled up with rows of zeros: each device gets as many."""
         return Distribution().dataset(dataset, num_parts=self.num_replicas)
 
-    def model_class(self, num_parts=1, jit_compile=None):
-        if num_parts > 1:
-            raise ValueError(
-                "Expected each step as a whole with JAX. Received: gradient_accumulation_steps="
-                f"{num_parts}. Lower batch_tokens, or use the TensorFlow backend."
-            )
-        return Transformer
+    def close(self):
+        keras.distribution.set_distribution(self._before)
 
 
 @contextlib.contextmanager
@@ -197,6 +210,8 @@ def started(strategy="auto", write=print):
             "another worker has stopped or cannot be reached. Start all workers again with the "
             "same command: they go on from the last checkpoint"
         ) from error
+    finally:
+        devices.close()
 
 
 def start(strategy="auto", write=print):
@@ -217,6 +232,8 @@ def start(strategy="auto", write=print):
         )
     if keras.backend.backend() == "jax":
         return _of_jax(strategy)
+    if keras.backend.backend() == "torch":
+        return _of_torch(strategy)
     if strategy == "auto":
         if len(_workers(_tf_config().get("cluster", {}))) > 1:
             strategy = "multi_worker"
@@ -250,22 +267,36 @@ def _mirrored():
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
+def _of_torch(strategy):
+    if strategy not in ("auto", "one"):
+        raise ValueError(
+            "Expected one device, which is what training has with PyTorch. Received: "
+            f"strategy={strategy!r}. Use the TensorFlow or the JAX backend."
+        )
+    return Distribution()
+
+
 def _multi_worker(write):
-    if "TF_CONFIG" not in os.environ:
-        os.environ["TF_CONFIG"] = json.dumps(_of_slurm())
-    task, workers = _tf_config().get("task", {}), _workers(_tf_config().get("cluster", {}))
-    if (task.get("type"), task.get("index")) not in workers:
+    config = _tf_config() if "TF_CONFIG" in os.environ else _of_slurm()
+    workers = _workers(config.get("cluster", {}))
+    task = config.get("task", {})
+    task = task.get("type"), int(task.get("index", -1))
+    if task not in workers:
         raise ValueError(
             "Expected TF_CONFIG to name this process among the workers of its cluster. "
-            f"Received: TF_CONFIG={os.environ['TF_CONFIG']}. Write it as "
+            f"Received: TF_CONFIG={json.dumps(config)}. Write it as "
             '{"cluster": {"worker": ["host:port"]}, "task": {"type": "worker", "index": 0}}.'
         )
     if len(workers) > 1:
         write(f"workers     waiting for all {len(workers)}")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(config["cluster"]),
+        *task,
+        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
+        rpc_layer="grpc",
+    )
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(
-            tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        )
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except RuntimeError as error:
         raise ValueError(
             "Expected to connect the workers before TensorFlow has computed anything. Received: "
@@ -296,15 +327,14 @@ def _tf_config():
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         config = json.loads(text)
-        if isinstance(config, dict) and all(
-            isinstance(config.get(key, {}), dict) for key in ("cluster", "task")
-        ):
-            return config
-    except ValueError:
-        pass
-    raise ValueError(
-        f"Expected TF_CONFIG to be a JSON object of cluster and task. Received: TF_CONFIG={text}."
-    )
+        _workers(config.get("cluster", {}))
+        int(config.get("task", {}).get("index", 0))
+        return config
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(
+            "Expected TF_CONFIG to be a JSON object of a cluster, lists of hosts, and a task. "
+            f"Received: TF_CONFIG={text}."
+        ) from None
 
 
 def _workers(cluster):

@@ -33,6 +33,25 @@ class Interruption:
         self.signal_number = None
         self.at_once = False
 
+    def obey_at_once(self):
+        """From now on any moment is good; so is this one, if a signal has come."""
+        self.at_once = True
+        if self.signal_number is not None:
+            raise Interrupted(self.signal_number)
+
+    @contextlib.contextmanager
+    def obeyed_at_once(self):
+        """Raises `Interrupted` for a signal that comes meanwhile, whatever Keras makes of it."""
+        try:
+            self.obey_at_once()
+            yield
+        except Exception as error:
+            if self.signal_number is None:
+                raise
+            raise Interrupted(self.signal_number) from error
+        finally:
+            self.at_once = False
+
     @classmethod
     @contextlib.contextmanager
     def watched(cls):

@@ -59,13 +59,12 @@ class Log(keras.callbacks.Callback):
         self.batches_per_epoch = batches_per_epoch
         self.write = write
 
-    def on_train_begin(self, logs=None):
+    def drop_what_was_lost(self):
         """Drops what was logged after the checkpoint that this training goes on from."""
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-            kept = [
-                line for line in lines if _step(line) is not None and _step(line) <= self.state.step
-            ]
+            last = self.state.step - self.state.in_validation  # that one is to be made again
+            kept = [line for line in lines if _step(line) is not None and _step(line) <= last]
             with replacing(self.path) as partial:
                 partial.write_text("".join(f"{line}\n" for line in kept))
 
@@ -124,7 +123,7 @@ class ObeyAtOnce(keras.callbacks.Callback):
         self.interruption = interruption
 
     def on_test_begin(self, logs=None):
-        self.interruption.at_once = True
+        self.interruption.obey_at_once()
 
     def on_epoch_end(self, epoch, logs=None):
         self.interruption.at_once = False

@@ -58,7 +58,10 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
     with distribution.started(strategy, write) as devices:
         run = Run(output)
         write = write if devices.is_chief else say_nothing
+        own_data = config.data
         config, finished = devices.from_chief(lambda: begin(config, run, init_from, devices, write))
+        if own_data.names_training_text:  # which may lie elsewhere on another machine
+            config = dataclasses.replace(config, data=own_data)
         if finished:
             return finished["metrics"]
 
@@ -102,7 +105,7 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
                 source_tokenizer,
                 target_tokenizer,
                 config.training.mixed_precision,
-                devices.model_class(num_parts, jit_compile),
+                devices.model_class(num_parts),
             )
             model.compile(
                 optimizer=make_optimizer(config.training, model.d_model),
@@ -116,8 +119,8 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
         if model.jit_compile and not config.training.static_shapes:
             write("            each shape of a batch is compiled: training.static_shapes has few")
 
-        locked = run.locked() if devices.is_chief else contextlib.nullcontext()
-        with locked, Interruption.watched() as interruption:
+        with contextlib.ExitStack() as stack, Interruption.watched() as interruption:
+            devices.from_chief(lambda: stack.enter_context(run.locked()))
             # === Start, or go on ===
             state = TrainingState(
                 num_pairs=batches.summary.num_pairs, num_target_tokens=batches.num_target_tokens
@@ -142,6 +145,7 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             tensorboard = keras.callbacks.TensorBoard(run.tensorboard_path)
             callbacks = [saver]
             if devices.is_chief:
+                log.drop_what_was_lost()
                 callbacks = [progress_bar, bleu, log, saver, tensorboard]
             if devices.num_workers == 1:
                 callbacks.insert(2, ObeyAtOnce(interruption))
@@ -154,16 +158,19 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             if devices.is_chief:
                 num_averaged = run.checkpoints.average(model, config.training.keep_checkpoints)
             devices.copy_from_chief(model.weights)
-            metrics = model.evaluate(
-                devices.dataset(valid_batches.dataset(repeat=False), num_parts),
-                steps=len(valid_batches),
-                return_dict=True,
-                verbose=0,
-            )
-            metrics = {f"val_{name}": value for name, value in metrics.items()}
+            alone = devices.num_workers == 1  # several workers end together
+            with interruption.obeyed_at_once() if alone else contextlib.nullcontext():
+                metrics = model.evaluate(
+                    devices.dataset(valid_batches.dataset(repeat=False), num_parts),
+                    steps=len(valid_batches),
+                    return_dict=True,
+                    verbose=0,
+                )
+                metrics = {f"val_{name}": value for name, value in metrics.items()}
+                if devices.is_chief:
+                    bleu.set_model(model)  # which no `fit` has done if every step was done before
+                    metrics["val_bleu"] = bleu.score(bleu.translations())
             if devices.is_chief:
-                bleu.set_model(model)  # which no `fit` has done where every step was done before
-                metrics["val_bleu"] = bleu.score(bleu.translations())
                 log.record({"weights": f"mean of {num_averaged} checkpoints'", **metrics})
                 finish(run, model, state, saver, config.training, metrics)
             return devices.from_chief(lambda: metrics)
@@ -172,8 +179,7 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
 def begin(config, run, init_from, devices, write):
     """Returns the settings, and how the run has ended, or None; refuses what cannot be trained."""
     run.check_usable()
-    steps = config.training
-    devices.model_class(steps.gradient_accumulation_steps, steps.jit_compile)  # or refuses them
+    devices.check(config.training)
     if init_from is not None:
         init_run = Run(init_from)
         init_config = init_run.load_config()
@@ -208,6 +214,7 @@ def start_state(config, run, init_from, model, tokenizers, state, write):
     Args:
         state: `TrainingState` of a new run.
     """
+    run.checkpoints.recover()
     if not run.exists:
         if init_from is not None:  # saved first: a run that is killed now still starts there
             load_weights(model, Run(init_from).weights_path())
@@ -329,7 +336,8 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
     to_checkpoint = every - state.step % every  # shorter where an interrupted run goes on
     try:
         if state.in_validation:
-            validate(model, validation_data, len(valid_batches), callbacks, state.step // every)
+            epoch = (state.step - 1) // every
+            validate(model, validation_data, len(valid_batches), callbacks, epoch)
         while saver.limit is None:
             steps = min(to_checkpoint, training.max_steps - state.step)
             whole = 1 if steps < every else (training.max_steps - state.step) // every

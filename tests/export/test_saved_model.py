@@ -248,6 +248,7 @@ def test_export_that_is_not_proven_leaves_nothing(translator, tmp_path, monkeypa
 @pytest.mark.parametrize("cross_attention", ["dense", "linear"])
 def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cross_attention):
     from keras_transformer.export import load
+
     model = Transformer(
         tokenizer.vocab_size,
         num_layers=1,

@@ -111,6 +111,28 @@ def test_a_full_disk_is_found_out_before_anything_is_written(tmp_path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
+def test_a_checkpoint_that_is_saved_again_is_never_gone(tmp_path, monkeypatch):
+    checkpoints, model = Checkpoints(tmp_path), compiled_model(seed=1)
+    checkpoints.save(model, TrainingState(step=4), keep=1)
+    rename, killed = os.rename, []
+
+    def rename_then_die(source, target):
+        if killed:
+            raise KeyboardInterrupt  # between the two renamings
+        killed.append(rename(source, target))
+
+    monkeypatch.setattr(os, "rename", rename_then_die)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(model, TrainingState(step=4), keep=1)
+    monkeypatch.undo()
+    assert checkpoints.newest() is None
+    checkpoints.recover()
+    assert checkpoints.restore(model, checkpoints.newest()).step == 4
+    checkpoints.save(model, TrainingState(step=4, epoch=2), keep=1)
+    assert checkpoints.restore(model, checkpoints.newest()).epoch == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000004"]
+
+
 def test_remains_of_a_killed_process_are_no_checkpoint(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     model = compiled_model(seed=1)

@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 
+from keras_transformer.config import TrainingConfig
 from keras_transformer.training import distribution
 from keras_transformer.training.distribution import Distribution, start
 
@@ -48,6 +50,8 @@ def test_a_cluster_of_one_is_one_device(monkeypatch):
         ("auto", "{", "Expected TF_CONFIG to be a JSON object"),
         ("auto", "[]", "Expected TF_CONFIG to be a JSON object"),
         ("auto", '{"cluster": []}', "Expected TF_CONFIG to be a JSON object"),
+        ("auto", '{"cluster": {"worker": 3}}', "Expected TF_CONFIG to be a JSON object"),
+        ("auto", '{"task": {"index": "a"}}', "Expected TF_CONFIG to be a JSON object"),
         ("auto", {"cluster": CLUSTER}, "name this process among the workers"),
         (
             "multi_worker",
@@ -92,11 +96,24 @@ def test_one_device_and_one_part_leave_the_data_alone():
     assert Distribution().dataset(dataset) is dataset
 
 
-def test_what_devices_cannot_do_is_refused():
+def test_what_devices_cannot_do_is_refused(monkeypatch):
     replicas = Distribution()
     replicas.strategy = object()
+    replicas.check(TrainingConfig(gradient_accumulation_steps=2))
     with pytest.raises(ValueError, match="Expected jit_compile=true on one device. Received"):
-        replicas.model_class(jit_compile=True)
+        replicas.check(TrainingConfig(jit_compile=True))
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=2, KERAS_BACKEND=torch"):
+        Distribution().check(TrainingConfig(gradient_accumulation_steps=2))
+    with pytest.raises(ValueError, match="Received: strategy='mirrored'. Use the TensorFlow"):
+        start("mirrored")
+    assert start("auto").strategy is None
+
+
+def test_on_jax_too(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="Received: strategy='multi_worker'. Use the TensorFlow"):
+        start("multi_worker")
 
 
 # === Workers, by the command ===

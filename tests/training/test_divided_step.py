@@ -28,7 +28,12 @@ CASES = {
         "of Keras, clipped": {"optimizer": "clipped", "of_keras": True},
     },
     "4 replicas": {"sgd": {}},
-    "2 workers": {"sgd": {}, "adam": {"optimizer": "adam"}, "of Keras": {"of_keras": True}},
+    "2 workers": {
+        "sgd": {},
+        "adam": {"optimizer": "adam"},
+        "float16": {"dtype": "mixed_float16"},
+        "of Keras": {"of_keras": True},
+    },
 }
 
 
@@ -107,8 +112,9 @@ def test_the_curves_of_adam_are_those_of_one_device(results, division, name):
     np.testing.assert_allclose(curve, expected, rtol=1e-4)
 
 
-def test_float16_divided_is_float16_of_one_device(results):
-    curve, expected = (results[key]["float16/loss"] for key in ("2 replicas-0", "one-0"))
+@pytest.mark.parametrize("division", ["2 replicas-0", "2 workers-0"])
+def test_float16_divided_is_float16_of_one_device(results, division):
+    curve, expected = (results[key]["float16/loss"] for key in (division, "one-0"))
     assert expected[-1] < expected[0] - 0.1  # the loss is scaled, and gradients are not lost
     np.testing.assert_allclose(curve, expected, rtol=1e-2)
     np.testing.assert_allclose(expected, results["one-0"]["sgd/loss"], rtol=1e-2)

@@ -1,0 +1,32 @@
+"""A signal is remembered, or obeyed at once where that is safe."""
+
+import os
+import signal
+
+import pytest
+
+from keras_transformer.training.interruption import Interrupted, Interruption
+
+
+def test_a_signal_waits_for_a_good_moment():
+    with Interruption.watched() as interruption:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interruption.signal_number == signal.SIGTERM
+        with pytest.raises(Interrupted, match="SIGTERM; the work is saved"):
+            interruption.obey_at_once()
+
+
+def test_a_signal_is_obeyed_at_once_whatever_becomes_of_the_exception():
+    with Interruption.watched() as interruption:
+        with pytest.raises(Interrupted), interruption.obeyed_at_once():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except Interrupted:
+                raise ValueError("as Keras does with what a layer raises") from None
+        assert not interruption.at_once
+
+
+def test_other_errors_stay_what_they_are():
+    with Interruption.watched() as interruption:
+        with pytest.raises(ValueError, match="another"), interruption.obeyed_at_once():
+            raise ValueError("another")
