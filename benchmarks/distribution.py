@@ -28,6 +28,7 @@ IN_ONE_PROCESS = {  # flags
     "1 device, 4 parts": ["one", "--parts", 4],
 }
 TWO_RUNS, TWO_WORKERS = "2 runs of a core each", "2 workers of a core each"
+SIDES = [*IN_ONE_PROCESS, TWO_RUNS, TWO_WORKERS]
 
 
 def main():
@@ -35,22 +36,23 @@ def main():
     parser.add_argument("--preset", choices=("tiny", "base"), default="tiny")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
-    sides = [*IN_ONE_PROCESS, TWO_RUNS, TWO_WORKERS]
-    speeds = {side: [] for side in sides}
+    speeds = {side: [] for side in arguments.sides}
     with tempfile.TemporaryDirectory() as folder:
         paths = [pathlib.Path(folder, f"{cores}.npz") for cores in (1, CORES)]
         for cores, path in enumerate(paths, start=1):
             write_batches(path, cores * BATCH_TOKENS, arguments.steps)
         for _ in range(arguments.repeats):
-            for side in sides:
+            for side in arguments.sides:
                 speeds[side].append(measure(side, *paths, arguments.preset))
     speeds = {side: statistics.median(values) for side, values in speeds.items()}
     print("| | tokens a second | beside |\n|---|---|---|")
     for side, speed in speeds.items():
-        reference = TWO_RUNS if side == TWO_WORKERS else "1 device"
-        ratio = "" if side == reference else f"{speed / speeds[reference]:.2f} of {reference}"
+        reference = TWO_RUNS if side == TWO_WORKERS else SIDES[0]
+        known = reference in speeds and side not in (reference, TWO_RUNS)
+        ratio = f"{speed / speeds[reference]:.2f} of {reference}" if known else ""
         print(f"| {side} | {speed:,.0f} | {ratio} |")
     path = arguments.output or HERE / "results" / f"distribution-{arguments.preset}.json"
     settings = {name: getattr(arguments, name) for name in ("preset", "steps", "repeats")}

@@ -291,7 +291,8 @@ def _multi_worker(write):
         write(f"workers     waiting for all {len(workers)}")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(config["cluster"]),
-        *task,
+        task_type=task[0],
+        task_id=task[1],
         num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
         rpc_layer="grpc",
     )

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_transformer.layers.attention.feature_maps import EluFeatures
 from keras_transformer.layers.attention.scaled_dot_product import check_heads
-from keras_transformer.layers.attention.sparse import from_blocks, in_blocks
+from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_blocks
 from keras_transformer.layers.masks import check_lengths
 from keras_transformer.layers.whole_numbers import check_whole_numbers
 
@@ -27,7 +27,7 @@ class LinearAttention(keras.layers.Layer):
     Args:
         feature_map: phi, a layer from `(B, T, H, K)` to `(B, T, H, M)`, above 0; None:
             `EluFeatures()`.
-        chunk_size: C, of the causal sums.
+        chunk_size: C, of the causal sums, or the length where that is less.
 
     Call arguments:
         query: `(B, T, H, K)`.
@@ -118,11 +118,12 @@ class LinearAttention(keras.layers.Layer):
 
     def _causal_sums(self, query, key, value):
         length = ops.shape(query)[1]
-        query, key, value = (in_blocks(x, self.chunk_size) for x in (query, key, value))
+        chunk_size = at_most(self.chunk_size, length)
+        query, key, value = (in_blocks(x, chunk_size) for x in (query, key, value))
         of_chunks = ops.einsum("bnshm,bnshv->bnhmv", key, value)
         before = ops.cumsum(of_chunks[:, :-1], axis=1)  # the sums of all chunks before
         before = ops.concatenate([ops.zeros_like(of_chunks[:, :1]), before], axis=1)
-        positions = ops.arange(self.chunk_size)
+        positions = ops.arange(chunk_size)
         scores = ops.einsum("bnthm,bnshm->bnhts", query, key)
         scores = ops.where(positions[:, None] >= positions, scores, 0.0)
         sums = ops.einsum("bnhts,bnshv->bnthv", scores, value)

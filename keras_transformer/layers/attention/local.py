@@ -9,6 +9,7 @@ from keras import ops
 from keras_transformer.layers.attention.scaled_dot_product import scaled_dot_product_attention
 from keras_transformer.layers.attention.sparse import (
     SparseAttention,
+    at_most,
     distances_to_neighbours,
     from_blocks,
     in_blocks,
@@ -52,7 +53,7 @@ class LocalAttention(SparseAttention):
 
     def attend(self, query, key, value, padding_mask, causal):
         length, num_heads = ops.shape(query)[1], query.shape[2]
-        block_size = _at_most(self.window, length)
+        block_size = at_most(self.window, length)
         real = in_blocks(real_positions(key, padding_mask), block_size)
         query, key, value = (in_blocks(x, block_size) for x in (query, key, value))
         key, value, real = (with_neighbours(x, causal) for x in (key, value, real))
@@ -77,10 +78,3 @@ class LocalAttention(SparseAttention):
 
     def get_config(self):
         return {**super().get_config(), "window": self.window}
-
-
-def _at_most(size, length):
-    """Returns the smaller of both, at least 1; the size where JAX has but a name for the length."""
-    if isinstance(length, int):
-        return max(1, min(size, length))
-    return ops.maximum(1, ops.minimum(size, length)) if ops.is_tensor(length) else size

@@ -77,6 +77,13 @@ class SparseAttention(ScaledDotProductAttention):
         )
 
 
+def at_most(size, length):
+    """Returns the smaller of both, at least 1; the size where JAX has but a name for the length."""
+    if isinstance(length, int):
+        return max(1, min(size, length))
+    return ops.maximum(1, ops.minimum(size, length)) if ops.is_tensor(length) else size
+
+
 def in_blocks(x, block_size):
     """Returns `x` `(B, T, ...)` as `(B, N, C, ...)`, filled up with zeros at the end."""
     length = ops.shape(x)[1]
