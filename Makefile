@@ -3,7 +3,8 @@
 SUPPORTED = import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c '$(SUPPORTED)' 2> /dev/null && echo $$python && break; done)
-PYTEST = .venv/bin/python -m pytest -rs -n logical --maxprocesses 4 --dist loadfile
+PYTEST = .venv/bin/python -m pytest -rs -n logical --maxprocesses 4 --dist loadfile \
+	--no-loadscope-reorder
 # the rooms that run on every backend of Keras
 BACKEND_TESTS = tests/backend tests/layers tests/models tests/decoding tests/test_imports.py \
 	tests/training/test_data_parallel.py tests/training/test_losses.py \
@@ -41,7 +42,9 @@ benchmark: .venv/installed-benchmarks
 	.venv/bin/python benchmarks/training.py --preset base --steps 4
 	.venv/bin/python benchmarks/scaling.py
 	.venv/bin/python benchmarks/startup.py
+	.venv/bin/python benchmarks/distribution.py
 	.venv/bin/python benchmarks/attention.py
+	.venv/bin/python benchmarks/attention_translation.py
 	.venv/bin/python benchmarks/growth.py
 	$(if $(RUN),.venv/bin/python benchmarks/decoding.py $(RUN))
 

@@ -91,7 +91,7 @@ def test_equals_keras_multi_head_attention(randomize, causal, widths):
     theirs = keras.layers.MultiHeadAttention(
         H, K, value_dim=widths.get("value_dim"), output_shape=widths.get("output_dim", D)
     )
-    theirs(query, value, key)
+    theirs(query, value, key, return_attention_scores=True)  # the other way fails on JAX
     shapes = [weight.shape for weight in theirs.weights]
     names = ["query", "key", "value", "output"]
     projections = [getattr(layer, f"{name}_projection") for name in names]
