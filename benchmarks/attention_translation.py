@@ -84,7 +84,7 @@ def training_speeds(kinds, cores):
     runs = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory() as folder:
         batches = pathlib.Path(folder, "batches.npz")
-        write_batches(batches, pathlib.Path(folder, "usual.npz"), SPEED_STEPS)
+        write_batches(batches, SPEED_STEPS)
         for _ in range(SPEED_REPEATS):
             for kind in kinds:
                 flags = ["--batches", batches, "--preset", "tiny", "--threads", cores]

@@ -10,15 +10,13 @@ runs that know nothing of each other, on batches of 4,096. What is timed is
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import tempfile
 
-from pinned import HERE, free_ports, multi30k, run_pinned, run_pinned_together, write_results
-from training import save
+from pinned import HERE, free_ports, run_pinned, run_pinned_together, write_results
+from training import BATCH_TOKENS, write_batches
 
-BATCH_TOKENS = 4096  # of a core
 CORES = 2
 IN_ONE_PROCESS = {  # flags
     "1 device": ["one"],
@@ -43,7 +41,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         paths = [pathlib.Path(folder, f"{cores}.npz") for cores in (1, CORES)]
         for cores, path in enumerate(paths, start=1):
-            write_batches(path, cores * BATCH_TOKENS, arguments.steps)
+            write_batches(path, arguments.steps, batch_tokens=cores * BATCH_TOKENS)
         for _ in range(arguments.repeats):
             for side in arguments.sides:
                 speeds[side].append(measure(side, *paths, arguments.preset))
@@ -57,19 +55,6 @@ def main():
     path = arguments.output or HERE / "results" / f"distribution-{arguments.preset}.json"
     settings = {name: getattr(arguments, name) for name in ("preset", "steps", "repeats")}
     write_results(path, {**settings, "tokens_a_second": speeds})
-
-
-def write_batches(path, batch_tokens, num_batches):
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    from keras_transformer.data import ParallelCorpus, TranslationBatches
-    from keras_transformer.tokenizers import SentencePieceTokenizer
-
-    folder = multi30k()
-    corpus = ParallelCorpus.from_files(folder / "train.en.gz", folder / "train.de.gz")
-    tokenizer = SentencePieceTokenizer.train([*corpus.source, *corpus.target], vocab_size=10_000)
-    batches = TranslationBatches(corpus, tokenizer, batch_tokens=batch_tokens, seed=1)
-    dataset = batches.dataset(repeat=False).take(num_batches).as_numpy_iterator()
-    save(path, [(x["source_ids"], x["target_ids"], labels) for x, labels, _ in dataset])
 
 
 def measure(side, of_a_core, of_all_cores, preset):

@@ -8,9 +8,15 @@ import json
 import time
 
 import keras
-import numpy as np
 import tensorflow as tf
-from training_side import DROPOUT, LABEL_SMOOTHING, LEARNING_RATE, SIZES, VOCAB_SIZE, read_batches
+from training_side import (
+    LABEL_SMOOTHING,
+    LEARNING_RATE,
+    SIZES,
+    dataset_of,
+    our_model,
+    read_batches,
+)
 
 from keras_transformer.training import TokenCrossEntropy
 from keras_transformer.training.distribution import start
@@ -36,7 +42,7 @@ def main():
         model = make_model(distribution, arguments.preset, arguments.parts)
     clock = Clock()
     model.fit(
-        distribution.dataset(make_dataset(batches).repeat(2), arguments.parts),
+        distribution.dataset(dataset_of(batches).repeat(2).prefetch(2), arguments.parts),
         steps_per_epoch=len(batches),
         epochs=2,  # the first to make what each shape needs
         callbacks=[clock],
@@ -48,34 +54,13 @@ def main():
 
 
 def make_model(distribution, preset, num_parts):
-    num_layers, d_model, ff_dim, num_heads = SIZES[preset]
     keras.utils.set_random_seed(1)
-    model = distribution.model_class(num_parts)(
-        VOCAB_SIZE,
-        num_layers=num_layers,
-        d_model=d_model,
-        ff_dim=ff_dim,
-        num_heads=num_heads,
-        dropout=DROPOUT,
-        normalize_first=True,
-    )
+    model = our_model(distribution.model_class(num_parts), SIZES[preset])
     model.build()
     optimizer = keras.optimizers.Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, TokenCrossEntropy(LABEL_SMOOTHING))
     model.optimizer.build(model.trainable_variables)
     return model
-
-
-def make_dataset(batches):
-    def generate():
-        for source_ids, target_ids, labels in batches:
-            weights = (labels != 0) / np.float32((labels != 0).sum())
-            inputs = {"source_ids": source_ids, "target_ids": target_ids}
-            yield inputs, labels, weights.astype("float32")
-
-    ids = tf.TensorSpec([None, None], tf.int32)
-    signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
-    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(2)
 
 
 class Clock(keras.callbacks.Callback):

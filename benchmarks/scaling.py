@@ -27,7 +27,7 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         batches = pathlib.Path(folder, "batches.npz")
-        write_batches(batches, pathlib.Path(folder, "usual.npz"), arguments.steps)
+        write_batches(batches, arguments.steps)
         speeds = {(side, cores): [] for side in arguments.sides for cores in CORES}
         for _ in range(arguments.repeats):
             for side, cores in speeds:

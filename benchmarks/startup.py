@@ -51,7 +51,7 @@ def main():
 def write_inputs(batches_path, tokenizer_path):
     from training import write_batches
 
-    tokenizer = write_batches(batches_path, batches_path.with_name("usual.npz"), 10)
+    tokenizer = write_batches(batches_path, 10)
     tokenizer_path.mkdir()
     tokenizer.save(tokenizer_path)
 

@@ -40,7 +40,7 @@ def main():
     results = []
     with tempfile.TemporaryDirectory() as folder:
         ours, usual = (pathlib.Path(folder, f"{name}.npz") for name in ("ours", "usual"))
-        write_batches(ours, usual, arguments.steps)
+        write_batches(ours, arguments.steps, usual)
         arguments.mkl = build_mkl_switch(pathlib.Path(folder))
         for precision in ("float32", "bfloat16"):
             for title in arguments.batches:
@@ -56,8 +56,8 @@ def main():
     plot(results, path.with_suffix(".png"))
 
 
-def write_batches(ours, usual, num_batches):
-    """Writes batches of Multi30k, those of this package and the usual ones; their tokenizer."""
+def write_batches(ours, num_batches, usual=None, batch_tokens=BATCH_TOKENS):
+    """Writes batches of Multi30k, ours and, where there is a path, the usual; their tokenizer."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     from keras_transformer.data import ParallelCorpus, TranslationBatches
     from keras_transformer.tokenizers import SentencePieceTokenizer
@@ -65,11 +65,12 @@ def write_batches(ours, usual, num_batches):
     folder = multi30k()
     corpus = ParallelCorpus.from_files(folder / "train.en.gz", folder / "train.de.gz")
     tokenizer = SentencePieceTokenizer.train([*corpus.source, *corpus.target], vocab_size=10_000)
-    batches = TranslationBatches(corpus, tokenizer, batch_tokens=BATCH_TOKENS, seed=1)
+    batches = TranslationBatches(corpus, tokenizer, batch_tokens=batch_tokens, seed=1)
     dataset = batches.dataset(repeat=False).as_numpy_iterator()
     all_batches = [(x["source_ids"], x["target_ids"], labels) for x, labels, _ in dataset]
     save(ours, all_batches[:num_batches])
-    save(usual, usual_batches(all_batches, np.random.default_rng(1))[:num_batches])
+    if usual is not None:
+        save(usual, usual_batches(all_batches, np.random.default_rng(1))[:num_batches])
     return tokenizer
 
 

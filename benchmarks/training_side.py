@@ -86,11 +86,25 @@ def start_keras(bfloat16, threads):
         keras.config.set_dtype_policy("mixed_bfloat16")
 
 
+def dataset_of(batches):
+    """Returns a `tf.data.Dataset` of `(inputs, labels, weights)`: the loss is a token's mean."""
+    import numpy as np
+    import tensorflow as tf
+
+    def generate():
+        for source_ids, target_ids, labels in batches:
+            weights = (labels != 0) / np.float32((labels != 0).sum())
+            inputs = {"source_ids": source_ids, "target_ids": target_ids}
+            yield inputs, labels, weights.astype("float32")
+
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
+    return tf.data.Dataset.from_generator(generate, output_signature=signature)
+
+
 def fit(model, loss, batches):
     """Returns the seconds of the second epoch, and the loss of each of its steps."""
     import keras
-    import numpy as np
-    import tensorflow as tf
 
     class Clock(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
@@ -107,20 +121,11 @@ def fit(model, loss, batches):
             self.losses.append(float(total - self.before) / rows)
             self.before = total
 
-    def generate():
-        for source_ids, target_ids, labels in batches:
-            weights = (labels != 0) / np.float32((labels != 0).sum())
-            inputs = {"source_ids": source_ids, "target_ids": target_ids}
-            yield inputs, labels, weights.astype("float32")
-
-    ids = tf.TensorSpec([None, None], tf.int32)
-    signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     optimizer = keras.optimizers.Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, loss)
     clock = Clock()
     model.fit(
-        dataset.repeat(2).prefetch(2),
+        dataset_of(batches).repeat(2).prefetch(2),
         steps_per_epoch=len(batches),
         epochs=2,
         callbacks=[clock],
@@ -135,8 +140,13 @@ def ours(batches, sizes, bfloat16, threads, **model_arguments):
     from keras_transformer import Transformer
     from keras_transformer.training import TokenCrossEntropy
 
+    model = our_model(Transformer, sizes, **model_arguments)
+    return fit(model, TokenCrossEntropy(LABEL_SMOOTHING), batches)
+
+
+def our_model(model_class, sizes, **model_arguments):
     num_layers, d_model, ff_dim, num_heads = sizes
-    model = Transformer(
+    return model_class(
         VOCAB_SIZE,
         num_layers=num_layers,
         d_model=d_model,
@@ -146,7 +156,6 @@ def ours(batches, sizes, bfloat16, threads, **model_arguments):
         normalize_first=True,
         **model_arguments,
     )
-    return fit(model, TokenCrossEntropy(LABEL_SMOOTHING), batches)
 
 
 def keras_hub(batches, sizes, bfloat16, threads):

@@ -6,6 +6,7 @@ Shapes: B batch, T length, D d_model, F ff_dim.
 import keras
 
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -31,8 +32,7 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(self, ff_dim, activation="relu", **kwargs):
         super().__init__(**kwargs)
-        if ff_dim < 1:
-            raise ValueError(f"ff_dim must be at least 1. Received: ff_dim={ff_dim}.")
+        check_whole_numbers(ff_dim=ff_dim)
         self.ff_dim = ff_dim
         try:
             self.activation = keras.activations.get(activation)

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -41,11 +42,7 @@ class TokenEmbedding(keras.layers.Layer):
     def __init__(self, vocab_size, d_model, **kwargs):
         super().__init__(**kwargs)
         self.autocast = False  # ids that come as floats would be rounded to bfloat16
-        if vocab_size < 1 or d_model < 1:
-            raise ValueError(
-                "vocab_size and d_model must be at least 1. "
-                f"Received: vocab_size={vocab_size}, d_model={d_model}."
-            )
+        check_whole_numbers(vocab_size=vocab_size, d_model=d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
 

@@ -3,9 +3,16 @@
 import numbers
 
 
-def check_whole_numbers(**sizes):
-    """Raises `ValueError` unless each size is a whole number of at least 1."""
+def check_whole_numbers(optional=(), **sizes):
+    """Raises `ValueError` unless each size is a whole number of at least 1, or None if optional.
+
+    Args:
+        optional: names of the sizes that may be None.
+        sizes: each by its name.
+    """
     for name, size in sizes.items():
+        if size is None and name in optional:
+            continue
         if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
             received = ", ".join(f"{name}={size!r}" for name, size in sizes.items())
             raise ValueError(f"{name} must be a whole number of at least 1. Received: {received}.")

@@ -143,12 +143,12 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
                 valid_corpus.source, valid_corpus.target, source_tokenizer, target_tokenizer
             )
             tensorboard = keras.callbacks.TensorBoard(run.tensorboard_path)
+            alone = devices.num_workers == 1  # several workers end together
             callbacks = [saver]
             if devices.is_chief:
                 log.drop_what_was_lost()
-                callbacks = [progress_bar, bleu, log, saver, tensorboard]
-            if devices.num_workers == 1:
-                callbacks.insert(2, ObeyAtOnce(interruption))
+                obey_at_once = [ObeyAtOnce(interruption)] if alone else []
+                callbacks = [progress_bar, bleu, *obey_at_once, log, saver, tensorboard]
             try:
                 fit(model, batches, valid_batches, config.training, saver, callbacks, devices)
             finally:
@@ -158,7 +158,6 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             if devices.is_chief:
                 num_averaged = run.checkpoints.average(model, config.training.keep_checkpoints)
             devices.copy_from_chief(model.weights)
-            alone = devices.num_workers == 1  # several workers end together
             with interruption.obeyed_at_once() if alone else contextlib.nullcontext():
                 metrics = model.evaluate(
                     devices.dataset(valid_batches.dataset(repeat=False), num_parts),

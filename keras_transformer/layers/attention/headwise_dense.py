@@ -6,6 +6,8 @@ Shapes: B batch, T length, D width of the input, H heads, K head_dim.
 import keras
 from keras import ops
 
+from keras_transformer.layers.whole_numbers import check_whole_numbers
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class HeadwiseDense(keras.layers.Layer):
@@ -35,11 +37,7 @@ class HeadwiseDense(keras.layers.Layer):
 
     def __init__(self, num_heads, head_dim, use_bias=True, **kwargs):
         super().__init__(**kwargs)
-        if num_heads < 1 or head_dim < 1:
-            raise ValueError(
-                "num_heads and head_dim must be at least 1. "
-                f"Received: num_heads={num_heads}, head_dim={head_dim}."
-            )
+        check_whole_numbers(num_heads=num_heads, head_dim=head_dim)
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.use_bias = use_bias

@@ -71,9 +71,13 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        given = {"head_dim": head_dim, "value_dim": value_dim, "output_dim": output_dim}
-        given = {name: size for name, size in given.items() if size is not None}
-        check_whole_numbers(num_heads=num_heads, **given)
+        check_whole_numbers(
+            ("head_dim", "value_dim", "output_dim"),
+            num_heads=num_heads,
+            head_dim=head_dim,
+            value_dim=value_dim,
+            output_dim=output_dim,
+        )
         if not isinstance(attention, keras.layers.Layer | None):
             raise ValueError(
                 "attention must be a layer, as LocalAttention(window=16). "

@@ -279,7 +279,7 @@ def test_errors():
         MultiHeadAttention(3, value_dim=0)
     with pytest.raises(ValueError, match="Received: d_model=10, num_heads=3"):
         MultiHeadAttention(3)(x)
-    with pytest.raises(ValueError, match="Received: num_heads=0"):
+    with pytest.raises(ValueError, match="Received: num_heads=0, head_dim=None"):
         MultiHeadAttention(0)
     with pytest.raises(ValueError, match="Received: num_heads=3, head_dim=0"):
         MultiHeadAttention(3, head_dim=0)
