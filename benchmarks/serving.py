@@ -6,13 +6,14 @@ starts `keras-transformer serve EXPORT`, lets `wrk` (Debian's package) send test
 Multi30k (DATA/multi30k), one sentence a request, from 1, 8 and 64 clients, and sets the sentences a
 second against what `ExportedTranslator` reaches with the same export in batches of 64. Both sides
 have all cores, taken in turn; wrk shares them with the server. Then `hey` (another package) offers
-some ten times what can be served to a server with a short queue; then, with --soak, 64 clients for
-that long, and the memory.
+ten times what can be answered of the longest sentence to a server with a short queue; then, with
+--soak, 64 clients for that long, and the memory.
 """
 
 import argparse
 import contextlib
 import json
+import math
 import pathlib
 import re
 import statistics
@@ -27,7 +28,7 @@ from pinned import HERE, multi30k, run_pinned, write_results
 CLIENTS = (1, 8, 64)
 SECONDS = 15
 REPEATS = 3
-OVERLOAD_CLIENTS, OVERLOAD_RATE = 500, 10  # clients, and requests a second that each tries
+OVERLOAD, OVERLOAD_CLIENTS = 10, 500  # times what can be answered, offered by so many clients
 OVERLOAD_FLAGS = ["--max-queued", "128", "--max-rows", "64"]
 START_SECONDS = 120
 
@@ -78,7 +79,7 @@ def measured(arguments, text):
             flush=True,
         )
     with server(arguments.export, [*arguments.flags, *OVERLOAD_FLAGS]) as (url, process):
-        overloaded = overload(url)
+        overloaded = overload(url, text)
         soaked = soak(url, text, process, arguments.soak) if arguments.soak else None
     return {"translate": rate, "load": rows, "overload": overloaded, "soak": soaked}
 
@@ -109,17 +110,27 @@ def load(url, text, clients, seconds):
     return json.loads(output.splitlines()[-1])
 
 
-def overload(url):
+def overload(url, text):
     """Offers more than can be served: how fast both answers come, and how soon it is over."""
-    command = ["hey", "-z", f"{SECONDS}s", "-c", OVERLOAD_CLIENTS, "-q", OVERLOAD_RATE, "-t", 60]
-    command += ["-m", "POST", "-T", "application/json", "-o", "csv"]
-    command += ["-d", '{"instances": ["A man in an orange hat."]}', f"{url}:predict"]
+    sentence = max(text.read_text().splitlines(), key=len)
+    body = json.dumps({"instances": [sentence]})
+    longest = text.with_name("longest.txt")
+    longest.write_text(sentence + "\n")
+    served = load(url, longest, 64, SECONDS)
+    capacity = served["answers"] / served["seconds"]
+    rate = math.ceil(OVERLOAD * capacity / OVERLOAD_CLIENTS)  # of each client
+    command = ["hey", "-z", f"{SECONDS}s", "-c", OVERLOAD_CLIENTS, "-q", rate, "-t", 60]
+    command += ["-m", "POST", "-T", "application/json", "-o", "csv", "-d", body, f"{url}:predict"]
     output = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True)
     ended = time.perf_counter()
-    while requests.post(f"{url}:predict", json={"instances": ["A man."]}).status_code != 200:
+    while requests.post(f"{url}:predict", data=body).status_code != 200:
         pass
-    found = {"recovery": time.perf_counter() - ended}
     rows = [line.split(",") for line in output.stdout.splitlines()[1:]]
+    found = {
+        "capacity": capacity,
+        "offered": len(rows) / SECONDS / capacity,  # times the capacity
+        "recovery": time.perf_counter() - ended,
+    }
     for status in sorted({row[6] for row in rows}):
         times = sorted(1000 * float(row[0]) for row in rows if row[6] == status)
         quantiles = {

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import pathlib
 import socket
 import threading
@@ -12,6 +13,7 @@ from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_p
 
 from keras_transformer.serving.batching import Batching
 from keras_transformer.serving.grpc_interface import ModelService, PredictionService
+from keras_transformer.serving.http_protocol import BoundedHttp
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.predicting import Predicting
 from keras_transformer.serving.rest import RestInterface
@@ -171,7 +173,8 @@ class Server:
             log_level="critical",
             lifespan="off",
             server_header=False,
-            limit_concurrency=self._settings.max_connections,
+            http=functools.partial(BoundedHttp, settings=self._settings),
+            ws="none",
             timeout_keep_alive=75,  # more than a proxy's: it must not send into one that closes
             timeout_graceful_shutdown=max(1, round(self._settings.grace_seconds)),
         )

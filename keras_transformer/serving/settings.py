@@ -38,7 +38,8 @@ class ServingConfig(SettingsGroup):
     max_connections: Count = 512
     """Connections that may be open where a request is still answered; with more, it is 503."""
     request_timeout: Positive = 30.0
-    """Seconds after which a request is answered 504; a run that has begun goes on to its end."""
+    """Seconds after which a request is answered 504; a run that has begun goes on to its end.
+    Headers that have not come by then close the connection."""
     poll_seconds: Positive = 1.0
     """Seconds from one look for new versions to the next."""
     grace_seconds: Positive = 30.0

@@ -1,6 +1,7 @@
 """The embedded server as a process: limits, versions that come and go, its end."""
 
 import concurrent.futures
+import contextlib
 import gzip
 import http.client
 import json
@@ -137,10 +138,50 @@ def test_connections_over_the_limit_are_refused_until_others_go(limited):
     idle = [socket.create_connection(address) for _ in range(20)]
     try:
         wait_until(lambda: post(limited, BODY).status_code == 503)
+        assert "at most 16 open connections" in post(limited, BODY).json()["error"]
     finally:
         for connection in idle:
             connection.close()
     wait_until(lambda: post(limited, BODY).status_code == 200)
+
+
+def received(connection):
+    """Returns all that comes until the other side closes."""
+    parts = []
+    with contextlib.suppress(ConnectionError):  # closed with more of ours on the way
+        while part := connection.recv(2**16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_headers_without_end_are_given_up(limited):
+    url = urllib.parse.urlsplit(limited.rest)
+    address = (url.hostname, url.port)
+    for head in (b"GET / HTTP/1.1\r\nX: ", b"GET /"):
+        with socket.create_connection(address, timeout=20) as connection, pytest.raises(OSError):
+            connection.sendall(head)
+            for _ in range(10_000):  # 100 MB, were they taken
+                connection.sendall(b"a" * 10_000)
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000)
+        assert b"headers of at most 65536 bytes" in received(connection)
+
+
+def test_headers_that_come_too_slowly_are_given_up(limited):
+    url = urllib.parse.urlsplit(limited.rest)
+    address = (url.hostname, url.port)
+    answered = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
+    for head in (b"", b"GET /v1 HTTP/1.1\r\n", answered + b"GET /v1 HTTP/1.1\r\n"):
+        with socket.create_connection(address, timeout=20) as connection:
+            connection.sendall(head)
+            assert received(connection).count(b"404 Not Found") == (answered in head)
+    # who sends nothing between two requests is not in their midst
+    connection = http.client.HTTPConnection(*address, timeout=20)
+    for pause in (4, 0):
+        connection.request("GET", url.path)
+        assert connection.getresponse().read()
+        time.sleep(pause)
+    connection.close()
 
 
 # === versions ===
