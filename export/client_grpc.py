@@ -1,8 +1,10 @@
 """Translates by gRPC; works with TensorFlow Serving and with `keras-transformer serve`.
 
     python client_grpc.py "A dog runs." "A cat sleeps." [--address HOST:PORT] [--model NAME]
+        [--label LABEL]
 
-Needs `grpcio` and `tensorflow-serving-api`, whose messages bring TensorFlow with them.
+Needs `grpcio` and `tensorflow-serving-api`, whose messages bring TensorFlow with them, and its
+start-up lines.
 """
 
 import argparse
@@ -13,10 +15,12 @@ from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
-def translate(channel, model, texts, timeout=35.0):
+def translate(channel, model, texts, label=None, timeout=35.0):
     """Returns a list of (translation, score, truncated), one for each text."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model
+    if label is not None:
+        request.model_spec.version_label = label
     tensor = request.inputs["text"]
     tensor.dtype = types_pb2.DT_STRING
     tensor.tensor_shape.dim.add().size = len(texts)
@@ -33,10 +37,11 @@ def main():
     parser.add_argument("text", nargs="+")
     parser.add_argument("--address", default="127.0.0.1:8500")
     parser.add_argument("--model", default="translator")
+    parser.add_argument("--label", help="as stable; without it the highest version answers")
     arguments = parser.parse_args()
     with grpc.insecure_channel(arguments.address) as channel:
         try:
-            answers = translate(channel, arguments.model, arguments.text)
+            answers = translate(channel, arguments.model, arguments.text, arguments.label)
         except grpc.RpcError as error:
             sys.exit(f"client_grpc.py: {error.code().name}: {error.details()}")
     for translation, _, _ in answers:

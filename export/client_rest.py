@@ -2,6 +2,8 @@
 
     python client_rest.py "A dog runs." "A cat sleeps." [--url URL]
 
+where a URL may end in a label, `.../v1/models/translator/labels/stable`.
+
 Needs `requests`. By hand:
 
     curl http://127.0.0.1:8501/v1/models/translator:predict -d '{"instances": ["A dog runs."]}'

@@ -7,6 +7,7 @@ Each client sends a line of FILE, waits for its translation, and sends the next.
 
 import argparse
 import collections
+import gzip
 import itertools
 import json
 import pathlib
@@ -39,7 +40,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=30.0)
     arguments = parser.parse_args()
 
-    lines = arguments.file.read_text(encoding="utf-8").splitlines()
+    open_text = gzip.open if arguments.file.suffix == ".gz" else open
+    with open_text(arguments.file, "rt", encoding="utf-8") as file:
+        lines = file.read().splitlines()
     answers, start = [], time.perf_counter()
     clients = [
         threading.Thread(

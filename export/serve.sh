@@ -5,14 +5,18 @@
 set -euo pipefail
 
 run=${1:?"usage: serve.sh RUN [TEXT]"}
+if [[ ! -d $run ]]; then
+  echo "Expected the directory of a run. Received: $run" >&2
+  exit 2
+fi
 run=$(realpath "$run")
 text=${2:-"A dog runs on the beach."}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 if ! docker compose version > /dev/null 2>&1; then
-  echo "Expected Docker with its compose plugin. Found none. Without it, serve by:" >&2
-  echo "  keras-transformer export $run models/translator" >&2
-  echo "  keras-transformer serve models/translator" >&2
+  echo "Expected Docker with its compose plugin: \`docker compose version\` fails. Without it, serve by:" >&2
+  echo "  keras-transformer export $run $PWD/models/translator" >&2
+  echo "  keras-transformer serve $PWD/models/translator" >&2
   exit 2
 fi
 

@@ -221,8 +221,9 @@ def _serve(arguments):
             f"{server.model_name} and, by gRPC, at {server.host}:{server.grpc_port}"
         )
         server.wait()
-    finally:
+    except (KeyboardInterrupt, SystemExit) as signalled:
         server.stop()
+        console.end_at_once(signalled)  # a version that is being loaded would hold Python up
 
 
 def _label(text):

@@ -149,7 +149,7 @@ class TrainingConfig(SettingsGroup):
     seed: CountOrZero = 1
     """Seed of weights, shuffling, dropout and held-out pairs."""
     deterministic: bool = False
-    """Whether two runs are equal to the bit; slower."""
+    """Makes two runs on one CPU equal to the bit, killed in between or not; slower."""
     gradient_accumulation_steps: Count = 1
     """Parts in which a device takes its share of a step, one after the other, to save memory."""
     mixed_precision: Literal["mixed_bfloat16", "mixed_float16"] | None = None

@@ -88,6 +88,20 @@ def start_keras():
         logging.getLogger(library).setLevel(logging.ERROR)
 
 
+def end_at_once(signalled):
+    """Ends the process as `run` does after a signal, and waits for no thread.
+
+    Args:
+        signalled: the `KeyboardInterrupt` or `SystemExit` that the signal has become.
+    """
+    interrupted = isinstance(signalled, KeyboardInterrupt)
+    if interrupted:
+        say("interrupted")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(128 + signal.SIGINT if interrupted else signalled.code)
+
+
 def say(text):
     """Prints a line to standard error, with the program's name before it."""
     print(f"{PROGRAM}: {text}", file=sys.stderr)

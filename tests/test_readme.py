@@ -54,7 +54,7 @@ def test_the_commands(multi30k):
     assert translations[0] == translations[1]  # the run's and the export's
     assert any("BLEU" in output and "chrF2" in output for output in outputs.values())
     assert (multi30k / "attention.png").stat().st_size > 10_000
-    assert (multi30k / "export/models/en-de/1/saved_model.pb").is_file()
+    assert (multi30k / "export/models/translator/1/saved_model.pb").is_file()
 
 
 def test_the_programs(multi30k, monkeypatch):

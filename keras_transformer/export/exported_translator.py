@@ -26,7 +26,7 @@ class ExportedTranslator:
         ValueError: `path` holds no export.
 
     Example:
-        load("export/models/en-de")(["A dog runs."])
+        load("export/models/translator")(["A dog runs."])
     """
 
     def __init__(self, path, batch_size=64):

@@ -21,7 +21,7 @@ HTTP_STATUS = {  # as TensorFlow Serving translates its codes
 }
 
 MOST_SAID = 2000
-"""Characters of a message; gRPC has a limit of its own, and says something else over it."""
+"""Bytes of a message; gRPC writes some as three, has a limit, and says something else over it."""
 
 
 class ServingError(Exception):
@@ -34,7 +34,10 @@ class ServingError(Exception):
     """
 
     def __init__(self, code, message, http_status=None):
-        super().__init__(message if len(message) <= MOST_SAID else f"{message[:MOST_SAID]}...")
+        said = message.encode("utf-8", "replace")
+        if len(said) > MOST_SAID:
+            message = f"{said[:MOST_SAID].decode('utf-8', 'ignore')}..."
+        super().__init__(message)
         self.code = code
         self.http_status = http_status or HTTP_STATUS.get(code, 500)
 
@@ -46,6 +49,14 @@ def invalid(message):
 def too_large(message):
     """TensorFlow Serving has no limits of its own; a proxy in front of it answers 413 too."""
     return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message, http_status=413)
+
+
+def not_predict(method):
+    return ServingError(
+        grpc.StatusCode.UNIMPLEMENTED,
+        f"Expected the method predict. Received: {method}, which takes tf.Example and does not "
+        "suit text.",
+    )
 
 
 def from_tensorflow(error):

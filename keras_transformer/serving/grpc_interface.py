@@ -14,7 +14,12 @@ from tensorflow_serving.apis import (
 
 from keras_transformer import console
 from keras_transformer.serving import model_protos, proto_tensors
-from keras_transformer.serving.errors import ServingError, from_tensorflow, invalid
+from keras_transformer.serving.errors import (
+    ServingError,
+    from_tensorflow,
+    invalid,
+    not_predict,
+)
 from keras_transformer.serving.versions import ALL, LATEST
 
 
@@ -71,6 +76,19 @@ class PredictionService(_Service, prediction_service_pb2_grpc.PredictionServiceS
                 )
                 response.metadata["signature_def"].Pack(model_protos.signatures(version))
             return response
+
+    async def Classify(self, request, context):
+        await self._refuse("Classify", context)
+
+    async def Regress(self, request, context):
+        await self._refuse("Regress", context)
+
+    async def MultiInference(self, request, context):
+        await self._refuse("MultiInference", context)
+
+    async def _refuse(self, api, context):
+        async with self._answering(context, api):
+            raise not_predict(api)
 
 
 class ModelService(_Service, model_service_pb2_grpc.ModelServiceServicer):

@@ -1,19 +1,18 @@
-"""HTTP as uvicorn has it, with bounds on what it leaves open: headers, their time, connections."""
+"""HTTP as uvicorn and h11 have it, with bounds on what they leave open: time and connections."""
 
 import json
 
+import h11
 from starlette.responses import Response
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-MOST_HEADER_BYTES = 2**16
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
-class BoundedHttp(HttpToolsProtocol):
+class BoundedHttp(H11Protocol):
     """A connection to a client.
 
-    Its requests' headers have to come whole within `request_timeout` seconds and to be no larger
-    than 64 KB (a chunk more may be read). Where more connections are open than may be, its
-    requests are answered 503.
+    A request's headers have to come whole within `request_timeout` seconds, and its body within as
+    many more, or the connection is closed. Where more connections are open than may be, requests
+    are answered 503. h11 itself bounds the bytes of headers and trailers, to 16 KB.
 
     Args:
         settings: `ServingConfig`.
@@ -24,46 +23,49 @@ class BoundedHttp(HttpToolsProtocol):
         super().__init__(*others, **named_others)
         self._settings = settings
         self._application = self.app
-        self._num_header_bytes = 0
-        self._headers_timer = None
+        self._awaited = None
+        self._timer = None
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        self._await_headers()
+        self._watch("headers")
 
     def connection_lost(self, exc):
-        self._headers_have_come()
+        self._watch(None)
         super().connection_lost(exc)
 
     def data_received(self, data):
-        super().data_received(data)
-        if self._headers_timer is None:
-            return
-        self._num_header_bytes += len(data)
-        if self._num_header_bytes > MOST_HEADER_BYTES:
-            self._headers_have_come()
-            self.send_400_response(f"Expected headers of at most {MOST_HEADER_BYTES} bytes.")
-
-    def on_message_begin(self):
-        super().on_message_begin()
-        self._await_headers()
-
-    def on_headers_complete(self):
-        self._headers_have_come()
         most = self._settings.max_connections
         self.app = _too_many(most) if len(self.connections) > most else self._application
-        super().on_headers_complete()
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:  # no HTTP any more, and an answer has begun already
+            self.transport.close()
+        self._watch(self._expected())
 
-    def _await_headers(self):
-        self._headers_have_come()
-        timeout = self._settings.request_timeout
-        self._headers_timer = self.loop.call_later(timeout, self.transport.close)
+    def on_response_complete(self):
+        super().on_response_complete()
+        self._watch(self._expected())  # the next request may have begun already
 
-    def _headers_have_come(self):
-        self._num_header_bytes = 0
-        if self._headers_timer is not None:
-            self._headers_timer.cancel()
-            self._headers_timer = None
+    def _expected(self):
+        """Returns what the client has begun to send."""
+        if self.conn.their_state is h11.SEND_BODY:
+            return "body"
+        has_begun = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
+        return "headers" if has_begun else None
+
+    def _watch(self, awaited):
+        """Closes the connection unless something else is awaited in time."""
+        if awaited == self._awaited:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._awaited, self._timer = awaited, None
+        if awaited is not None:
+            seconds = self._settings.request_timeout
+            if awaited == "body":
+                seconds += 1  # who waits for it is answered 504 first
+            self._timer = self.loop.call_later(seconds, self.transport.close)
 
 
 def _too_many(most):

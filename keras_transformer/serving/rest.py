@@ -9,14 +9,19 @@ import zlib
 
 import grpc
 from google.protobuf import json_format
-from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from keras_transformer import console
 from keras_transformer.serving import json_tensors, metrics, model_protos
-from keras_transformer.serving.errors import ServingError, from_tensorflow, invalid, too_large
+from keras_transformer.serving.errors import (
+    ServingError,
+    from_tensorflow,
+    invalid,
+    not_predict,
+    too_large,
+)
+from keras_transformer.serving.versions import version_number
 
 VERSION_OR_LABEL = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 PREDICT = re.compile(
@@ -28,37 +33,30 @@ STATUS = re.compile(
     re.IGNORECASE,
 )
 FEW_BYTES = 2**16
-LARGEST_VERSION = 2**63 - 1
 
 
 class RestInterface:
-    """Answers HTTP requests.
+    """Answers HTTP requests: an ASGI application.
 
     Args:
         predicting: `Predicting`.
         settings: `ServingConfig`.
         measured: `Metrics`.
-    Attributes:
-        application: the ASGI application.
     """
 
     def __init__(self, predicting, settings, measured):
         self._predicting = predicting
         self._settings = settings
         self._metrics = measured
-        methods = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
-        self.application = Starlette(
-            routes=[
-                Route(metrics.PATH, self._metrics_page, methods=["GET"]),
-                Route("/{path:path}", self._answer, methods=methods),
-            ]
-        )
 
-    async def _metrics_page(self, _request):
-        return Response(self._metrics.page(), media_type=metrics.CONTENT_TYPE)
+    async def __call__(self, scope, receive, send):
+        response = await self._answer(Request(scope, receive))
+        await response(scope, receive, send)
 
     async def _answer(self, request):
-        path = request.scope.get("raw_path", b"").decode("latin-1") or request.url.path
+        path = request.scope["raw_path"].decode("latin-1")
+        if path == metrics.PATH and request.method == "GET":
+            return Response(self._metrics.page(), media_type=metrics.CONTENT_TYPE)
         if not path.lower().startswith("/v1/"):
             return PlainTextResponse("Not Found", 404)
         start = time.perf_counter()
@@ -85,11 +83,7 @@ class RestInterface:
 
     async def _predict(self, request, match):
         if match["method"].lower() != "predict":
-            raise ServingError(
-                grpc.StatusCode.UNIMPLEMENTED,
-                f"Expected the method predict. Received: {match['method']}, which takes "
-                "tf.Example and does not suit text.",
-            )
+            raise not_predict(match["method"])
         # a limit of its own: the request's time does not run while it waits for a run
         timeout = self._settings.request_timeout
         try:
@@ -118,7 +112,7 @@ class RestInterface:
     async def _body(self, request):
         """Returns the body, inflated; it may not be larger than allowed before or after that."""
         most = self._settings.max_body_bytes
-        encoding = request.headers.get("content-encoding", "identity").lower()
+        encoding = request.headers.get("content-encoding", "").lower() or "identity"
         if encoding not in ("identity", "gzip"):
             raise invalid(f"Expected the content encoding gzip, or none. Received: {encoding}")
         body = bytearray()
@@ -128,16 +122,7 @@ class RestInterface:
                 raise _too_large(most)
         if encoding == "identity":
             return bytes(body)
-        inflater = zlib.decompressobj(wbits=31)
-        try:
-            inflated = inflater.decompress(bytes(body), most + 1)
-        except zlib.error as error:
-            raise invalid(f"Expected a body in gzip. Received: {error}") from None
-        if len(inflated) > most:
-            raise _too_large(most)
-        if not inflater.eof:
-            raise invalid("Expected a body in gzip. Received: only its beginning.")
-        return inflated
+        return _inflated(bytes(body), most)
 
     def _describe(self, match):
         """Returns the status or the metadata of the model, as JSON."""
@@ -160,10 +145,28 @@ def _target(match):
     """Returns the model's name, version and label, as `Versions.using` takes them."""
     name, label = match["model"], match["label"]
     digits = match["version"]
-    if digits and (len(digits) > 19 or int(digits) > LARGEST_VERSION):
+    number = digits and version_number(digits)
+    if digits and number is None:
         raise invalid(f"Failed to convert version: {digits} to numeric.")
-    number = digits and int(digits)
     return name and urllib.parse.unquote(name), number, label and urllib.parse.unquote(label)
+
+
+def _inflated(body, most):
+    """Returns what a body in gzip holds, in one part or several, of at most so many bytes."""
+    inflated = b""
+    while True:
+        inflater = zlib.decompressobj(wbits=31)
+        try:
+            inflated += inflater.decompress(body, most + 1 - len(inflated))
+        except zlib.error as error:
+            raise invalid(f"Expected a body in gzip. Received: {error}") from None
+        if len(inflated) > most:
+            raise _too_large(most)
+        if not inflater.eof:
+            raise invalid("Expected a body in gzip. Received: only its beginning.")
+        body = inflater.unused_data
+        if not body:
+            return inflated
 
 
 def _too_large(most):

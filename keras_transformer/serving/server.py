@@ -40,8 +40,8 @@ class Server:
         model_name, port, grpc_port: what they have become.
 
     Example:
-        with Server("export/models/en-de", port=0, grpc_port=0) as server:
-            requests.post(f"http://127.0.0.1:{server.port}/v1/models/en-de:predict", ...)
+        with Server("export/models/translator", port=0, grpc_port=0) as server:
+            requests.post(f"http://127.0.0.1:{server.port}/v1/models/translator:predict", ...)
     """
 
     def __init__(
@@ -96,7 +96,10 @@ class Server:
             raise self._error
 
     def stop(self):
-        """Refuses new requests, answers those that were accepted, and ends."""
+        """Refuses new requests, answers those that were accepted, and ends.
+
+        A version that is just being loaded goes on to be, in a thread that nobody waits for.
+        """
         with contextlib.suppress(RuntimeError):  # it has ended by itself
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._ended.wait()
@@ -123,19 +126,21 @@ class Server:
         with _bound(self.host, self.port, "--port") as listener:
             self.port = listener.getsockname()[1]
             grpc_server = self._grpc_server(predicting, metrics)
+            stopping = asyncio.create_task(self._stopping.wait())
             try:
-                await versions.start()
-                if self._stopping.is_set():
+                starting = asyncio.create_task(versions.start())
+                await asyncio.wait([stopping, starting], return_when=asyncio.FIRST_COMPLETED)
+                if stopping.done():
                     return
+                starting.result()
                 await grpc_server.start()
                 rest = RestInterface(predicting, settings, metrics)
-                http_server = uvicorn.Server(self._uvicorn_config(rest.application))
+                http_server = uvicorn.Server(self._uvicorn_config(rest))
                 serving = asyncio.create_task(http_server.serve(sockets=[listener]))
                 while not (http_server.started or serving.done()):
                     await asyncio.sleep(0.01)
                 if not serving.done():
                     self._started.set()
-                    stopping = asyncio.create_task(self._stopping.wait())
                     await asyncio.wait([stopping, serving], return_when=asyncio.FIRST_COMPLETED)
                 http_server.should_exit = True
                 await asyncio.gather(grpc_server.stop(settings.grace_seconds), serving)
@@ -161,6 +166,8 @@ class Server:
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(*services), server)
         host = f"[{self.host}]" if ":" in self.host else self.host
         try:
+            if not 0 <= self.grpc_port < 2**16:  # gRPC takes what is left of it
+                raise RuntimeError
             self.grpc_port = server.add_insecure_port(f"{host}:{self.grpc_port}")
         except RuntimeError:
             raise _not_free(self.host, self.grpc_port, "--grpc-port", "it cannot be used") from None

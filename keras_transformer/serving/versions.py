@@ -17,6 +17,7 @@ from keras_transformer.serving.loaded_model import LoadedModel
 
 LATEST = "latest"
 ALL = "all"
+LARGEST_VERSION = 2**63 - 1  # what the messages of both interfaces can hold
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 10, 600
 """Until a version that failed is loaded again, as it may have been copied half; then twice that."""
 
@@ -102,7 +103,7 @@ class Versions:
             if version.state == "AVAILABLE":
                 self._unload(version)
         await asyncio.gather(*self._unloading)
-        self._thread.shutdown()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     @contextlib.contextmanager
     def using(self, model_name, number=None, label=None):
@@ -203,7 +204,8 @@ class Versions:
         """Returns the versions in the directory, number to path; none where it cannot be read."""
         with contextlib.suppress(OSError):
             paths = [path.parent for path in self._directory.glob("*/saved_model.pb")]
-            return {int(path.name): path for path in paths if path.name.isdecimal()}
+            numbers = {path: version_number(path.name) for path in paths}
+            return {number: path for path, number in numbers.items() if number is not None}
         return {}
 
     def _available(self):
@@ -230,6 +232,7 @@ class Versions:
         if before is not None and before.retry_at is not None:
             version.retry_seconds = min(2 * before.retry_seconds, LONGEST_RETRY_SECONDS)
         path = self._found().get(number, self._directory / str(number))
+        _say(f"loading version {number}")
         try:
             version.model = await self._loop.run_in_executor(self._thread, LoadedModel, path)
         except Exception as error:
@@ -251,11 +254,18 @@ class Versions:
         while version.num_users:
             await asyncio.sleep(0.05)
         model, version.model = version.model, None
-        await self._loop.run_in_executor(self._thread, model.close)
+        await asyncio.to_thread(model.close)  # not behind another that is loaded
         del model
-        await self._loop.run_in_executor(self._thread, _tidy_memory)
+        await asyncio.to_thread(_tidy_memory)
         version.state = "END"
         _say(f"ended version {version.number}")
+
+
+def version_number(text):
+    """Returns the number that a text is of a version, or None."""
+    digits = text.lstrip("0") or "0"
+    is_number = text.isascii() and text.isdecimal() and len(digits) <= len(str(LARGEST_VERSION))
+    return int(digits) if is_number and int(digits) <= LARGEST_VERSION else None
 
 
 def _say(text):

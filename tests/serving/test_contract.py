@@ -213,6 +213,8 @@ def test_malformed_requests(post, server):
     for method, wrong in [("GET", f"{path}:predict"), ("POST", path), ("PUT", f"{path}:predict")]:
         response = requests.request(method, base + wrong, data="{}")
         assert error_of(response, 400) == f"Malformed request: {method} {wrong}"
+    error = error_of(requests.get(f"{base}{path}%0Ax"), 404)
+    assert error == f"Could not find any versions of model {server.name}\nx"
     error = error_of(requests.get(f"{base}/v1/models"), 400)
     assert error == "Missing model name in request."
     for outside in ("/", "/v2/models/x", "/v1"):

@@ -38,3 +38,10 @@ def test_a_message_is_one_line_and_has_no_trace_of_python():
 def test_what_is_too_large_is_413_and_by_grpc_invalid():
     error = errors.too_large("x")
     assert (error.http_status, error.code) == (413, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def test_a_message_is_cut_where_grpc_would_refuse_it():
+    for character, size in (("a", 1), ("é", 2), ("猫", 3)):
+        cut = str(errors.invalid(character * 10**5)).encode()
+        assert errors.MOST_SAID - size < len(cut) - len("...") <= errors.MOST_SAID
+    assert str(errors.invalid("\ud800" * 9)) == "\ud800" * 9

@@ -1,5 +1,6 @@
 """The deployment kit: files that their programs read, clients that a server answers."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -67,10 +68,31 @@ def test_clients_say_what_the_server_refuses(server):
     assert code == 1 and output.startswith("client_grpc.py: NOT_FOUND: Servable not found")
 
 
+def test_labels_move_in_a_running_server(server, tmp_path):
+    config = tmp_path / "models.config"
+    text = (KIT / "models.config").read_text().replace('"translator"', f'"{server.name}"')
+    config.write_text(text)
+    flags = [config, "--address", server.grpc]
+    assert run("reload_config.py", *flags, "--canary", "1") == (
+        0, f"{server.name}/labels/canary is version 1\n{server.name}/labels/stable is version 1\n",
+    )  # fmt: skip
+    code, by_rest = run("client_rest.py", "A dog runs.", "--url", f"{server.rest}/labels/canary")
+    to_server = ["--label", "canary", "--model", server.name, "--address", server.grpc]
+    assert code == 0 and run("client_grpc.py", "A dog runs.", *to_server) == (0, by_rest)
+    before = config.read_text()
+    code, output = run("reload_config.py", *flags, "--canary", "7")
+    assert code == 1 and "FAILED_PRECONDITION" in output
+    assert config.read_text() == before  # what is not served is not written
+    assert run("reload_config.py", *flags)[0] == 0
+    code, output = run("reload_config.py", tmp_path / "none")
+    assert code == 1 and "No such file" in output
+
+
 def test_load_test_counts(server, tmp_path):
-    (tmp_path / "text").write_text("A dog runs.\nA cat sleeps.\n")
+    with gzip.open(tmp_path / "text.gz", "wt") as text:
+        text.write("A dog runs.\nA cat sleeps.\n")
     flags = ["--url", server.rest, "--clients", "3", "--seconds", "2"]
-    code, output = run("load_test.py", tmp_path / "text", *flags)
+    code, output = run("load_test.py", tmp_path / "text.gz", *flags)
     result = json.loads(output)
     assert code == 0 and set(result["statuses"]) == {"200"} and result["p50_ms"] > 0
 
@@ -122,4 +144,4 @@ def served(kit):
 def test_script_says_what_goes_without_docker(script):
     done, calls, _ = script(docker="exit 1", keras_transformer="")
     assert done.returncode == 2 and len(calls) == 1
-    assert "keras-transformer serve models/translator" in done.stderr
+    assert re.search("keras-transformer serve /.*/models/translator", done.stderr)

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,10 +20,13 @@ import pytest
 import requests
 import tensorflow as tf
 from tensorflow_serving.apis import (
+    classification_pb2,
+    inference_pb2,
     model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
+    regression_pb2,
 )
 
 BODY = {"instances": ["A dog runs."]}
@@ -90,7 +94,12 @@ def test_gzip_is_inflated_and_a_bomb_is_not(limited):
     bomb = gzip.compress(b'{"instances": ["' + b"a" * 10**8)
     for too_much in (bomb[:19_000], gzip.compress(b"a" * 30_000)):
         assert post(limited, data=too_much, headers=headers).status_code == 413
-    for broken in (b"no gzip", body[:-9]):
+    halves = [gzip.compress(half) for half in (b'{"instances": ["A dog', b' runs."]}')]
+    assert (
+        post(limited, data=b"".join(halves), headers=headers).json() == post(limited, BODY).json()
+    )
+    assert post(limited, data=gzip.compress(b"a" * 15_000) * 2, headers=headers).status_code == 413
+    for broken in (b"no gzip", body[:-9], body + b"more"):
         response = post(limited, data=broken, headers=headers)
         assert response.status_code == 400 and "Expected a body in gzip" in response.json()["error"]
     response = post(limited, data=b"x", headers={"Content-Encoding": "br"})
@@ -120,6 +129,20 @@ def test_limits_of_grpc(limited):
         with pytest.raises(grpc.RpcError) as raised:
             predict(request, timeout=60)
         assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_other_methods_of_grpc_are_refused_in_words(limited):
+    with grpc.insecure_channel(limited.grpc) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        for method, request in [
+            (stub.Classify, classification_pb2.ClassificationRequest()),
+            (stub.Regress, regression_pb2.RegressionRequest()),
+            (stub.MultiInference, inference_pb2.MultiInferenceRequest()),
+        ]:
+            with pytest.raises(grpc.RpcError) as raised:
+                method(request, timeout=60)
+            assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED
+            assert "Expected the method predict" in raised.value.details()
 
 
 def test_a_body_that_never_ends_is_given_up(limited):
@@ -154,27 +177,34 @@ def received(connection):
     return b"".join(parts)
 
 
-def test_headers_without_end_are_given_up(limited):
+def test_headers_and_trailers_without_end_are_given_up(limited):
     url = urllib.parse.urlsplit(limited.rest)
     address = (url.hostname, url.port)
-    for head in (b"GET / HTTP/1.1\r\nX: ", b"GET /"):
+    post_chunked = b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for head in (b"GET / HTTP/1.1\r\nX: ", b"GET /", post_chunked + b"0\r\nX: "):
         with socket.create_connection(address, timeout=20) as connection, pytest.raises(OSError):
             connection.sendall(head)
             for _ in range(10_000):  # 100 MB, were they taken
                 connection.sendall(b"a" * 10_000)
     with socket.create_connection(address, timeout=20) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000)
-        assert b"headers of at most 65536 bytes" in received(connection)
+        assert received(connection).startswith(b"HTTP/1.1 400 ")
+    assert not any("Traceback" in line for line in limited.lines)
 
 
-def test_headers_that_come_too_slowly_are_given_up(limited):
+def test_what_comes_too_slowly_is_given_up(limited):
     url = urllib.parse.urlsplit(limited.rest)
     address = (url.hostname, url.port)
-    answered = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
-    for head in (b"", b"GET /v1 HTTP/1.1\r\n", answered + b"GET /v1 HTTP/1.1\r\n"):
-        with socket.create_connection(address, timeout=20) as connection:
-            connection.sendall(head)
-            assert received(connection).count(b"404 Not Found") == (answered in head)
+    whole = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
+    part = b"GET /v1 HTTP/1.1\r\n"
+    without_its_body = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+    cases = [(b"", 0), (part, 0), (whole + part, 1), (without_its_body, 1)]
+    connections = [socket.create_connection(address, timeout=20) for _ in cases]
+    for connection, (sent, _) in zip(connections, cases, strict=True):
+        connection.sendall(sent)
+    for connection, (_, answers) in zip(connections, cases, strict=True):
+        assert received(connection).count(b"404 Not Found") == answers
+        connection.close()
     # who sends nothing between two requests is not in their midst
     connection = http.client.HTTPConnection(*address, timeout=20)
     for pause in (4, 0):
@@ -182,6 +212,29 @@ def test_headers_that_come_too_slowly_are_given_up(limited):
         assert connection.getresponse().read()
         time.sleep(pause)
     connection.close()
+
+
+def test_an_offer_of_http_2_is_declined_and_the_request_answered(limited):
+    url = urllib.parse.urlsplit(limited.rest)
+    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=20)
+    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAM"}
+    for _ in range(2):  # on the same connection
+        connection.request("POST", url.path + ":predict", json.dumps(BODY), headers)
+        response = connection.getresponse()
+        assert response.status == 200 and json.loads(response.read())["predictions"]
+    connection.close()
+
+
+def test_requests_one_behind_the_other_are_answered_in_turn(limited):
+    url = urllib.parse.urlsplit(limited.rest)
+    text = json.dumps({"instances": ["A dog runs." + " " * 9000]})
+    head = f"POST {url.path}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n\r\n"
+    with socket.create_connection((url.hostname, url.port), timeout=20) as connection:
+        first = (head + text).encode()
+        connection.sendall(first + first + b"GET /nowhere HTTP/1.1\r\nHost: x\r\n")
+        connection.sendall(b"Connection: close\r\n\r\n")
+        found = received(connection)
+    assert [found.count(code) for code in (b" 413 ", b" 404 ")] == [2, 1]
 
 
 # === versions ===
@@ -221,6 +274,8 @@ def test_a_new_version_takes_over_and_no_request_is_lost(growing, exported):
 
 def test_a_version_that_cannot_be_loaded_is_said_and_the_old_one_stays(growing, exported):
     server, directory = growing
+    for no_version in ("99999999999999999999", "٣", "1.5"):
+        shutil.copytree(exported, directory / no_version)
     shutil.copytree(exported, directory / "copy")
     (directory / "copy" / "variables" / "variables.data-00000-of-00001").write_bytes(b"half")
     (directory / "copy").rename(directory / "3")
@@ -229,6 +284,7 @@ def test_a_version_that_cannot_be_loaded_is_said_and_the_old_one_stays(growing, 
     assert found["status"]["error_code"] != "OK" and found["status"]["error_message"]
     assert states(server)["2"] == "AVAILABLE" and post(server, BODY).status_code == 200
     assert server.wait_for_line("warning: version 3 cannot be served")
+    assert set(states(server)) == {"1", "2", "3"}
     shutil.rmtree(directory / "3")
 
 
@@ -312,6 +368,19 @@ def test_a_signal_lets_accepted_requests_finish(exported, start_server, tmp_path
         post(server, BODY)
 
 
+def test_a_signal_ends_a_server_that_is_loading_at_once(exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "m" / "1")
+    command = [sys.executable, "-m", "keras_transformer", "serve", str(tmp_path / "m")]
+    command += ["--port", "0", "--grpc-port", "0"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=_environment()
+    ) as process:
+        assert any("loading version 1" in line for line in process.stderr)
+        process.terminate()
+        errors = process.stderr.read()
+        assert process.wait(5) == 143 and not errors
+
+
 def _metrics(server):
     base = server.rest.partition("/v1/")[0]
     page = requests.get(f"{base}/monitoring/prometheus/metrics", timeout=60).text
@@ -324,9 +393,13 @@ def _metrics(server):
 def serve(*arguments):
     """Returns the exit code and what is written to standard error by a server that cannot start."""
     command = [sys.executable, "-m", "keras_transformer", "serve", *map(str, arguments)]
-    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=_environment())
     return done.returncode, done.stderr
+
+
+def _environment():
+    """Returns a user's environment: without what these tests tell TensorFlow."""
+    return {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
 
 
 @pytest.mark.parametrize(
@@ -335,6 +408,7 @@ def serve(*arguments):
         ("empty", "Expected an export in"),
         ("broken", "Expected an export that can be served"),
         ("port", "Choose a free port"),
+        ("no grpc port", "Choose a free port"),
         pytest.param("grpc port", "Choose a free port", marks=pytest.mark.slow),
         pytest.param("version", "Expected an export in", marks=pytest.mark.slow),
         pytest.param("label", "for the label stable", marks=pytest.mark.slow),
@@ -355,9 +429,10 @@ def test_what_cannot_be_served_is_refused_in_one_line(exported, tmp_path, case, 
             "version": [exported.parent, *ports, "--versions", "7"],
             "label": [exported.parent, *ports, "--label", "stable=7"],
             "port": [exported.parent, "--port", number, "--grpc-port", 0],
+            "no grpc port": [exported.parent, "--port", 0, "--grpc-port", -1],
             "grpc port": [exported.parent, "--port", 0, "--grpc-port", number],
         }
         code, errors = serve(*arguments[case])
-    lines = [line for line in errors.splitlines() if "warning" not in line]
+    lines = [line for line in errors.splitlines() if not re.search("warning|loading", line)]
     assert code == 2 and len(lines) == 1, (code, errors)
     assert message in lines[0]
