@@ -523,7 +523,8 @@ def _settings_in_words():
     lines = ["settings for --set and FILE.yaml, with their defaults:"]
     for group, group_class in GROUPS.items():
         if group == "model":
-            lines.append("  model.*: the arguments of keras_transformer.models.Transformer")
+            lines.append("  model.*: the arguments of keras_transformer.models.Transformer, as")
+            lines.append("      model.attention=local; a wrong name is answered by all of them")
             continue
         for name, setting in settings(group_class).items():
             lines.append(f"  {group}.{name}: {yaml_word(setting.default)}")
