@@ -118,7 +118,8 @@ def overload(url, text):
     longest.write_text(sentence + "\n")
     served = load(url, longest, 64, SECONDS)
     capacity = served["answers"] / served["seconds"]
-    rate = math.ceil(OVERLOAD * capacity / OVERLOAD_CLIENTS)  # of each client
+    # each client tries twice its share: half of them wait for what was accepted
+    rate = math.ceil(2 * OVERLOAD * capacity / OVERLOAD_CLIENTS)
     command = ["hey", "-z", f"{SECONDS}s", "-c", OVERLOAD_CLIENTS, "-q", rate, "-t", 60]
     command += ["-m", "POST", "-T", "application/json", "-o", "csv", "-d", body, f"{url}:predict"]
     output = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True)

@@ -95,10 +95,11 @@ def end_at_once(signalled):
         signalled: the `KeyboardInterrupt` or `SystemExit` that the signal has become.
     """
     interrupted = isinstance(signalled, KeyboardInterrupt)
-    if interrupted:
-        say("interrupted")
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # nobody may read it any more
+        if interrupted:
+            say("interrupted")
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(128 + signal.SIGINT if interrupted else signalled.code)
 
 

@@ -92,6 +92,7 @@ def test_each_validation_is_shown(first):
     assert re.search("step +100 ", scored[0]) and re.search("step +200 ", scored[1])
 
 
+@pytest.mark.slow
 def test_a_second_tour_keeps_the_run_and_exports_the_next_version(first, output, translator):
     weights = output / "run" / "averaged.weights.h5"
     before = weights.read_bytes()

@@ -1,6 +1,8 @@
 """The REST interface: TensorFlow Serving's paths, bodies and errors, as an ASGI application."""
 
 import asyncio
+import gzip
+import io
 import json
 import re
 import time
@@ -122,7 +124,7 @@ class RestInterface:
                 raise _too_large(most)
         if encoding == "identity":
             return bytes(body)
-        return _inflated(bytes(body), most)
+        return await self._aside(len(body), _inflated, bytes(body), most)
 
     def _describe(self, match):
         """Returns the status or the metadata of the model, as JSON."""
@@ -152,21 +154,15 @@ def _target(match):
 
 
 def _inflated(body, most):
-    """Returns what a body in gzip holds, in one part or several, of at most so many bytes."""
-    inflated = b""
-    while True:
-        inflater = zlib.decompressobj(wbits=31)
-        try:
-            inflated += inflater.decompress(body, most + 1 - len(inflated))
-        except zlib.error as error:
-            raise invalid(f"Expected a body in gzip. Received: {error}") from None
-        if len(inflated) > most:
-            raise _too_large(most)
-        if not inflater.eof:
-            raise invalid("Expected a body in gzip. Received: only its beginning.")
-        body = inflater.unused_data
-        if not body:
-            return inflated
+    """Returns what a body in gzip holds, of at most so many bytes."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+            inflated = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise invalid(f"Expected a body in gzip. Received: {error}") from None
+    if len(inflated) > most:
+        raise _too_large(most)
+    return inflated
 
 
 def _too_large(most):

@@ -67,8 +67,9 @@ class Server:
         self._started = threading.Event()
         self._ended = threading.Event()  # Python 3.11's join is over once a signal has come
         self._error = None
-        self._loop = None
         self._stopping = None
+        self._loop = None
+        self._is_stopped = False
 
     def __enter__(self):
         self.start()
@@ -100,8 +101,10 @@ class Server:
 
         A version that is just being loaded goes on to be, in a thread that nobody waits for.
         """
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._is_stopped = True
+        if self._loop is not None:  # else it looks when it begins
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._stopping.set)
         self._ended.wait()
 
     def _run(self):
@@ -114,7 +117,10 @@ class Server:
             self._ended.set()
 
     async def _serve(self):
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._is_stopped:
+            self._stopping.set()
         settings = self._settings
         metrics = Metrics(self.model_name)
         batching = Batching(settings, metrics)

@@ -292,22 +292,21 @@ def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
     assert (tmp_path / "second" / "averaged.weights.h5").exists()
 
 
-@pytest.mark.parametrize(
-    "file, content, message",
-    [
-        ("checkpoints/step-00000010/state.json", b"{", "whole checkpoint. .*damaged.*Remove it"),
-        ("checkpoints/step-00000010/state.npz", b"junk", "whole checkpoint. .*damaged.*Remove it"),
-        ("checkpoints/step-00000010/model.weights.h5", b"junk", "whole checkpoint. .*Remove it"),
-        ("finished.json", b"{}", "how the training ended. .*damaged. Remove it"),
-    ],
-)
-def test_damage_is_named_with_its_file(tmp_path, config, train_quietly, file, content, message):
-    run = tmp_path / "run"
-    train_quietly(config, run)
-    (run / file).write_bytes(content)
-    (run / "checkpoints" / "step-old").mkdir()  # a copy that somebody made
-    with pytest.raises(ValueError, match=message):
-        train_quietly(config.override(["training.max_steps=20"]), run)
+def test_damage_is_named_with_its_file(tmp_path, config, train_quietly):
+    train_quietly(config, tmp_path / "whole")
+    (tmp_path / "whole" / "checkpoints" / "step-old").mkdir()  # a copy that somebody made
+    for i, (file, content, message) in enumerate(
+        [
+            ("checkpoints/step-00000010/state.json", b"{", "whole checkpoint. .*damaged.*Remove"),
+            ("checkpoints/step-00000010/state.npz", b"junk", "whole checkpoint. .*damaged.*Remove"),
+            ("checkpoints/step-00000010/model.weights.h5", b"junk", "whole checkpoint. .*Remove"),
+            ("finished.json", b"{}", "how the training ended. .*damaged. Remove it"),
+        ]
+    ):
+        run = shutil.copytree(tmp_path / "whole", tmp_path / f"damaged-{i}")
+        (run / file).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            train_quietly(config.override(["training.max_steps=20"]), run)
 
 
 def test_damaged_weights_are_named(tmp_path, config, train_quietly):
@@ -392,7 +391,10 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path, config):
         assert_same_bits(tmp_path / "whole", tmp_path / moment)
 
 
-@pytest.mark.parametrize("step", [4, 10], ids=["between", "at the end"])
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(4, id="between"), pytest.param(10, id="at the end", marks=pytest.mark.slow)],
+)
 def test_terminated_in_a_validation_saves_and_makes_up_for_it(
     tmp_path, config, train_quietly, monkeypatch, step
 ):
