@@ -30,7 +30,6 @@ SECONDS = 15
 REPEATS = 3
 OVERLOAD, OVERLOAD_CLIENTS = 10, 500  # times what can be answered, offered by so many clients
 OVERLOAD_FLAGS = ["--max-queued", "128", "--max-rows", "64"]
-START_SECONDS = 120
 
 
 def main():

@@ -69,9 +69,9 @@ class Predicting:
                     f"Received: {num_rows}. Send them in several requests."
                 )
             longest = max(map(len, array.ravel()), default=0) if array.dtype == object else 0
-            if longest > self._settings.max_text_bytes:
+            if longest > settings.max_text_bytes:
                 raise too_large(
-                    f"Expected at most {self._settings.max_text_bytes} bytes in a {name}. "
+                    f"Expected at most {settings.max_text_bytes} bytes in a {name}. "
                     f"Received: {longest}. Send it in parts."
                 )
 

@@ -74,7 +74,7 @@ class Versions:
             ValueError: there is no version that can be served, or a label's is missing.
         """
         numbers = self._found()
-        missing = {**{str(n): n for n in self._numbers_wanted()}, **self._first_labels}
+        missing = {**{str(n): n for n in self._numbers_wanted(numbers)}, **self._first_labels}
         missing = {name: number for name, number in missing.items() if number not in numbers}
         if missing or not numbers:
             name, number = next(iter(missing.items()), ("", "<number>"))
@@ -181,12 +181,13 @@ class Versions:
     async def refresh(self, keep_labelled=()):
         """Loads the versions that are wanted and new; then lets go those that are not wanted."""
         async with self._refreshing:
-            there = set(self._found()) | set(self._available())
-            by_policy = self._numbers_wanted() & there
+            found = self._found()
+            there = set(found) | self._available()
+            by_policy = self._numbers_wanted(found) & there
             wanted = by_policy | ((set(self.labels.values()) | set(keep_labelled)) & there)
             for number in sorted(wanted):
                 if self._is_due(number):
-                    await self._load(number)
+                    await self._load(number, found.get(number, self._directory / str(number)))
             available = self._available()
             if by_policy and by_policy <= available:  # else the old one serves on
                 for number in available - wanted:
@@ -212,8 +213,7 @@ class Versions:
         """Returns the numbers of the versions that answer requests."""
         return {v.number for v in self.all.values() if v.state == "AVAILABLE"}
 
-    def _numbers_wanted(self):
-        found = self._found()
+    def _numbers_wanted(self, found):
         if self._wanted == LATEST:
             # what is gone from the directory is served until there is another
             numbers = found or self._available()
@@ -226,12 +226,11 @@ class Versions:
             return True
         return version.retry_at is not None and self._loop.time() > version.retry_at
 
-    async def _load(self, number):
+    async def _load(self, number, path):
         before = self.all.get(number)
         version = self.all[number] = Version(number)
         if before is not None and before.retry_at is not None:
             version.retry_seconds = min(2 * before.retry_seconds, LONGEST_RETRY_SECONDS)
-        path = self._found().get(number, self._directory / str(number))
         _say(f"loading version {number}")
         try:
             version.model = await self._loop.run_in_executor(self._thread, LoadedModel, path)

@@ -245,7 +245,8 @@ def test_export_that_is_not_proven_leaves_nothing(translator, tmp_path, monkeypa
     assert tree(tmp_path) == []
 
 
-def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs):
+@pytest.mark.parametrize("cross_attention", ["dense", "linear"])
+def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cross_attention):
     from keras_transformer.export import load
 
     model = Transformer(
@@ -255,10 +256,10 @@ def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs):
         ff_dim=24,
         num_heads=2,
         attention={"name": "local", "window": 3},
-        cross_attention="linear",
+        cross_attention=cross_attention,
     )
     translator = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2, max_length=20))
     exported = load(export_saved_model(translator, tmp_path).parent)
     source = [source for source, _ in sentence_pairs[:5]]
     assert exported(source) == translator(source)
-    assert "attention" not in exported.signatures  # linear attention has no weights
+    assert ("attention" in exported.signatures) == (cross_attention == "dense")

@@ -407,9 +407,9 @@ def _environment():
     [
         ("empty", "Expected an export in"),
         ("broken", "Expected an export that can be served"),
-        ("port", "Choose a free port"),
-        ("no grpc port", "Choose a free port"),
-        pytest.param("grpc port", "Choose a free port", marks=pytest.mark.slow),
+        ("port", "--port {number}: "),
+        ("no grpc port", "--grpc-port -1: "),
+        pytest.param("grpc port", "--grpc-port {number}: ", marks=pytest.mark.slow),
         pytest.param("version", "Expected an export in", marks=pytest.mark.slow),
         pytest.param("label", "for the label stable", marks=pytest.mark.slow),
     ],
@@ -435,4 +435,4 @@ def test_what_cannot_be_served_is_refused_in_one_line(exported, tmp_path, case, 
         code, errors = serve(*arguments[case])
     lines = [line for line in errors.splitlines() if not re.search("warning|loading", line)]
     assert code == 2 and len(lines) == 1, (code, errors)
-    assert message in lines[0]
+    assert message.format(number=number) in lines[0]

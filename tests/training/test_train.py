@@ -295,14 +295,14 @@ def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
 def test_damage_is_named_with_its_file(tmp_path, config, train_quietly):
     train_quietly(config, tmp_path / "whole")
     (tmp_path / "whole" / "checkpoints" / "step-old").mkdir()  # a copy that somebody made
-    for i, (file, content, message) in enumerate(
-        [
-            ("checkpoints/step-00000010/state.json", b"{", "whole checkpoint. .*damaged.*Remove"),
-            ("checkpoints/step-00000010/state.npz", b"junk", "whole checkpoint. .*damaged.*Remove"),
-            ("checkpoints/step-00000010/model.weights.h5", b"junk", "whole checkpoint. .*Remove"),
-            ("finished.json", b"{}", "how the training ended. .*damaged. Remove it"),
-        ]
-    ):
+    checkpoint = "checkpoints/step-00000010"
+    cases = [
+        (f"{checkpoint}/state.json", b"{", "whole checkpoint. .*damaged.*Remove it"),
+        (f"{checkpoint}/state.npz", b"junk", "whole checkpoint. .*damaged.*Remove it"),
+        (f"{checkpoint}/model.weights.h5", b"junk", "whole checkpoint. .*Remove it"),
+        ("finished.json", b"{}", "how the training ended. .*damaged. Remove it"),
+    ]
+    for i, (file, content, message) in enumerate(cases):
         run = shutil.copytree(tmp_path / "whole", tmp_path / f"damaged-{i}")
         (run / file).write_bytes(content)
         with pytest.raises(ValueError, match=message):
