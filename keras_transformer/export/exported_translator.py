@@ -6,6 +6,7 @@ import pathlib
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
+from keras_transformer.checksums import check_checksums
 from keras_transformer.config import DecodingConfig
 from keras_transformer.export.settings import SETTINGS
 from keras_transformer.translator import Translation
@@ -23,7 +24,7 @@ class ExportedTranslator:
         n_best: how many translations of a text can be had.
         signatures: from name to function of tensors, as `served_functions` describes them.
     Raises:
-        ValueError: `path` holds no export.
+        ValueError: `path` holds no export, or a damaged one.
 
     Example:
         load("export/models/translator")(["A dog runs."])
@@ -36,6 +37,13 @@ class ExportedTranslator:
         except FileNotFoundError:
             raise ValueError(
                 f"Expected an export of this package. Received: path={path}, without {SETTINGS}."
+            ) from None
+        try:
+            check_checksums(self.path)
+        except ValueError as error:
+            raise ValueError(
+                f"Expected a whole export. Received: {self.path}, which is damaged ({error}). "
+                "Export it again, or copy it again."
             ) from None
         self.decoding = DecodingConfig(**self.settings["decoding"])
         self.n_best = self.settings["n_best"]

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import keras
 import tensorflow as tf
 
 import keras_transformer
+from keras_transformer.checksums import write_checksums
 from keras_transformer.export.settings import SETTINGS
 from keras_transformer.export.signatures import served_functions
 from keras_transformer.export.verification import random_sentences, verify
@@ -22,6 +24,7 @@ from keras_transformer.training.run import load_run
 from keras_transformer.translator import Translator
 
 WARMUP_ROWS = 16
+HIGHEST_VERSION = 2**63 - 1
 
 
 def export_saved_model(
@@ -80,6 +83,7 @@ def export_saved_model(
         _write(translator, n_best, split_sentences, temporary)
         verification = verify(temporary, translator, split_sentences)
         _write_settings(translator, n_best, split_sentences, verification, temporary)
+        write_checksums(temporary)
         return _publish(temporary, directory, version)
 
 
@@ -95,8 +99,11 @@ def _check_destination(directory, version):
             f"Expected a directory for exports. Received: directory={directory}, a run, which "
             "could not be found any more behind its export. Name another."
         )
-    if version is not None and version < 1:
-        raise ValueError(f"An export's version must be above 0. Received: version={version}")
+    if version is not None and not 1 <= version <= HIGHEST_VERSION:
+        raise ValueError(
+            f"Expected a version from 1 to {HIGHEST_VERSION}, the highest that TensorFlow Serving "
+            f"reads. Received: version={version}. Leave it out, and the next free one is taken."
+        )
     if version is not None and (directory / str(version)).exists():
         raise ValueError(
             f"Expected a version that does not exist. Received: version={version}, and there is "
@@ -120,18 +127,39 @@ def _in_float32(model):
 
 @contextlib.contextmanager
 def _temporary_directory(directory):
-    """Makes a hidden directory in `directory`; what is still there at the end goes."""
+    """Makes a hidden directory in `directory`; what is still there at the end goes.
+
+    So does what an export that was killed has left. An export that is at work holds a lock.
+    """
     is_new = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
     temporary = directory / f".export-{uuid.uuid4().hex}"
+    with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as briefly:
+            _lock(directory, fcntl.LOCK_EX, briefly)  # nobody takes ours for a leftover meanwhile
+            for leftover in directory.glob(".export-*"):
+                if _lock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB, briefly):
+                    shutil.rmtree(leftover, ignore_errors=True)
+            temporary.mkdir()
+            _lock(temporary, fcntl.LOCK_EX, stack)
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if is_new:
+                with contextlib.suppress(OSError):  # not empty: the export stands in it
+                    directory.rmdir()
+
+
+def _lock(directory, how, stack):
+    """Locks a directory until `stack` is closed; returns whether that was possible."""
     try:
-        temporary.mkdir()
-        yield temporary
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if is_new:
-            with contextlib.suppress(OSError):  # not empty: the export stands in it
-                directory.rmdir()
+        descriptor = os.open(directory, os.O_RDONLY)
+        stack.callback(os.close, descriptor)
+        fcntl.flock(descriptor, how)
+    except OSError:  # another export holds it, or the file system, such as NFS, has no such locks
+        return False
+    return True
 
 
 def _write(translator, n_best, split_sentences, path):
@@ -203,4 +231,11 @@ def _publish(temporary, directory, version):
 
 def _next_version(directory):
     """Returns one more than the highest version: the highest is what a server serves."""
-    return 1 + max((int(name) for name in os.listdir(directory) if name.isdecimal()), default=0)
+    present = [int(name) for name in os.listdir(directory) if name.isdecimal()]
+    version = 1 + max((n for n in present if n <= HIGHEST_VERSION), default=0)
+    if version > HIGHEST_VERSION:
+        raise ValueError(
+            f"Expected a directory with a free version. Received: {directory}, which has the "
+            f"highest one, {HIGHEST_VERSION}. Name a lower version, or another directory."
+        )
+    return version

@@ -3,7 +3,9 @@
 import json
 import os
 import pathlib
+import shutil
 import string
+import subprocess
 import sys
 import threading
 
@@ -13,6 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import keras_transformer
+from keras_transformer import export
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.export import export_saved_model, saved_model
 from keras_transformer.export.fresh_process import xla_in
@@ -160,7 +163,50 @@ def test_concurrent_exports_get_a_version_each(translator, tmp_path, quick):
     for thread in exports:
         thread.join()
     assert sorted(os.listdir(tmp_path)) == ["1", "2", "3", "4", "5"]
-    assert all(len(tree(tmp_path / version)) == 3 for version in "12345")
+    assert all(len(tree(tmp_path / version)) == 4 for version in "12345")
+
+
+def test_what_a_killed_export_has_left_goes_and_what_another_writes_stays(
+    translator, tmp_path, monkeypatch, quick
+):
+    (tmp_path / ".export-killed" / "variables").mkdir(parents=True)
+    (tmp_path / ".exported").mkdir()
+
+    def verify(temporary, *_):
+        monkeypatch.setattr(saved_model, "verify", lambda *_: Verification(1, 0))
+        assert export_saved_model(translator, tmp_path).name == "1"  # while this one is at work
+        assert temporary.is_dir()
+        return Verification(1, 0)
+
+    monkeypatch.setattr(saved_model, "verify", verify)
+    assert export_saved_model(translator, tmp_path).name == "2"
+    assert sorted(os.listdir(tmp_path)) == [".exported", "1", "2"]
+
+
+def test_a_version_above_the_highest_is_never_made(translator, tmp_path, quick):
+    highest = 2**63 - 1
+    with pytest.raises(ValueError, match=f"from 1 to {highest}.*Received: version={highest + 1}"):
+        export_saved_model(translator, tmp_path, version=highest + 1)
+    (tmp_path / str(highest + 1)).mkdir()  # which no server takes for a version
+    assert export_saved_model(translator, tmp_path).name == "1"
+    assert export_saved_model(translator, tmp_path, version=highest).name == str(highest)
+    with pytest.raises(ValueError, match="a directory with a free version"):
+        export_saved_model(translator, tmp_path)
+
+
+def test_a_damaged_export_is_refused(exported, tmp_path):
+    copy = shutil.copytree(exported, tmp_path / "1")
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=copy, check=True)
+    for file in ("variables/variables.data-00000-of-00001", "saved_model.pb"):
+        whole = (copy / file).read_bytes()
+        middle = len(whole) // 2
+        (copy / file).write_bytes(whole[:middle] + b"\xff\xff" + whole[middle + 2 :])
+        with pytest.raises(ValueError, match=f"which is damaged .{file} is not.*Export it again"):
+            export.load(tmp_path)
+        (copy / file).write_bytes(whole)
+    (copy / "variables/variables.index").unlink()
+    with pytest.raises(ValueError, match="variables.index: No such file"):
+        export.load(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["a directory", "an empty directory", "a file"])

@@ -1,0 +1,70 @@
+"""Checksums of files, so that a damaged file is refused and not read as something else.
+
+A directory keeps them in a file `SHA256SUMS`, as `sha256sum` of the GNU core utilities writes it:
+`sha256sum --check SHA256SUMS` in that directory checks them without this package.
+"""
+
+import hashlib
+import pathlib
+
+from keras_transformer.whole_files import replacing
+
+CHECKSUMS = "SHA256SUMS"
+CHUNK_BYTES = 1 << 20
+
+
+def checksum(path):
+    """Returns the SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_checksums(directory):
+    """Writes the checksums of all files in a directory, subdirectories included."""
+    directory = pathlib.Path(directory)
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    lines = [
+        f"{checksum(path)}  {path.relative_to(directory).as_posix()}\n"
+        for path in files
+        if path.name != CHECKSUMS
+    ]
+    (directory / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def remove_with_checksum(directory, name):
+    """Deletes a file of a directory, if it is there, and its checksum."""
+    sums = directory / CHECKSUMS
+    if sums.exists():
+        lines = sums.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if not line.endswith(f"  {name}\n")]
+        if kept != lines:
+            with replacing(sums) as partial:
+                partial.write_text("".join(kept), encoding="utf-8")
+    (directory / name).unlink(missing_ok=True)
+
+
+def check_checksums(directory, names=None):
+    """Raises `ValueError` where a file of a directory is missing or is not what was written.
+
+    Nothing is checked in a directory without checksums, as earlier versions of this package wrote.
+
+    Args:
+        directory: path.
+        names: names of the files to check, relative to the directory; None: all that are listed.
+    """
+    directory = pathlib.Path(directory)
+    try:
+        listed = (directory / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    expected = {name: digest for digest, _, name in (x.partition("  ") for x in listed.split("\n"))}
+    for name in sorted(expected.keys() - {""} if names is None else names):
+        try:
+            if checksum(directory / name) == expected.get(name):
+                continue
+        except OSError as error:
+            raise ValueError(f"{name}: {error.strerror}") from None
+        raise ValueError(f"{name} is not what its checksum in {CHECKSUMS} says")
