@@ -180,7 +180,12 @@ def _export(arguments):
         version=arguments.version,
         split_sentences=arguments.split_sentences,
     )
-    print(path)
+    try:
+        print(path, flush=True)
+    except OSError as error:
+        raise OSError(
+            f"The export is complete, at {path}. Its path could not be printed: {error.strerror}"
+        ) from None
 
 
 def _serve(arguments):
@@ -485,7 +490,7 @@ def _add_decoding(parser):
     group.add_argument(
         "--checkpoint",
         choices=("best", "last", "averaged"),
-        help="weights of a run (default: averaged where there are some, else best)",
+        help="weights of a run (default: those that validation found better, best or averaged)",
     )
 
 

@@ -143,7 +143,7 @@ class TrainingConfig(SettingsGroup):
     checkpoint_every: Count = 1000
     """Steps from one validation and checkpoint to the next."""
     keep_checkpoints: Count = 10
-    """Last checkpoints kept, whose weights are averaged in the end."""
+    """Last checkpoints kept. At the end their mean is used where validation finds it better."""
     patience: CountOrZero = 10
     """Validations without a better BLEU after which training stops; 0 is never."""
     seed: CountOrZero = 1

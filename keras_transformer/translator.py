@@ -79,8 +79,8 @@ class Translator:
 
         Args:
             path: run directory, or export directory with or without a version.
-            checkpoint: "best", "last" or "averaged", of a run; None: averaged weights where there
-                are some, else the best.
+            checkpoint: "best", "last" or "averaged", of a run; None: the weights that validation
+                found better, the best ones or the averaged ones.
         Returns:
             `Translator`, or the `ExportedTranslator` of an export.
         Raises:

@@ -293,7 +293,7 @@ def test_a_run_is_loaded_with_its_search(greedy_translator, model, tokenizer, so
     run = Run(tmp_path / "run")
     run.create(Config(model=SIZES, decoding=GREEDY), tokenizer, tokenizer)
     model.save_weights(run.averaged_path)
-    loaded = Translator.load(run.path)
+    loaded = Translator.load(run.path, "averaged")
     assert loaded.decoding == GREEDY
     assert loaded(sources) == greedy_translator(sources)
     with pytest.raises(ValueError, match="a checkpoint"):

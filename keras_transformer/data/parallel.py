@@ -1,6 +1,7 @@
 """Parallel text: line i of the source and line i of the target say the same."""
 
 import dataclasses
+import hashlib
 import itertools
 
 import numpy as np
@@ -126,6 +127,14 @@ class ParallelCorpus:
             self._select(~held_out, self.summary),
             self._select(held_out, CorpusSummary(num_held_out)),
         )
+
+    def checksum(self):
+        """Returns the SHA-256 of the text, in hexadecimal digits."""
+        digest = hashlib.sha256()
+        for side in (self.source, self.target):
+            for text in side:
+                digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+        return digest.hexdigest()
 
     def _select(self, chosen, summary):
         source = list(itertools.compress(self.source, chosen))

@@ -8,6 +8,7 @@ import time
 import keras
 import tqdm
 
+from keras_transformer.training.checkpoints import all_finite
 from keras_transformer.training.interruption import Interrupted
 from keras_transformer.whole_files import replacing
 
@@ -59,12 +60,22 @@ class Log(keras.callbacks.Callback):
         self.batches_per_epoch = batches_per_epoch
         self.write = write
 
-    def drop_what_was_lost(self):
-        """Drops what was logged after the checkpoint that this training goes on from."""
+    def drop_what_was_lost(self, is_at_end=False):
+        """Drops what was logged after the checkpoint that this training goes on from.
+
+        Args:
+            is_at_end: whether no step is left to do, so that the scores of the final weights, which
+                a process that was killed has logged already, come again.
+        """
         if self.path.exists():
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
             last = self.state.step - self.state.in_validation  # that one is to be made again
-            kept = [line for line in lines if _step(line) is not None and _step(line) <= last]
+            kept = [
+                line
+                for line in _lines(self.path)
+                if (step := _step(line)) is not None
+                and step <= last
+                and not (is_at_end and step == last and "weights" in json.loads(line))
+            ]
             with replacing(self.path) as partial:
                 partial.write_text("".join(f"{line}\n" for line in kept))
 
@@ -97,15 +108,34 @@ class Log(keras.callbacks.Callback):
         numbers = [
             f"{name} {record[name]:{form}}" for name, form in shown.items() if name in record
         ]
-        which = f"{record['weights']} weights" if "weights" in record else f"step {state.step:>7,}"
+        which = record.get("weights", f"step {state.step:>7,}")
         self.write(f"{which}  {state.minutes:5.1f} min  " + "  ".join(numbers))
 
 
-def _step(line):
+def check_log(path):
+    """Raises `ValueError` where a file holds something else than the records of a `Log`."""
+    for number, line in enumerate(_lines(path)[:-1], start=1):  # the last may be cut off
+        if _step(line) is None:
+            raise ValueError(
+                f"Expected a JSON object with a step. Received: {path}, line {number}: "
+                f"{line[:50]!r}. Remove this line, and the training goes on."
+            )
+
+
+def _lines(path):
     try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):  # the last line of a process that was killed
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _step(line):
+    """Returns the step of a record, or None for a line that is none."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    return step if isinstance(step, int) else None
 
 
 class ObeyAtOnce(keras.callbacks.Callback):
@@ -143,7 +173,7 @@ class SaveAndStop(keras.callbacks.Callback):
         limit: the setting that has ended the training, "max_steps", "max_minutes" or "patience",
             or None; `reason`: the same in words.
     Raises:
-        FloatingPointError: the loss is no number any more.
+        FloatingPointError: the loss or a weight is not finite any more.
     """
 
     def __init__(self, checkpoints, state, batches, config, interruption, devices):
@@ -159,6 +189,7 @@ class SaveAndStop(keras.callbacks.Callback):
         self.started = time.monotonic()
         self.signal_number = None  # a signal that all workers know of
         self.limit = self.reason = None
+        self.training_logs = state.training_logs  # of an epoch that lacks its validation
         if state.validated:  # else there is a step to do, and a validation after it
             self._find_limit()  # of a process that was killed when it had just reached one
 
@@ -177,13 +208,13 @@ class SaveAndStop(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += 1
+        self.training_logs = logs
         if self._agree(diverges=not math.isfinite(logs["loss"])):
-            raise FloatingPointError(
-                f"the loss is no number at step {self.state.step:,}: the training diverges. "
-                "Lower the learning rate or set clip_norm; the last checkpoint stays"
-            )
+            raise self._diverged("the loss is")
         self._find_limit()
         is_due = self.limit is not None or self.state.step % self.config.checkpoint_every == 0
+        if is_due and not all_finite(self.model.weights):  # no validation could score them
+            raise self._diverged("a weight is")
         if self.signal_number is not None and not is_due:
             self.save(validated=False)
             raise Interrupted(self.signal_number)
@@ -201,6 +232,16 @@ class SaveAndStop(keras.callbacks.Callback):
         if signals:
             self.signal_number = own_signal or signal.SIGTERM
         return diverging > 0
+
+    def _diverged(self, what):
+        learning_rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        newest = self.checkpoints.newest()
+        remedy = "Lower training.peak_learning_rate, warm up for longer, or set training.clip_norm"
+        goes_on = f"the same command goes on from {newest}" if newest else "no checkpoint was made"
+        return FloatingPointError(
+            f"{what} not finite at step {self.state.step:,}, at a learning rate of "
+            f"{learning_rate:.3g}: the training diverges. {remedy}; {goes_on}"
+        )
 
     def on_epoch_end(self, epoch, logs=None):
         state = self.state
@@ -220,8 +261,13 @@ class SaveAndStop(keras.callbacks.Callback):
         first_step, position = self.start
         state = self.state
         state.validated, state.in_validation = validated, in_validation
+        logs = self.training_logs if in_validation else {}
+        state.training_logs = {name: float(value) for name, value in logs.items()}
         state.epoch, state.index = self.batches.position_after(position, state.step - first_step)
         if state.best_step == 0:  # interrupted before the first validation
             state.best_step = state.step
         if self.devices.is_chief:
-            self.checkpoints.save(self.model, state, self.config.keep_checkpoints)
+            try:
+                self.checkpoints.save(self.model, state, self.config.keep_checkpoints)
+            except FloatingPointError:
+                raise self._diverged("the optimizer's state is") from None

@@ -1,27 +1,37 @@
 """A run: the directory in which one model is trained, and what stands where in it.
 
 RUN/config.yaml                         all settings
+RUN/identity.json                       which run this is: its id, checksums of text and tokenizers
 RUN/tokenizer/                          one tokenizer, or source and target
 RUN/checkpoints/step-00000500/          weights, and in the newest the rest of the training's state
-RUN/averaged.weights.h5                 mean of the last checkpoints, when training has ended
+RUN/averaged.weights.h5                 the best mean of the last checkpoints, at the end
+RUN/finished.json                       how training ended, and which weights are the best
 RUN/metrics.jsonl                       one line a validation
 RUN/tensorboard/
 """
 
 import contextlib
 import dataclasses
+import hashlib
 import json
+import math
+import os
 import pathlib
+import uuid
 
 import keras_transformer  # its rooms load when used: tokenizers need TensorFlow, training does not
+from keras_transformer.checksums import checksum
 from keras_transformer.config import Config
 from keras_transformer.models import Transformer
-from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.checkpoints import WEIGHTS, Checkpoints, DamagedCheckpoint
+from keras_transformer.whole_files import replacing
 
 CHECKPOINTS = ("best", "last", "averaged")
+LIMITS = ("max_steps", "max_minutes", "patience")
 
-# What a second call may change of a run's settings: when it ends, how its model translates, and how
-# a step is computed where that changes nothing but rounding and the draws of dropout.
+# What a second call may change of a run's settings: when it ends, how its model translates, how a
+# step is computed where that changes nothing but rounding and the draws of dropout, and what helps
+# a training that diverges.
 FREE_SETTINGS = {
     "max_steps",
     "max_minutes",
@@ -29,7 +39,39 @@ FREE_SETTINGS = {
     "keep_checkpoints",
     "gradient_accumulation_steps",
     "jit_compile",
+    "peak_learning_rate",
+    "warmup_steps",
+    "clip_norm",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """Which run this is, so that nothing of another run is mixed with it.
+
+    A run of an earlier version of this package has no such file: "" and None stand for that.
+    """
+
+    run_id: str = ""
+    """Drawn at random when the run is made; each of its checkpoints has it."""
+    training_text: str | None = None
+    """Checksum of the training pairs."""
+    validation_text: str | None = None
+    """Checksum of the validation pairs."""
+    tokenizers: str | None = None
+    """Checksum of the tokenizers."""
+
+    @classmethod
+    def of(cls, corpora, tokenizers, run_id=None):
+        """Returns the identity of a run that trains on some text with some tokenizers.
+
+        Args:
+            corpora, tokenizers: `(training, validation)` and `(source, target)`.
+            run_id: str; None: that of a new run.
+        """
+        training_text, validation_text = (corpus.checksum() for corpus in corpora)
+        run_id = uuid.uuid4().hex if run_id is None else run_id
+        return cls(run_id, training_text, validation_text, checksum_of_tokenizers(tokenizers))
 
 
 class Run:
@@ -47,38 +89,94 @@ class Run:
         self.metrics_path = self.path / "metrics.jsonl"
         self.finished_path = self.path / "finished.json"
         self.tensorboard_path = self.path / "tensorboard"
-        self.checkpoints = Checkpoints(self.path / "checkpoints")
+        self.identity_path = self.path / "identity.json"
+        self.lock_path = self.path / ".lock"
 
     @property
     def exists(self):
         return self.config_path.is_file()
 
+    @property
+    def identity(self):
+        """The `Identity` of the run; `ValueError` where its file is damaged."""
+        try:
+            return Identity(**json.loads(self.identity_path.read_text()))
+        except FileNotFoundError:
+            return Identity()
+        except (ValueError, TypeError):
+            raise ValueError(
+                f"Expected the identity of a run. Received: {self.identity_path}, which is "
+                "damaged. Start another run from its weights, with --init-from, or put a copy back."
+            ) from None
+
+    @property
+    def checkpoints(self):
+        return Checkpoints(self.path / "checkpoints", self.identity.run_id)
+
     def check_usable(self):
         """Raises `ValueError` where the directory holds something else than a run."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"Expected a directory for the run. Received: the file {self.path}.")
-        if self.path.is_dir() and not self.exists and any(self.path.iterdir()):
-            if not (self.path / ".lock").exists():  # else a run that was killed while it was made
-                raise ValueError(
-                    "Expected a new or empty directory, or a run to go on with. "
-                    f"Received: {self.path}, which holds other files. Name another directory."
-                )
+        if not self.path.is_dir() or self.exists:
+            return
+        checkpoints = Checkpoints(self.path / "checkpoints")
+        if set(checkpoints.all()) - {checkpoints.path(0)}:  # step 0 holds no work yet
+            raise ValueError(
+                f"Expected the settings of the run in {self.config_path}. Received: checkpoints "
+                "without settings. Put the file back, or name another directory."
+            )
+        if any(self.path.iterdir()) and not self.lock_path.exists():
+            raise ValueError(  # else it is a run that was killed while it was made
+                "Expected a new or empty directory, or a run to go on with. "
+                f"Received: {self.path}, which holds other files. Name another directory."
+            )
 
     @contextlib.contextmanager
     def locked(self):
-        """Keeps every other process from training here meanwhile."""
+        """Keeps every other process from training here meanwhile.
+
+        A directory that is made for the lock, and in which no run was made, is removed at the end.
+        """
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        with self._lock_file():
+            try:
+                yield
+            finally:
+                if not self.exists and os.listdir(self.path) == [self.lock_path.name]:
+                    self.lock_path.unlink()
+                    with contextlib.suppress(OSError):  # another process uses it by now
+                        for path in made:
+                            path.rmdir()
+
+    def _lock_file(self):
+        """Returns an open file that is locked until it is closed."""
         import fcntl  # which Windows lacks; nothing else of this room needs it
 
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "w") as file:
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                file = open(self.lock_path, "a")
+            except FileNotFoundError:
+                continue  # another process has just removed the directory that it had made
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.lock_path)):
+                    return file
+            except FileNotFoundError:
+                pass  # the same, between the opening and the locking
             except OSError:
+                file.close()
                 raise ValueError(
                     f"Expected a run that nobody else trains. Received: {self.path}, where another "
                     "process is at work. Wait for it, or name another directory."
                 ) from None
-            yield
+            file.close()
+
+    def recover(self):
+        """Brings a run that was killed into order: what was half written goes."""
+        self.checkpoints.recover()
+        for partial in self.path.glob(".[0-9]*.*"):  # of `replacing`
+            partial.unlink()
 
     def create(self, config, source_tokenizer, target_tokenizer):
         """Writes the tokenizers, then the settings, which make the directory a run."""
@@ -88,6 +186,10 @@ class Run:
             source_tokenizer.save(self.tokenizer_path, "source")
             target_tokenizer.save(self.tokenizer_path, "target")
         config.save(self.config_path)
+
+    def write_identity(self, identity):
+        with replacing(self.identity_path) as partial:
+            partial.write_text(json.dumps(dataclasses.asdict(identity), indent=2))
 
     def load_config(self):
         if not self.exists:
@@ -100,12 +202,19 @@ class Run:
     def load_tokenizers(self, config):
         """Returns `(source, target)`, twice the same one where they share their vocabulary."""
         if config.tokenizer.shared:
-            tokenizer = keras_transformer.tokenizers.load(self.tokenizer_path)
-            return tokenizer, tokenizer
-        return tuple(
-            keras_transformer.tokenizers.load(self.tokenizer_path, name)
-            for name in ("source", "target")
-        )
+            tokenizers = [keras_transformer.tokenizers.load(self.tokenizer_path)] * 2
+        else:
+            tokenizers = [
+                keras_transformer.tokenizers.load(self.tokenizer_path, name)
+                for name in ("source", "target")
+            ]
+        expected = self.identity.tokenizers
+        if expected not in (None, checksum_of_tokenizers(tokenizers)):
+            raise ValueError(
+                f"Expected the tokenizers that the run was made with. Received: other files, or "
+                f"damaged ones, in {self.tokenizer_path}. Put a copy of the right ones back."
+            )
+        return tuple(tokenizers)
 
     def check_same(self, config):
         """Raises `ValueError` where `config` is of another model or training than this run's."""
@@ -121,43 +230,91 @@ class Run:
                     )
 
     def weights_path(self, checkpoint=None):
-        """Returns the file of "best", "last" or "averaged" weights; None: averaged, else best."""
+        """Returns the file of some weights, which is whole.
+
+        Args:
+            checkpoint: "best", "last" or "averaged"; None: the better one of "best" and "averaged"
+                by validation when training has ended, "best" before.
+        Raises:
+            ValueError: there are no such weights, or they are damaged.
+        """
         if checkpoint not in (None, *CHECKPOINTS):
             raise ValueError(f"Expected one of {CHECKPOINTS}. Received: checkpoint={checkpoint!r}.")
-        if checkpoint in (None, "averaged") and self.averaged_path.is_file():
-            return self.averaged_path
+        checkpoint = checkpoint or self.default_checkpoint()
         if checkpoint == "averaged":
-            raise ValueError(
-                "Expected averaged weights, which stand in a run once its training has ended. "
-                f"Received: {self.path}, which has none. Use best or last, or train to the end."
-            )
-        newest = self.checkpoints.newest()
-        if newest is None:
+            return self._averaged_weights_path()
+        path = self.checkpoints.best() if checkpoint == "best" else self.checkpoints.newest()
+        if path is None:
             raise ValueError(
                 f"Expected a run with a checkpoint. Received: {self.path}, which has none yet. "
                 "Train it further."
             )
-        if checkpoint == "last":
-            return newest / "model.weights.h5"
-        return (
-            self.checkpoints.path(self.checkpoints.read_state(newest).best_step)
-            / "model.weights.h5"
-        )
+        try:
+            self.checkpoints.check(path)
+        except DamagedCheckpoint as error:
+            raise ValueError(f"{error} Choose {_others(checkpoint)} weights.") from None
+        return path / WEIGHTS
+
+    def _averaged_weights_path(self):
+        if not self.averaged_path.is_file():
+            raise ValueError(
+                "Expected averaged weights, which a run has once its training has ended. "
+                f"Received: {self.path}, which has none. Use best or last, or train to the end."
+            )
+        expected = (self.finished() or {}).get("averaged_checksum")
+        if expected not in (None, checksum(self.averaged_path)):
+            raise ValueError(
+                f"Expected whole weights. Received: {self.averaged_path}, which is damaged (it is "
+                f"not what its checksum says). Choose {_others('averaged')} weights."
+            )
+        return self.averaged_path
+
+    def default_checkpoint(self):
+        """Returns which weights validation has found better, "best" or "averaged"."""
+        finished = self.finished()
+        if finished is None:
+            return "best"
+        if "checkpoint" in finished:
+            return finished["checkpoint"]
+        # an earlier version of this package averaged, and used the mean whatever came of it
+        best, metrics = self.checkpoints.best(), finished["metrics"]
+        best_bleu = -1.0 if best is None else self.checkpoints.read_state(best).best_bleu
+        return "averaged" if metrics.get("val_bleu", math.inf) >= best_bleu else "best"
 
     def finished(self):
         """Returns how training ended, as a dict, or None while it has not."""
         try:
             finished = json.loads(self.finished_path.read_text())
+            _check_finished(finished)
         except FileNotFoundError:
             return None
-        except ValueError:
-            finished = {}
-        if not {"step", "limit", "value", "reason", "metrics"} <= finished.keys():
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise ValueError(
                 f"Expected how the training ended. Received: {self.finished_path}, which is "
                 "damaged. Remove it, and the training goes on."
-            )
+            ) from None
         return finished
+
+
+def checksum_of_tokenizers(tokenizers):
+    """Returns the SHA-256 of the `(source, target)` tokenizers."""
+    return hashlib.sha256(b"".join(tokenizer.serialized for tokenizer in tokenizers)).hexdigest()
+
+
+def _others(checkpoint):
+    return " or ".join(f"the {name}" for name in CHECKPOINTS if name != checkpoint)
+
+
+def _check_finished(finished):
+    """Raises `ValueError` or `TypeError` unless the content of `finished.json` is one."""
+    kinds = {"step": int, "limit": str, "value": int | float, "reason": str, "metrics": dict}
+    for name, kind in kinds.items():
+        if not isinstance(finished[name], kind):
+            raise ValueError(name)
+    if not all(isinstance(value, int | float) for value in finished["metrics"].values()):
+        raise ValueError("metrics")
+    if finished["limit"] not in LIMITS or finished.get("checkpoint", "best") not in CHECKPOINTS:
+        raise ValueError("limit")
 
 
 def build_model(config, source_tokenizer, target_tokenizer, dtype=None, model_class=Transformer):
@@ -187,7 +344,7 @@ def load_run(path, checkpoint=None):
 
     Args:
         path: the run directory.
-        checkpoint: "best", "last" or "averaged"; None: averaged where there are such, else best.
+        checkpoint: "best", "last" or "averaged"; None as in `Run.weights_path`.
     Raises:
         ValueError: no run there, or no such weights.
     """

@@ -1,8 +1,9 @@
-"""Training, from text files to the averaged weights: read it from top to bottom."""
+"""Training, from text files to the best weights: read it from top to bottom."""
 
 import contextlib
 import dataclasses
 import json
+import shutil
 import sys
 
 import keras
@@ -10,15 +11,23 @@ import tqdm
 
 import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
 from keras_transformer import backend
+from keras_transformer.checksums import checksum
 from keras_transformer.models import Transformer
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.checkpoints import TrainingState, bytes_of
 from keras_transformer.training.interruption import Interrupted, Interruption
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
-from keras_transformer.training.progress import Log, ObeyAtOnce, ProgressBar, SaveAndStop
-from keras_transformer.training.run import Run, build_model, load_weights
+from keras_transformer.training.progress import (
+    Log,
+    ObeyAtOnce,
+    ProgressBar,
+    SaveAndStop,
+    check_log,
+)
+from keras_transformer.training.run import Identity, Run, build_model, load_weights
 from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
+from keras_transformer.training.selection import candidates, choose_weights
 from keras_transformer.whole_files import check_space, replacing
 
 
@@ -46,8 +55,8 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             `train` with the same settings and text, and the first alone needs the run directory.
         write: called with each line of the report.
     Returns:
-        Dict of the last weights' and, as `averaged_...`, of the averaged weights' validation:
-        loss, perplexity, accuracy, BLEU.
+        Dict of the validation of the weights that the run offers from now on: `val_loss`,
+        `val_perplexity`, `val_accuracy` and `val_bleu`.
     Raises:
         ValueError: bad input; nothing was written.
         Interrupted: SIGINT or SIGTERM; the work is saved.
@@ -55,11 +64,13 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
     """
     from keras_transformer.training import distribution  # needs TensorFlow, as data does
 
-    with distribution.started(strategy, write) as devices:
+    with distribution.started(strategy, write) as devices, contextlib.ExitStack() as stack:
         run = Run(output)
         write = write if devices.is_chief else say_nothing
         own_data = config.data
-        config, finished = devices.from_chief(lambda: begin(config, run, init_from, devices, write))
+        config, finished = devices.from_chief(
+            lambda: begin(config, run, init_from, devices, stack, write)
+        )
         if own_data.names_training_text:  # which may lie elsewhere on another machine
             config = dataclasses.replace(config, data=own_data)
         if finished:
@@ -119,18 +130,18 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
         if model.jit_compile and not config.training.static_shapes:
             write("            each shape of a batch is compiled: training.static_shapes has few")
 
-        with contextlib.ExitStack() as stack, Interruption.watched() as interruption:
-            devices.from_chief(lambda: stack.enter_context(run.locked()))
+        with Interruption.watched() as interruption:
             # === Start, or go on ===
+            tokenizers = source_tokenizer, target_tokenizer
+            identity = Identity.of((train_corpus, valid_corpus), tokenizers)
             state = TrainingState(
                 num_pairs=batches.summary.num_pairs, num_target_tokens=batches.num_target_tokens
             )
-            tokenizers = source_tokenizer, target_tokenizer
             saved = devices.from_chief(
-                lambda: start_state(config, run, init_from, model, tokenizers, state, write)
+                lambda: start(config, run, init_from, model, tokenizers, identity, state, write)
             )
-            check_same_data(run, saved, state)  # on each worker
-            state = saved
+            check_same_data(run, saved, (identity, state))  # on each worker
+            _, state = saved
             devices.copy_from_chief([*model.variables, *model.optimizer.variables])
 
             # === Train ===
@@ -146,7 +157,7 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             alone = devices.num_workers == 1  # several workers end together
             callbacks = [saver]
             if devices.is_chief:
-                log.drop_what_was_lost()
+                log.drop_what_was_lost(is_at_end=saver.limit is not None)
                 obey_at_once = [ObeyAtOnce(interruption)] if alone else []
                 callbacks = [progress_bar, bleu, *obey_at_once, log, saver, tensorboard]
             try:
@@ -154,28 +165,54 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             finally:
                 progress_bar.close()
 
-            # === Average the last checkpoints ===
-            if devices.is_chief:
-                num_averaged = run.checkpoints.average(model, config.training.keep_checkpoints)
-            devices.copy_from_chief(model.weights)
-            with interruption.obeyed_at_once() if alone else contextlib.nullcontext():
+            # === Choose the weights ===
+            def load(paths):
+                if devices.is_chief:
+                    run.checkpoints.load_mean(model, paths)
+                devices.copy_from_chief(model.weights)
+
+            def validation():
                 metrics = model.evaluate(
                     devices.dataset(valid_batches.dataset(repeat=False), num_parts),
                     steps=len(valid_batches),
                     return_dict=True,
                     verbose=0,
                 )
+                translations = bleu.translations() if devices.is_chief else []
+                bleu_here = bleu.score(translations) if devices.is_chief else 0.0
                 metrics = {f"val_{name}": value for name, value in metrics.items()}
-                if devices.is_chief:
-                    bleu.set_model(model)  # which no `fit` has done if every step was done before
-                    metrics["val_bleu"] = bleu.score(bleu.translations())
+                return {**metrics, "val_bleu": float(devices.total(bleu_here))}
+
+            if bleu.model is None:  # no `fit` has set it, as every step was done before
+                bleu.set_model(model)
+            keep = config.training.keep_checkpoints
+            final = devices.from_chief(lambda: candidates(run.checkpoints, keep, write))
+            with interruption.obeyed_at_once() if alone else contextlib.nullcontext():
+                record = log.record if devices.is_chief else say_nothing
+                best, best_mean, metrics = choose_weights(final, load, validation, record)
             if devices.is_chief:
-                log.record({"weights": f"mean of {num_averaged} checkpoints'", **metrics})
-                finish(run, model, state, saver, config.training, metrics)
+                write(f"weights     {best}, by validation BLEU, is used from now on")
+                finish(run, model, state, saver, config.training, best, best_mean, metrics)
             return devices.from_chief(lambda: metrics)
 
 
-def begin(config, run, init_from, devices, write):
+def begin(config, run, init_from, devices, stack, write):
+    """Checks what is asked for, and locks the run until `stack` is closed.
+
+    Returns:
+        `(config, finished)`: the settings, and how the run has ended, or None.
+    Raises:
+        ValueError: it cannot be trained.
+    """
+    config, finished = check_start(config, run, init_from, devices, write)
+    if finished is None:
+        stack.enter_context(run.locked())
+        # once more: another process may have made the run, or ended it, until it was locked
+        config, finished = check_start(config, run, init_from, devices, write)
+    return config, finished
+
+
+def check_start(config, run, init_from, devices, write):
     """Returns the settings, and how the run has ended, or None; refuses what cannot be trained."""
     run.check_usable()
     devices.check(config.training)
@@ -194,6 +231,11 @@ def begin(config, run, init_from, devices, write):
                 f"{run.path} has ended at step {finished['step']:,}: {finished['reason']}. "
                 "It goes on with more steps, minutes or patience."
             )
+            if config.decoding != run.load_config().decoding:
+                write(
+                    "Its settings of the group decoding stay as they are: give others to "
+                    "translate, evaluate or export."
+                )
     Transformer(1, **config.model)  # refuses what no model can be, before the corpus is read
     return config, finished
 
@@ -207,42 +249,59 @@ def start_tokenizers(config, run, init_from, corpus, write):
     return make_tokenizers(config, corpus, write)
 
 
-def start_state(config, run, init_from, model, tokenizers, state, write):
-    """Makes the directory a run, or gives the model its last checkpoint; returns where it stands.
+def start(config, run, init_from, model, tokenizers, identity, state, write):
+    """Makes the directory a run, or gives the model its last checkpoint.
+
+    What may be refused is read and checked before a file is changed.
 
     Args:
-        state: `TrainingState` of a new run.
+        identity, state: `Identity` and `TrainingState` of a new run.
+    Returns:
+        `(identity, state)` of this run, as they stand.
     """
-    run.checkpoints.recover()
-    if not run.exists:
-        if init_from is not None:  # saved first: a run that is killed now still starts there
-            load_weights(model, Run(init_from).weights_path())
-            state.validated = False
-            run.checkpoints.save(model, state, keep=1)
-        run.create(config, *tokenizers)
-    elif newest := run.checkpoints.newest():
-        saved = run.checkpoints.restore(model, newest)
-        check_same_data(run, saved, state)
-        state = saved
-        write(f"going on    from step {state.step:,}")
-    config.save(run.config_path)  # with the limits of this call
-    run.finished_path.unlink(missing_ok=True)
-    run.averaged_path.unlink(missing_ok=True)  # of fewer steps; who asks now gets the best
-    return state
+    if run.exists:
+        check_log(run.metrics_path)
+        run.recover()
+        saved, damaged = run.checkpoints.restore_newest(model, write)
+        check_same_data(run, (run.identity, saved or state), (identity, state))
+        run.checkpoints.put_aside(damaged)
+        identity = dataclasses.replace(identity, run_id=run.identity.run_id)
+        run.write_identity(identity)
+        if saved is not None:
+            state = saved
+            write(f"going on    from step {state.step:,}")
+        config.save(run.config_path)  # with the limits of this call
+        run.finished_path.unlink(missing_ok=True)
+        run.averaged_path.unlink(missing_ok=True)  # of fewer steps; who asks now gets the best
+        return identity, state
+    run.recover()
+    shutil.rmtree(run.checkpoints.path(0), ignore_errors=True)  # of a run that was killed here
+    run.write_identity(identity)
+    if init_from is not None:  # saved first: a run that is killed now still starts there
+        load_weights(model, Run(init_from).weights_path())
+        state.validated = False
+        run.checkpoints.save(model, state, keep=1)
+    run.create(config, *tokenizers)
+    return identity, state
 
 
-def finish(run, model, state, saver, training, metrics):
+def finish(run, model, state, saver, training, best, best_mean, metrics):
     """Writes the averaged weights, and how the training has ended."""
-    with replacing(run.averaged_path) as partial:
-        check_space(run.path, bytes_of(model.weights))
-        model.save_weights(partial)
     finished = {
         "step": state.step,
         "limit": saver.limit,
         "value": getattr(training, saver.limit),
         "reason": saver.reason,
+        "checkpoint": best.checkpoint,
         "metrics": metrics,
     }
+    if best_mean is not None:
+        run.checkpoints.load_mean(model, best_mean.paths)
+        with replacing(run.averaged_path) as partial:
+            check_space(run.path, bytes_of(model.weights))
+            model.save_weights(partial)
+        finished["num_averaged"] = len(best_mean.paths)
+        finished["averaged_checksum"] = checksum(run.averaged_path)
     with replacing(run.finished_path) as partial:
         partial.write_text(json.dumps(finished, indent=2))
 
@@ -336,7 +395,8 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
     try:
         if state.in_validation:
             epoch = (state.step - 1) // every
-            validate(model, validation_data, len(valid_batches), callbacks, epoch)
+            logs = state.training_logs
+            validate(model, validation_data, len(valid_batches), callbacks, epoch, logs)
         while saver.limit is None:
             steps = min(to_checkpoint, training.max_steps - state.step)
             whole = 1 if steps < every else (training.max_steps - state.step) // every
@@ -362,13 +422,14 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
         raise Interrupted(signal_number) from error
 
 
-def validate(model, dataset, num_batches, callbacks, epoch):
+def validate(model, dataset, num_batches, callbacks, epoch, training_logs):
     """Ends an epoch as `fit` does it, where an interruption kept it from that."""
     callbacks = keras.callbacks.CallbackList(callbacks, model=model)
     logs = model.evaluate(
         dataset, steps=num_batches, callbacks=callbacks, return_dict=True, verbose=0
     )
-    callbacks.on_epoch_end(epoch, {f"val_{name}": value for name, value in logs.items()})
+    logs = {f"val_{name}": value for name, value in logs.items()}
+    callbacks.on_epoch_end(epoch, {**training_logs, **logs})
 
 
 def still_finished(run, training):
@@ -382,12 +443,24 @@ def still_finished(run, training):
 
 
 def check_same_data(run, saved, now):
-    """Raises `ValueError` where the training text is not what it was."""
-    before = saved.num_pairs, saved.num_target_tokens
-    after = now.num_pairs, now.num_target_tokens
+    """Raises `ValueError` where the text is not what it was.
+
+    Args:
+        saved, now: `(identity, state)` of the run and of this call.
+    """
+    (old, old_state), (new, new_state) = saved, now
+    remedy = f"Give {run.path} the same files, or start another run with --init-from {run.path}."
+    before = old_state.num_pairs, old_state.num_target_tokens
+    after = new_state.num_pairs, new_state.num_target_tokens
     if before != after:
         raise ValueError(
             "Expected the training text that the run began with: {:,} pairs, {:,} target tokens. "
-            "Received: {:,} pairs, {:,} target tokens. ".format(*before, *after)
-            + f"Give {run.path} the same files, or start another run with --init-from {run.path}."
+            "Received: {:,} pairs, {:,} target tokens. {}".format(*before, *after, remedy)
         )
+    for name in ("training_text", "validation_text"):
+        if getattr(old, name) not in (None, getattr(new, name)):
+            what = name.replace("_", " ")
+            raise ValueError(
+                f"Expected the {what} that the run began with. Received: other text, of as "
+                f"many pairs. {remedy}"
+            )

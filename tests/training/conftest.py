@@ -4,6 +4,21 @@ import socket
 import numpy as np
 import pytest
 
+SETTINGS = [
+    "model.num_layers=1",
+    "model.d_model=16",
+    "model.ff_dim=24",
+    "model.num_heads=2",
+    "model.dropout=0.2",
+    "tokenizer.vocab_size=150",
+    "training.batch_tokens=96",
+    "training.warmup_steps=4",
+    "training.checkpoint_every=4",
+    "training.max_steps=10",
+    "training.keep_checkpoints=2",
+    "training.schedule=inverse_square_root",
+]
+
 
 @pytest.fixture(scope="session")
 def steps_program():
@@ -43,3 +58,57 @@ def free_ports():
         return ports
 
     return find
+
+
+@pytest.fixture
+def files(tmp_path, sentence_pairs):
+    """The paths of two text files that hold the sentence pairs."""
+    return write_pairs(tmp_path, sentence_pairs)
+
+
+@pytest.fixture
+def config(files):
+    """The `Config` of a training of ten steps, which validates at the steps 4, 8 and 10."""
+    return config_of(files)
+
+
+def write_pairs(directory, pairs):
+    paths = directory / "pairs.en", directory / "pairs.de"
+    for path, sentences in zip(paths, zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
+    return paths
+
+
+def config_of(files):
+    from keras_transformer.config import Config
+
+    named = [
+        f"data.{side}_{split}={path}"
+        for split in ("train", "valid")
+        for side, path in zip(("source", "target"), files, strict=True)
+    ]
+    return Config().override([*SETTINGS, *named])
+
+
+@pytest.fixture(scope="session")
+def train_quietly():
+    """Trains, and keeps the lines of the report in its attribute `lines`."""
+    from keras_transformer.training import train
+
+    lines = []
+
+    def run(config, output, **kwargs):
+        lines.clear()
+        return train(config, output, write=lines.append, **kwargs)
+
+    run.lines = lines
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, sentence_pairs, train_quietly):
+    """`(config, path)` of a run that has ended; a test copies it before it changes anything."""
+    path = tmp_path_factory.mktemp("trained")
+    config = config_of(write_pairs(path, sentence_pairs))
+    train_quietly(config, path / "run")
+    return config, path / "run"

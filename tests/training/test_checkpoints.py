@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import subprocess
 import types
 
 import keras
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.models import Transformer
-from keras_transformer.training.checkpoints import Checkpoints, TrainingState
+from keras_transformer.training.checkpoints import Checkpoints, DamagedCheckpoint, TrainingState
 from keras_transformer.training.losses import TokenCrossEntropy
 
 
@@ -62,7 +63,16 @@ def test_the_last_and_the_best_are_kept(tmp_path):
         checkpoints.save(model, TrainingState(step=step, best_step=20), keep=2)
     assert [path.name[-2:] for path in checkpoints.all()] == ["20", "40", "50"]
     with_state = [path.name[-2:] for path in checkpoints.all() if (path / "state.npz").exists()]
-    assert with_state == ["50"]
+    assert with_state == ["40", "50"]
+
+
+def test_two_checkpoints_can_be_gone_on_from_however_few_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    model = compiled_model(seed=1)
+    for step in (10, 20, 30):
+        checkpoints.save(model, TrainingState(step=step, best_step=step), keep=1)
+    assert [path.name[-2:] for path in checkpoints.all()] == ["20", "30"]
+    assert checkpoints.restore(model, checkpoints.path(20)).step == 20
 
 
 def test_average_is_the_mean_of_the_last_checkpoints(tmp_path):
@@ -73,7 +83,7 @@ def test_average_is_the_mean_of_the_last_checkpoints(tmp_path):
         train_steps(model, 1)
         checkpoints.save(model, TrainingState(step=step, best_step=step), keep=10)
         saved.append(weights_of(model))
-    assert checkpoints.average(model, 3) == 3
+    checkpoints.load_mean(model, checkpoints.validated()[-3:])
     for average, *weights in zip(weights_of(model), *saved[1:], strict=True):
         np.testing.assert_allclose(average, np.mean(weights, axis=0), rtol=1e-6, atol=1e-7)
 
@@ -141,3 +151,67 @@ def test_remains_of_a_killed_process_are_no_checkpoint(tmp_path):
     assert checkpoints.newest().name == "step-00000001"
     checkpoints.save(model, TrainingState(step=2, best_step=1), keep=1)
     assert sorted(os.listdir(tmp_path)) == ["step-00000001", "step-00000002"]
+
+
+def test_numbers_that_are_not_finite_are_no_checkpoint(tmp_path):
+    checkpoints, model = Checkpoints(tmp_path), compiled_model(seed=1)
+    checkpoints.save(model, TrainingState(step=1), keep=1)
+    for variable in (model.weights[-1], model.optimizer.variables[-1]):
+        before = keras.ops.convert_to_numpy(variable)
+        for number in (np.nan, np.inf):
+            variable.assign(np.full(variable.shape, number))
+            with pytest.raises(FloatingPointError, match="not finite"):
+                checkpoints.save(model, TrainingState(step=2), keep=1)
+        variable.assign(before)
+    assert os.listdir(tmp_path) == ["step-00000001"]
+
+
+def test_each_damaged_file_is_found(tmp_path):
+    checkpoints, model = Checkpoints(tmp_path), compiled_model(seed=1)
+    checkpoints.save(model, TrainingState(step=1), keep=1)
+    for name in ("model.weights.h5", "state.npz", "state.json"):
+        file = checkpoints.path(1) / name
+        whole = file.read_bytes()
+        middle = len(whole) // 2
+        flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        for content in (flipped, whole[:middle], None):
+            if content is None:
+                file.unlink()
+            else:
+                file.write_bytes(content)
+            with pytest.raises(DamagedCheckpoint, match="step-00000001, which is damaged"):
+                checkpoints.restore(model, checkpoints.path(1))
+        file.write_bytes(whole)
+    assert checkpoints.restore(model, checkpoints.path(1)).step == 1
+
+
+@pytest.mark.parametrize(
+    "content", ["5", "[1]", "null", '{"step": "4"}', '{"best_bleu": null}', '{"steps": 4}']
+)
+def test_a_state_of_other_types_is_damaged(tmp_path, content):
+    (tmp_path / "state.json").write_text(content)
+    with pytest.raises(DamagedCheckpoint):
+        Checkpoints(tmp_path).read_state(tmp_path)
+
+
+def test_a_checkpoint_of_another_run_is_neither_read_nor_deleted(tmp_path):
+    model = compiled_model(seed=1)
+    Checkpoints(tmp_path, "one").save(model, TrainingState(step=1), keep=1)
+    other = Checkpoints(tmp_path, "another")
+    for use in (
+        lambda: other.restore_newest(model),
+        lambda: other.validated(),
+        lambda: other.best(),
+        lambda: other.save(model, TrainingState(step=2), keep=1),
+    ):
+        with pytest.raises(ValueError, match="step-00000001, which belongs to another run"):
+            use()
+    assert other.path(1).is_dir()
+
+
+def test_checksums_are_those_of_sha256sum(tmp_path):
+    checkpoints, model = Checkpoints(tmp_path), compiled_model(seed=1)
+    for step in (1, 2, 3):  # of the first one, which is the best, the optimizer's state is deleted
+        checkpoints.save(model, TrainingState(step=step, best_step=1), keep=1)
+    for path in checkpoints.all():
+        subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=path, check=True)

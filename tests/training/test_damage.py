@@ -1,0 +1,324 @@
+"""A run whose files are damaged, mixed with others or lost: nothing more is lost."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_transformer.training.run import Run, load_run
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of a run that has ended at step 10, with checkpoints of the steps 4, 8 and 10."""
+    return shutil.copytree(trained[1], tmp_path / "run")
+
+
+@pytest.fixture
+def config(trained):
+    return trained[0]
+
+
+@pytest.fixture
+def longer(config):
+    return config.override(["training.max_steps=14"])
+
+
+class Started(Exception):
+    """Raised where a training would take its first step."""
+
+
+@pytest.fixture
+def start(train_quietly, monkeypatch):
+    """Calls `train`, which ends by `Started` before the first step."""
+
+    def stop(*_):
+        raise Started
+
+    train_module = importlib.import_module("keras_transformer.training.train")
+
+    def run(config, output, **arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(train_module, "fit", stop)
+            train_quietly(config, output, **arguments)
+
+    return run
+
+
+def files_of(run):
+    return {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["state.json", "state.npz", "model.weights.h5", "SHA256SUMS"])
+def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(
+    run, longer, start, train_quietly, file
+):
+    flip(run / "checkpoints/step-00000010" / file)
+    with pytest.raises(Started):
+        start(longer, run)
+    assert re.search("damaged .*step-00000010", "\n".join(train_quietly.lines))
+    assert "going on    from step 8" in train_quietly.lines
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    assert names >= {"step-00000008", "damaged-step-00000010"} and "step-00000010" not in names
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open()]
+    assert steps == [4, 8]
+
+
+def test_without_a_whole_checkpoint_the_weights_that_are_left_start_another_run(
+    run, longer, start, tmp_path
+):
+    for step in (8, 10):
+        (run / f"checkpoints/step-{step:08d}/state.npz").write_bytes(b"junk")
+    before = files_of(run)
+    with pytest.raises(ValueError, match=f"optimizer's state.*--init-from {run}$"):
+        start(longer, run)
+    assert files_of(run) == before
+    with pytest.raises(Started):
+        start(longer, tmp_path / "other", init_from=run)  # which is the advice
+
+
+def test_weights_are_loaded_whole_or_not_at_all(run):
+    flip(run / "averaged.weights.h5")
+    flip(run / "checkpoints/step-00000010/model.weights.h5")
+    with pytest.raises(ValueError, match="averaged.weights.h5.*Choose the best or the last"):
+        load_run(run, "averaged")
+    with pytest.raises(ValueError, match="step-00000010.*Choose the best or the averaged"):
+        load_run(run, "last")
+    best = json.loads((run / "checkpoints/step-00000010/state.json").read_text())["best_step"]
+    if best != 10:
+        load_run(run, "best")
+
+
+def test_a_damaged_tokenizer_is_refused(run, longer, start):
+    from keras_transformer.tokenizers import SentencePieceTokenizer
+
+    texts = ["Some other text.", "And a second line of it, which is longer than the first one."]
+    SentencePieceTokenizer.train(texts, vocab_size=40).save(run / "tokenizer")
+    before = files_of(run)
+    for use in (load_run, lambda path: start(longer, path)):
+        with pytest.raises(ValueError, match="Expected the tokenizers .*run/tokenizer"):
+            use(run)
+    assert files_of(run) == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"{}",
+        b"[]",
+        b"5",
+        b'{"step": 10, "limit": 7, "value": 10, "reason": "", "metrics": {}}',
+        b'{"step": 10, "limit": "seed", "value": 10, "reason": "", "metrics": {}}',
+        b'{"step": 10, "limit": "patience", "value": 1, "reason": "", "metrics": {"a": []}}',
+    ],
+)
+def test_how_it_ended_is_checked_before_anything_changes(run, longer, start, content):
+    (run / "finished.json").write_bytes(content)
+    before = files_of(run)
+    for use in (load_run, lambda path: start(longer, path)):
+        with pytest.raises(ValueError, match="finished.json, which is damaged. Remove it"):
+            use(run)
+    assert files_of(run) == before
+    (run / "finished.json").unlink()  # which is the advice
+    load_run(run)
+
+
+@pytest.mark.parametrize("line", ["5", "[]", '{"step": "4"}', "{", "null"])
+def test_the_log_is_checked_before_anything_changes(run, longer, start, line):
+    log = run / "metrics.jsonl"
+    first, *others = log.read_text().splitlines()
+    log.write_text("\n".join([first, line, *others, ""]))
+    before = files_of(run)
+    with pytest.raises(ValueError, match="metrics.jsonl, line 2: .* Remove this line"):
+        start(longer, run)
+    assert files_of(run) == before
+
+
+def test_a_damaged_identity_is_refused(run, longer, start):
+    for content in ("", "[]", '{"id": 1}'):
+        (run / "identity.json").write_text(content)
+        with pytest.raises(ValueError, match="identity.json, which is damaged"):
+            start(longer, run)
+
+
+def test_checkpoints_without_settings_are_refused(run, config, start):
+    (run / "config.yaml").unlink()
+    before = files_of(run)
+    with pytest.raises(ValueError, match="config.yaml. Received: checkpoints without settings"):
+        start(config, run)
+    assert files_of(run) == before
+
+
+def test_a_checkpoint_of_another_run_is_refused(run, longer, start):
+    checkpoint = run / "checkpoints/step-00000012"
+    shutil.copytree(run / "checkpoints/step-00000010", checkpoint)
+    state = json.loads((checkpoint / "state.json").read_text())
+    (checkpoint / "state.json").write_text(json.dumps({**state, "run_id": "another"}))
+    before = files_of(run)
+    for use in (load_run, lambda path: start(longer, path)):
+        with pytest.raises(ValueError, match="step-00000012, which belongs to another run"):
+            use(run)
+    assert files_of(run) == before
+
+
+@pytest.mark.parametrize("split", ["training", "validation"])
+def test_other_text_of_the_same_size_is_refused(
+    run, longer, start, tmp_path, split, sentence_pairs
+):
+    path = tmp_path / "other.en"
+    # one sentence differs, in the side that the counts of target tokens do not see
+    path.write_text("".join(f"{source}\n" for source, _ in sentence_pairs).replace("cat", "cow"))
+    setting = {"training": "source_train", "validation": "source_valid"}[split]
+    before = files_of(run)
+    with pytest.raises(ValueError, match=f"Expected the {split} text that the run began with"):
+        start(longer.override([f"data.{setting}={path}"]), run)
+    assert files_of(run) == before
+
+
+def test_text_of_another_size_is_refused_with_the_sizes(
+    run, longer, start, tmp_path, sentence_pairs
+):
+    paths = []
+    for side in (0, 1):
+        paths.append(tmp_path / f"fewer.{side}")
+        paths[side].write_text("".join(f"{pair[side]}\n" for pair in sentence_pairs[:-3]))
+    fewer = [f"data.source_train={paths[0]}", f"data.target_train={paths[1]}"]
+    with pytest.raises(ValueError, match="began with: 31 pairs.*Received: 28 pairs"):
+        start(longer.override(fewer), run)
+
+
+def test_a_run_of_an_earlier_version_goes_on_and_gets_its_checksums(run, longer, start):
+    (run / "identity.json").unlink()
+    for path in (run / "checkpoints").iterdir():
+        (path / "SHA256SUMS").unlink()
+        state = json.loads((path / "state.json").read_text())
+        del state["run_id"], state["training_logs"]
+        (path / "state.json").write_text(json.dumps(state))
+    finished = json.loads((run / "finished.json").read_text())
+    for name in ("checkpoint", "num_averaged", "averaged_checksum"):
+        del finished[name]
+    for bleu, expected in ((-0.5, "best"), (100.0, "averaged")):  # what the mean had reached
+        finished["metrics"]["val_bleu"] = bleu
+        (run / "finished.json").write_text(json.dumps(finished))
+        assert Run(run).default_checkpoint() == expected
+    load_run(run)
+    with pytest.raises(Started):
+        start(longer, run)
+    assert Run(run).identity.run_id == "" and Run(run).identity.training_text is not None
+    assert Run(run).identity.tokenizers is not None
+
+
+def test_the_better_weights_are_the_default(trained, tmp_path):
+    config, path = trained
+    run = Run(shutil.copytree(path, tmp_path / "run"))
+    finished = json.loads(run.finished_path.read_text())
+    expected = {"best": run.checkpoints.best() / "model.weights.h5", "averaged": run.averaged_path}
+    for checkpoint, weights_path in expected.items():
+        run.finished_path.write_text(json.dumps({**finished, "checkpoint": checkpoint}))
+        assert run.weights_path() == weights_path
+
+
+def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
+    config, tmp_path, start, train_quietly
+):
+    from keras_transformer.training import progress
+
+    run, step_end = tmp_path / "run", progress.SaveAndStop.on_train_batch_end
+
+    def spoil(saver, batch, logs=None):
+        if saver.state.step == 7:  # the weights of step 8, at which a checkpoint is due
+            saver.model.weights[0].assign(np.full(saver.model.weights[0].shape, np.nan))
+        step_end(saver, batch, logs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress.SaveAndStop, "on_train_batch_end", spoil)
+        # the validation of NaN weights has no translations to score
+        message = (
+            r"a weight is not finite at step 8, at a learning rate of \S+: .* from .*step-00000004"
+        )
+        with pytest.raises(FloatingPointError, match=message):
+            train_quietly(config, run)
+    assert os.listdir(run / "checkpoints") == ["step-00000004"]
+    assert not (run / "finished.json").exists()
+    lower = config.override(["training.peak_learning_rate=0.001", "training.clip_norm=1"])
+    with pytest.raises(Started):
+        start(lower, run)  # which is the advice
+    assert "going on    from step 4" in train_quietly.lines
+
+
+def test_a_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_quietly):
+    config = config.override(["training.peak_learning_rate=1e30", "training.warmup_steps=1"])
+    message = "loss is not finite at step [23],.*the training diverges. Lower .*no checkpoint"
+    with pytest.raises(FloatingPointError, match=message):
+        train_quietly(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "finished.json").exists()
+
+
+def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, train_quietly, config):
+    (run / "finished.json").unlink()
+    flip(run / "checkpoints/step-00000008/model.weights.h5")
+    train_quietly(config, run)
+    assert any(re.search("left out .*step-00000008", line) for line in train_quietly.lines)
+    finished = json.loads((run / "finished.json").read_text())
+    assert finished["checkpoint"] in ("best", "last", "averaged")
+    load_run(run)
+
+
+def test_another_process_that_made_the_run_meanwhile_is_noticed(
+    config, tmp_path, train_quietly, monkeypatch
+):
+    train_module = importlib.import_module("keras_transformer.training.train")
+    check, other = train_module.check_start, config.override(["training.seed=2"])
+
+    def check_then_lose(*arguments):
+        result = check(*arguments)
+        monkeypatch.setattr(train_module, "check_start", check)
+        (tmp_path / "run").mkdir()
+        other.save(tmp_path / "run/config.yaml")  # by another process, before the lock
+        return result
+
+    monkeypatch.setattr(train_module, "check_start", check_then_lose)
+    with pytest.raises(ValueError, match="training.seed=2. Received: training.seed=1"):
+        train_quietly(config, tmp_path / "run")
+
+
+def test_the_text_is_read_under_the_lock(config, tmp_path, train_quietly, monkeypatch):
+    train_module = importlib.import_module("keras_transformer.training.train")
+
+    def read(*_):
+        with pytest.raises(ValueError, match="another process"), Run(tmp_path / "run").locked():
+            pass
+        raise KeyError("read")
+
+    monkeypatch.setattr(train_module, "read_corpora", read)
+    with pytest.raises(KeyError, match="read"):
+        train_quietly(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_the_search_for_a_run_that_has_ended_are_not_ignored_in_silence(
+    run, config, train_quietly
+):
+    train_quietly(config.override(["decoding.beam_size=7"]), run)
+    assert "decoding stay as they are" in train_quietly.lines[-1]
+
+
+def test_a_lock_leaves_nothing_where_no_run_was_made(tmp_path):
+    for path in (tmp_path / "a/b", tmp_path / "c"):
+        with Run(path).locked():
+            assert path.is_dir()
+    (tmp_path / "empty").mkdir()
+    with Run(tmp_path / "empty").locked():
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
