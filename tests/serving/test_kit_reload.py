@@ -1,7 +1,6 @@
 """reload_config.py against a server that checks labels and reads its file as TensorFlow Serving."""
 
 import concurrent.futures
-import importlib.util
 import pathlib
 
 import grpc
@@ -134,11 +133,9 @@ def start(path):
 
 
 @pytest.fixture
-def reload(path, monkeypatch):
+def reload(path, monkeypatch, kit_program):
     """A function that runs the program on the file."""
-    spec = importlib.util.spec_from_file_location("reload_config", KIT / "reload_config.py")
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
+    program = kit_program("reload_config")
     monkeypatch.setattr(program, "STARTING_SECONDS", 0.5, raising=False)
 
     def reload(*flags):
