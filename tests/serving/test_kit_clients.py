@@ -21,7 +21,7 @@ def client(kit_program, monkeypatch):
     """client_rest.py; `client.pauses` has the seconds that it has waited."""
     client = kit_program("client_rest")
     client.pauses = []
-    monkeypatch.setattr(client.time, "sleep", client.pauses.append)
+    monkeypatch.setattr("time.sleep", client.pauses.append)
     return client
 
 
