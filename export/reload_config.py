@@ -154,16 +154,18 @@ def point_labels(model, labels):
 def apply(config, path, server):
     """Serves a configuration, and leaves it in the file; the old file is put back on failure."""
     old_text = path.read_text()
+    old = parse(old_text)
     steps = plan(config, server)
     try:
         for step in steps:
-            replace(path, as_text(step))
+            # what was written by hand stays as it was written
+            replace(path, old_text if step == old else as_text(step))
             server.reload(step)
             server.wait_for(only_model(step).model_version_policy.specific.versions)
     except BaseException:  # Ctrl-C too
         replace(path, old_text)
-        with contextlib.suppress(grpc.RpcError, ValueError):
-            server.reload(parse(old_text))
+        with contextlib.suppress(grpc.RpcError):
+            server.reload(old)
         raise
 
 

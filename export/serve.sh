@@ -3,7 +3,7 @@
 #   export/serve.sh RUN [TEXT]
 # A server that runs already is not restarted: it loads the new version and calls it `canary`.
 # With SERVING_GPU=1, on the machine's NVIDIA GPUs. SERVING_CPUS and SERVING_MEMORY limit a server
-# that is started; the defaults are all processors and 4g.
+# that is started; the defaults are all processors and 4g (8g on GPUs).
 set -euo pipefail
 
 run=${1:?"usage: serve.sh RUN [TEXT]"}

@@ -202,3 +202,13 @@ def test_a_file_that_is_no_configuration_is_left_alone(path, reload):
     with pytest.raises(SystemExit, match="Expected a model_config_list of one model"):
         reload("--stable", "1")
     assert path.read_text() == "model_config_list {}"
+
+
+def test_a_file_that_was_written_by_hand_stays_as_it_was_written(path, start, reload):
+    server, address = start({1, 2})
+    by_hand = path.read_text().replace("value: 1", "value: 2").replace("versions: 1", "versions: 2")
+    path.write_text(f"# by hand\n{by_hand}")
+    reload("--address", address)
+    assert path.read_text() == f"# by hand\n{by_hand}"
+    assert server.served == [{"stable": 1, "canary": 1}, {"stable": 2, "canary": 2}]
+    assert server.states == {1: "END", 2: "AVAILABLE"}
