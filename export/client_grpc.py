@@ -3,11 +3,20 @@
     python client_grpc.py "A dog runs." "A cat sleeps." [--address HOST:PORT] [--model NAME]
         [--label LABEL]
 
+Through the proxy of nginx.conf, with the password in TRANSLATOR_PASSWORD, or else typed:
+
+    python client_grpc.py "A dog runs." --address translate.example.org:8443 --tls --user NAME
+        [--ca-file FILE]
+
 Needs `grpcio` and `tensorflow-serving-api`, whose messages bring TensorFlow with them, and its
 start-up lines.
 """
 
 import argparse
+import base64
+import getpass
+import os
+import pathlib
 import sys
 
 import grpc
@@ -15,7 +24,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
-def translate(channel, model, texts, label=None, timeout=35.0):
+def translate(channel, model, texts, label=None, timeout=35.0, metadata=()):
     """Returns a list of (translation, score, truncated), one for each text."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model
@@ -26,10 +35,24 @@ def translate(channel, model, texts, label=None, timeout=35.0):
     tensor.tensor_shape.dim.add().size = len(texts)
     tensor.string_val.extend(text.encode() for text in texts)
     stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    outputs = stub.Predict(request, timeout=timeout).outputs
+    outputs = stub.Predict(request, timeout=timeout, metadata=metadata).outputs
     translations = [text.decode() for text in outputs["translation"].string_val]
     scores, truncated = outputs["score"].float_val, outputs["truncated"].bool_val
     return list(zip(translations, scores, truncated, strict=True))
+
+
+def basic_authorization(user, password):
+    """Returns the metadata of a call that names a user, as HTTP's basic authentication has it."""
+    credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return [("authorization", f"Basic {credentials}")]
+
+
+def open_channel(address, tls=False, ca_file=None):
+    """Returns a channel; with TLS, to a server whose certificate the system or `ca_file` trusts."""
+    if not tls:
+        return grpc.insecure_channel(address)
+    trusted = None if ca_file is None else pathlib.Path(ca_file).read_bytes()
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted))
 
 
 def main():
@@ -38,12 +61,25 @@ def main():
     parser.add_argument("--address", default="127.0.0.1:8500")
     parser.add_argument("--model", default="translator")
     parser.add_argument("--label", help="as stable; without it the highest version answers")
+    parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--ca-file", metavar="FILE", help="who signed the proxy's certificate")
+    parser.add_argument("--user", metavar="NAME")
     arguments = parser.parse_args()
-    with grpc.insecure_channel(arguments.address) as channel:
-        try:
-            answers = translate(channel, arguments.model, arguments.text, arguments.label)
-        except grpc.RpcError as error:
-            sys.exit(f"client_grpc.py: {error.code().name}: {error.details()}")
+    if (arguments.user or arguments.ca_file) and not arguments.tls:
+        parser.error("Expected --tls with --user and --ca-file. Add --tls.")
+    metadata = ()
+    if arguments.user:
+        password = os.environ.get("TRANSLATOR_PASSWORD") or getpass.getpass()
+        metadata = basic_authorization(arguments.user, password)
+    try:
+        with open_channel(arguments.address, arguments.tls, arguments.ca_file) as channel:
+            answers = translate(
+                channel, arguments.model, arguments.text, arguments.label, metadata=metadata
+            )
+    except grpc.RpcError as error:
+        sys.exit(f"client_grpc.py: {error.code().name}: {error.details()}")
+    except OSError as error:
+        sys.exit(f"client_grpc.py: {error}")
     for translation, _, _ in answers:
         print(translation)
 

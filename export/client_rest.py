@@ -2,7 +2,11 @@
 
     python client_rest.py "A dog runs." "A cat sleeps." [--url URL]
 
-where a URL may end in a label, `.../v1/models/translator/labels/stable`.
+A URL may end in a label, `.../v1/models/translator/labels/stable`. Through the proxy of nginx.conf,
+with the password in TRANSLATOR_PASSWORD, or else typed:
+
+    python client_rest.py "A dog runs." --user NAME [--ca-file FILE]
+        --url https://translate.example.org:8443/v1/models/translator
 
 Needs `requests`. By hand:
 
@@ -10,31 +14,87 @@ Needs `requests`. By hand:
 """
 
 import argparse
+import datetime
+import email.utils
+import getpass
+import os
+import random
 import sys
+import time
 
 import requests
 
+AGAIN = {429, 503, 504}
+"""Statuses of a server that has too much to do: the request may succeed later."""
+RETRIES = 4
+LONGEST_PAUSE = 60.0
+"""Seconds; a server that asks for a longer pause is not asked again."""
 
-def translate(url, texts, timeout=35.0):
+
+def translate(url, texts, timeout=35.0, **options):
     """Returns a list of dicts with translation, score and truncated, one for each text.
 
+    Args:
+        url: of the model, or of one of its labels.
+        texts: list of str.
+        timeout: seconds for one answer. A busy server is asked up to `RETRIES` times more.
+        options: of `requests.post`, as `auth` and `verify`.
     Raises:
-        RuntimeError: the server refuses; the message is its own.
+        RuntimeError: the server refuses; the message has the status and its reason.
     """
-    response = requests.post(f"{url}:predict", json={"instances": texts}, timeout=timeout)
-    if response.status_code != 200:
-        raise RuntimeError(f"{response.status_code}: {response.json()['error']}")
-    return response.json()["predictions"]
+    for attempt in range(RETRIES + 1):
+        response = requests.post(
+            f"{url}:predict", json={"instances": texts}, timeout=timeout, **options
+        )
+        pause = seconds_to_wait(response, attempt)
+        if response.status_code not in AGAIN or attempt == RETRIES or pause > LONGEST_PAUSE:
+            break
+        time.sleep(pause)
+    try:
+        answer = response.json()
+    except requests.JSONDecodeError:
+        answer = None  # as the HTML page of a proxy
+    if response.status_code == 200 and isinstance(answer, dict) and "predictions" in answer:
+        return answer["predictions"]
+    if isinstance(answer, dict) and "error" in answer:
+        reason = answer["error"]
+    else:
+        kind = response.headers.get("Content-Type", "no type")
+        reason = f"{response.reason} (a body of {kind}, not of a model server)"
+    raise RuntimeError(f"{response.status_code}: {reason}")
+
+
+def seconds_to_wait(response, attempt):
+    """Returns what Retry-After says, or else a pause that doubles, drawn anew for each client."""
+    after = response.headers.get("Retry-After", "")
+    if after.isdecimal():
+        return float(after)
+    try:
+        moment = email.utils.parsedate_to_datetime(after)
+    except ValueError:
+        return 0.5 * 2**attempt * random.uniform(1, 2)
+    now = datetime.datetime.now(moment.tzinfo)
+    return max(0.0, (moment - now).total_seconds())
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("text", nargs="+")
     parser.add_argument("--url", default="http://127.0.0.1:8501/v1/models/translator")
+    parser.add_argument("--user", metavar="NAME")
+    parser.add_argument("--ca-file", metavar="FILE", help="who signed the proxy's certificate")
     arguments = parser.parse_args()
+    options = {}
+    if arguments.ca_file:
+        options["verify"] = arguments.ca_file
+    if arguments.user:
+        if not arguments.url.startswith("https://"):
+            parser.error("Expected an https:// URL for a password. Received: " + arguments.url)
+        password = os.environ.get("TRANSLATOR_PASSWORD") or getpass.getpass()
+        options["auth"] = (arguments.user, password)
     try:
-        answers = translate(arguments.url, arguments.text)
-    except (RuntimeError, requests.RequestException) as error:
+        answers = translate(arguments.url, arguments.text, **options)
+    except (RuntimeError, OSError) as error:  # what requests raises is an OSError
         sys.exit(f"client_rest.py: {error}")
     for answer in answers:
         print(answer["translation"])

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Exports a run, serves it by TensorFlow Serving in Docker, and asks it for a translation:
 #   export/serve.sh RUN [TEXT]
-# With SERVING_GPU=1, on the machine's NVIDIA GPUs.
+# A server that runs already is not restarted: it loads the new version and calls it `canary`.
+# With SERVING_GPU=1, on the machine's NVIDIA GPUs. SERVING_CPUS and SERVING_MEMORY limit a server
+# that is started; the defaults are all processors and 4g (8g on GPUs).
 set -euo pipefail
 
 run=${1:?"usage: serve.sh RUN [TEXT]"}
@@ -22,40 +24,23 @@ fi
 
 new=$(keras-transformer export "$run" models/translator --n-best 4)
 new=${new##*/}
-# what the label stable names goes on serving, if it is there; the new version is the canary
+labels=(--canary "$new")
+# the version that the label stable names goes on serving, if it is there
 stable=$(sed -n '/"stable"/{n;s/[^0-9]//g;p;}' models.config)
-[[ -n $stable && -d models/translator/$stable ]] || stable=$new
-versions="versions: $stable"
-[[ $stable == "$new" ]] || versions+=$'\n        '"versions: $new"
-cat > models.config << CONFIG
-# Which versions are served, and by which labels: README.md, "Another version".
-model_config_list {
-  config {
-    name: "translator"
-    base_path: "/models/translator"
-    model_platform: "tensorflow"
-    model_version_policy {
-      specific {
-        $versions
-      }
-    }
-    version_labels {
-      key: "stable"
-      value: $stable
-    }
-    version_labels {
-      key: "canary"
-      value: $new
-    }
-  }
-}
-CONFIG
+[[ -n $stable && -d models/translator/$stable ]] || labels+=(--stable "$new")
 
+export SERVING_CPUS=${SERVING_CPUS:-$(nproc)}
 compose=(docker compose -f compose.yaml)
 if [[ ${SERVING_GPU:-0} == 1 ]]; then
   compose+=(-f compose.gpu.yaml)
 fi
-"${compose[@]}" up --detach --wait --force-recreate
+if [[ -n $("${compose[@]}" ps --status running --quiet serving) ]]; then
+  "${compose[@]}" up --detach --wait --no-recreate # waits until it has started
+  python3 reload_config.py "${labels[@]}"
+else
+  python3 reload_config.py --file-only "${labels[@]}"
+  "${compose[@]}" up --detach --wait
+fi
 
 python3 client_rest.py "$text"
 python3 client_grpc.py "$text"

@@ -1,6 +1,8 @@
 """Servers as processes: with one in its own, disabling XLA there disables it for no other test."""
 
+import importlib.util
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -54,6 +56,20 @@ class ServerProcess:
     def stop(self):
         self.process.terminate()
         return self.process.wait(60)
+
+
+@pytest.fixture
+def kit_program():
+    """A function that imports one of the kit's programs, so that its parts can be called."""
+
+    def kit_program(name):
+        path = pathlib.Path(__file__).parents[2] / "export" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        program = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(program)
+        return program
+
+    return kit_program
 
 
 @pytest.fixture(scope="session")

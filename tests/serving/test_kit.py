@@ -116,20 +116,40 @@ def script(tmp_path):
     return call
 
 
+# reload_config.py is the real one where it only writes; the other programs answer this
+PYTHON = f"""case "$*" in
+*--file-only*) exec {sys.executable} "$@" ;;
+*) echo Ein Hund. ;;
+esac"""
+
+
 def test_script_exports_starts_and_asks(script):
     done, calls, kit = script(
-        docker="", keras_transformer="echo models/translator/7", python3="echo Ein Hund."
+        docker="", keras_transformer="echo models/translator/7", python3=PYTHON
     )
     assert done.returncode == 0, done.stderr
     assert [call.split()[0] for call in calls] == [
-        "docker", "keras_transformer", "docker", "python3", "python3",
+        "docker", "keras_transformer", "docker", "python3", "docker", "python3", "python3",
     ]  # fmt: skip
-    assert "up --detach --wait" in calls[2] and "client_rest.py A dog runs" in calls[3]
+    assert "up --detach --wait" in calls[4] and "client_rest.py A dog runs" in calls[5]
     assert served(kit) == ([7], {"stable": 7, "canary": 7})
     (kit / "models" / "translator" / "7").mkdir(parents=True)
     done, _, _ = script(keras_transformer="echo models/translator/8")
     assert done.returncode == 0, done.stderr
     assert served(kit) == ([7, 8], {"stable": 7, "canary": 8})  # the one that served stays
+
+
+def test_script_never_restarts_a_server_that_runs(script):
+    done, calls, kit = script(
+        docker='case "$*" in *ps*) echo 0a1b ;; esac',
+        keras_transformer="echo models/translator/8",
+        python3=PYTHON,
+    )
+    assert done.returncode == 0, done.stderr
+    starts = [call for call in calls if " up " in call]
+    assert all("--no-recreate" in call for call in starts)
+    assert "python3 reload_config.py --canary 8 --stable 8" in calls
+    assert served(kit) == ([1], {"stable": 1, "canary": 1})  # reload_config.py changes the file
 
 
 def served(kit):
