@@ -24,43 +24,6 @@ SMALL = {
 }
 
 
-class Stopped(Exception):
-    """Ends a training before its first step."""
-
-
-@pytest.fixture
-def start(tmp_path, monkeypatch, corpus):
-    """Starts a training with some settings; returns what `fit` would have been called with.
-
-    The training text is that of the pairs, and so is the validation text, unless settings name
-    data of their own.
-    """
-    module = importlib.import_module("keras_transformer.training.train")
-    arguments = inspect.signature(module.fit)
-
-    def stop(*args, **kwargs):
-        raise Stopped(arguments.bind(*args, **kwargs).arguments)
-
-    monkeypatch.setattr(module, "fit", stop)
-    number = iter(range(100))
-
-    def start(config, corpora=(corpus, corpus), **kwargs):
-        lines = []
-        with pytest.raises(Stopped) as stopped:
-            module.train(
-                config,
-                tmp_path / f"run-{next(number)}",
-                corpora=corpora,
-                write=lines.append,
-                **kwargs,
-            )
-        started = types.SimpleNamespace(**stopped.value.args[0], lines=lines)
-        (started.bleu,) = (c for c in started.callbacks if type(c).__name__ == "BleuCallback")
-        return started
-
-    return start
-
-
 def config_of(values):
     """Returns the small configuration with some settings by their whole names."""
     groups = {}
@@ -145,9 +108,9 @@ def spied(monkeypatch):
     return calls
 
 
-def test_settings_of_data_tokenizer_and_training_act(start, spied):
+def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     config = config_of(TRAINING)
-    started = start(config)
+    started = start_training(config)
     model, batches, valid = started.model, started.batches, started.valid_batches
 
     assert (batches.max_length, valid.max_length) == (29, 29)
@@ -172,8 +135,8 @@ def test_settings_of_data_tokenizer_and_training_act(start, spied):
     )
 
 
-def test_the_defaults_are_something_else(start, spied):
-    started = start(config_of({"training.schedule": "paper"}))
+def test_the_defaults_are_something_else(start_training, spied):
+    started = start_training(config_of({"training.schedule": "paper"}))
     model = started.model
     assert spied.determinism == []
     assert type(model) is Transformer and model.dtype_policy.name == "float32"
@@ -183,13 +146,13 @@ def test_the_defaults_are_something_else(start, spied):
     assert_is_adam(model.optimizer, rates, clip_norm=None)
 
 
-def test_float16_scales_the_loss_and_xla_can_be_turned_off(start):
+def test_float16_scales_the_loss_and_xla_can_be_turned_off(start_training):
     values = {
         "training.mixed_precision": "mixed_float16",
         "training.clip_norm": 0.5,
         "training.jit_compile": False,
     }
-    model = start(config_of(values)).model
+    model = start_training(config_of(values)).model
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     assert model.optimizer.inner_optimizer.global_clipnorm == 0.5
     assert model.jit_compile is False
@@ -251,8 +214,8 @@ def assert_is_adam(optimizer, learning_rates, clip_norm):
 # === Tokenizers ===
 
 
-def test_separate_tokenizers_go_to_their_sides(start, spied, corpus):
-    started = start(config_of({"tokenizer.shared": False, "tokenizer.vocab_size": 80}))
+def test_separate_tokenizers_go_to_their_sides(start_training, spied, corpus):
+    started = start_training(config_of({"tokenizer.shared": False, "tokenizer.vocab_size": 80}))
     source, target = spied.learned
     assert (list(source["sentences"]), list(target["sentences"])) == (corpus.source, corpus.target)
     assert {learned["seed"] for learned in spied.learned} == {1}
@@ -264,9 +227,9 @@ def test_separate_tokenizers_go_to_their_sides(start, spied, corpus):
         assert not np.any(tokenizer.encode(sentences).flat_values.numpy() == 1)  # unknown
 
 
-def test_a_tokenizer_file_takes_the_place_of_learning(start, spied, tokenizer, tmp_path):
+def test_a_tokenizer_file_takes_the_place_of_learning(start_training, spied, tokenizer, tmp_path):
     tokenizer.save(tmp_path)
-    started = start(config_of({"tokenizer.model": str(tmp_path / "tokenizer.model")}))
+    started = start_training(config_of({"tokenizer.model": str(tmp_path / "tokenizer.model")}))
     assert spied.learned == []
     assert started.batches._tokenizers[0].pieces == tokenizer.pieces
 
@@ -292,12 +255,12 @@ def test_word_pieces(monkeypatch, corpus, tokenizer):
 # === Data ===
 
 
-def test_files_to_train_and_validate_on(start, files, corpus, tmp_path):
+def test_files_to_train_and_validate_on(start_training, files, corpus, tmp_path):
     valid = {}
     for side, sentence in (("source", corpus.source[3]), ("target", corpus.target[3])):
         (tmp_path / f"valid.{side}").write_text(f"{sentence}\n", encoding="utf-8")
         valid[f"data.{side}_valid"] = str(tmp_path / f"valid.{side}")
-    started = start(config_of({**files, **valid}), corpora=None)
+    started = start_training(config_of({**files, **valid}), corpora=None)
     assert started.batches.summary.num_pairs == len(corpus)
     assert started.valid_batches.summary.num_pairs == 1
     assert (started.bleu.source, started.bleu.references) == (
@@ -313,15 +276,15 @@ def test_files_to_train_and_validate_on(start, files, corpus, tmp_path):
         ({"data.validation_share": 0.5, "data.validation_limit": 4}, 4),
     ],
 )
-def test_pairs_are_held_out(start, files, corpus, values, num_held_out):
-    started = start(config_of({**files, **values, "training.seed": 17}), corpora=None)
+def test_pairs_are_held_out(start_training, files, corpus, values, num_held_out):
+    started = start_training(config_of({**files, **values, "training.seed": 17}), corpora=None)
     _, expected = corpus.split(values["data.validation_share"], num_held_out, seed=17)
     assert started.bleu.source == expected.source and len(expected) == num_held_out
     assert started.bleu.references == expected.target
     assert started.batches.summary.num_pairs == len(corpus) - num_held_out
 
 
-def test_a_data_set_by_name(start, monkeypatch, corpus):
+def test_a_data_set_by_name(start_training, monkeypatch, corpus):
     from keras_transformer.data import tfds
 
     names = []
@@ -331,7 +294,7 @@ def test_a_data_set_by_name(start, monkeypatch, corpus):
         return corpus, corpus.split(0.1, 9, 1)[1]
 
     monkeypatch.setattr(tfds, "from_tfds", from_tfds)
-    started = start(config_of({"data.dataset": "tfds:some/pairs"}), corpora=None)
+    started = start_training(config_of({"data.dataset": "tfds:some/pairs"}), corpora=None)
     assert names == ["some/pairs"]
     assert started.batches.summary.num_pairs == len(corpus)
     assert started.valid_batches.summary.num_pairs == 3
@@ -340,11 +303,11 @@ def test_a_data_set_by_name(start, monkeypatch, corpus):
 # === Seeds ===
 
 
-def test_the_seed_draws_the_weights(start, tokenizer):
+def test_the_seed_draws_the_weights(start_training, tokenizer):
     from keras_transformer.training.run import build_model
 
     config = config_of({"training.seed": 17})
-    model = start(config).model
+    model = start_training(config).model
     keras.utils.set_random_seed(17)
     same = build_model(config, tokenizer, tokenizer)
     keras.utils.set_random_seed(18)
@@ -374,11 +337,13 @@ MODEL = {
 }
 
 
-def test_every_argument_of_the_model_reaches_it(start):
+def test_every_argument_of_the_model_reaches_it(start_training):
     parameters = inspect.signature(Transformer.__init__).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     assert MODEL.keys() == defaults.keys() - {"target_vocab_size"}
     assert all(value != defaults[name] for name, value in MODEL.items())
-    model = start(config_of({f"model.{name}": value for name, value in MODEL.items()})).model
+    model = start_training(
+        config_of({f"model.{name}": value for name, value in MODEL.items()})
+    ).model
     config = model.get_config()
     assert {name: config[name] for name in MODEL} == MODEL
