@@ -317,6 +317,16 @@ def test_scores_with_a_target_tokenizer_of_its_own(tokenizer, target_tokenizer, 
     np.testing.assert_allclose(translator.score(sources, targets), expected, rtol=1e-4)
 
 
+def test_scores_follow_the_settings_of_the_search(model, tokenizer, corpus):
+    decoding = DecodingConfig(length_penalty=1.3, max_length=5, max_source_length=7)
+    translator = Translator(model, tokenizer, decoding=decoding)
+    source, target = (max(side, key=len) for side in (corpus.source, corpus.target))
+    source_ids, labels = ids_of(tokenizer, source), ids_of(tokenizer, target)
+    assert len(source_ids) > 8 and len(labels) > 8
+    expected = forced_score(model, [*source_ids[:7], END_ID], [*labels[:5], END_ID], alpha=1.3)
+    np.testing.assert_allclose(translator.score([source], [target]), [expected], rtol=1e-4)
+
+
 def test_an_unknown_piece_of_a_target_has_its_score(translator, model, tokenizer):
     """No search may choose it, but a given translation may hold it."""
     source, target = "A dog runs.", "Ein Ω läuft."

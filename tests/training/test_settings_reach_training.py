@@ -13,6 +13,7 @@ import pytest
 
 from keras_transformer.config import GROUPS, Config
 from keras_transformer.models import Transformer
+from keras_transformer.models.token_model import TokenModel
 from keras_transformer.settings import settings
 
 SMALL = {
@@ -95,7 +96,7 @@ def spied(monkeypatch):
     from keras_transformer import backend
     from keras_transformer.tokenizers import SentencePieceTokenizer
 
-    calls = types.SimpleNamespace(determinism=[], learned=[])
+    calls = types.SimpleNamespace(determinism=[], learned=[], compiled=[])
     monkeypatch.setattr(backend, "enable_determinism", lambda: calls.determinism.append(True))
     learn = inspect.signature(SentencePieceTokenizer.train)
     train = SentencePieceTokenizer.train
@@ -105,6 +106,13 @@ def spied(monkeypatch):
         return train(*args, **kwargs)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", learning)
+    compile_model = TokenModel.compile
+
+    def compiling(*args, **kwargs):
+        calls.compiled.append(kwargs["jit_compile"])
+        return compile_model(*args, **kwargs)
+
+    monkeypatch.setattr(TokenModel, "compile", compiling)
     return calls
 
 
@@ -127,7 +135,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     assert spied.determinism == [True]
     assert model.num_parts == 4
     assert model.dtype_policy.name == "mixed_bfloat16"
-    assert model.jit_compile is True
+    assert spied.compiled == [True]
     assert_is_adam(
         model.optimizer,
         learning_rates=[0.003 * (i / 13) for i in (1, 2, 3)],
@@ -138,7 +146,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
 def test_the_defaults_are_something_else(start_training, spied):
     started = start_training(config_of({"training.schedule": "paper"}))
     model = started.model
-    assert spied.determinism == []
+    assert spied.determinism == [] and spied.compiled == ["auto"]
     assert type(model) is Transformer and model.dtype_policy.name == "float32"
     assert model.loss.label_smoothing == 0.1
     assert [learned["seed"] for learned in spied.learned] == [1]
@@ -146,7 +154,7 @@ def test_the_defaults_are_something_else(start_training, spied):
     assert_is_adam(model.optimizer, rates, clip_norm=None)
 
 
-def test_float16_scales_the_loss_and_xla_can_be_turned_off(start_training):
+def test_float16_scales_the_loss_and_xla_can_be_turned_off(start_training, spied):
     values = {
         "training.mixed_precision": "mixed_float16",
         "training.clip_norm": 0.5,
@@ -155,7 +163,7 @@ def test_float16_scales_the_loss_and_xla_can_be_turned_off(start_training):
     model = start_training(config_of(values)).model
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     assert model.optimizer.inner_optimizer.global_clipnorm == 0.5
-    assert model.jit_compile is False
+    assert spied.compiled == [False]
 
 
 @pytest.mark.parametrize(
