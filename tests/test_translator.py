@@ -10,7 +10,7 @@ from keras_transformer import translator as translator_module
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.data import TranslationBatches
 from keras_transformer.models import Transformer
-from keras_transformer.special_ids import END_ID, START_ID
+from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.run import Run
 from keras_transformer.translator import Translation, Translator
@@ -161,6 +161,22 @@ def test_a_cut_source_is_flagged_and_read_up_to_the_cut(model, tokenizer):
     assert not whole.truncated
 
 
+def test_a_cut_source_is_flagged_wherever_it_stands(model, tokenizer):
+    """In the list of texts, and in its batch, where the first is the longest, cut or not."""
+    long, whole = "Two children are playing with a red ball.", "The dog sees the cat."
+    num_pieces = len(ids_of(tokenizer, whole)) - 1
+    assert len(ids_of(tokenizer, long)) - 1 > num_pieces
+    decoding = DecodingConfig(beam_size=1, max_source_length=num_pieces)
+    texts = [whole, "A dog.", long, whole, long]
+    found = Translator(model, tokenizer, decoding=decoding).translate(texts)
+    whole_flag, short_flag = (
+        best.truncated
+        for (best,) in Translator(model, tokenizer, decoding=GREEDY).translate(texts[:2])
+    )
+    assert not whole_flag and not short_flag  # by the limit of the translation
+    assert [best.truncated for (best,) in found] == [False, False, True, False, True]
+
+
 def test_a_translation_that_meets_its_limit_is_flagged(translator, model, tokenizer):
     texts = ["A dog runs.", "Two children are playing with a red ball."]
     assert [best.truncated for (best,) in translator.translate(texts)] == [False, False]
@@ -278,6 +294,48 @@ def test_a_target_tokenizer_of_its_own(tokenizer, target_tokenizer):
     best = translator.attention("A dog runs.").target_pieces
     assert set(best) <= set(target_tokenizer.pieces)
     assert isinstance(translator("A dog runs."), str)
+
+
+def forced_score(model, source_ids, labels, alpha=0.6):
+    """The normalized log-probability of `labels`, all in one pass, by NumPy."""
+    inputs = {"source_ids": source_ids, "target_ids": [START_ID, *labels[:-1]]}
+    logits = model({name: np.array([ids]) for name, ids in inputs.items()})
+    logits = ops.convert_to_numpy(logits)[0].astype("float64")
+    log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    total = log_probs[np.arange(len(labels)), labels].sum()
+    return total / ((5 + len(labels)) / 6) ** alpha
+
+
+def test_scores_with_a_target_tokenizer_of_its_own(tokenizer, target_tokenizer, corpus):
+    model = make_model(tokenizer, target_vocab_size=target_tokenizer.vocab_size)
+    translator = Translator(model, tokenizer, target_tokenizer)
+    sources, targets = corpus.source[:3], corpus.target[:3]
+    expected = [
+        forced_score(model, ids_of(tokenizer, source), ids_of(target_tokenizer, target))
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    np.testing.assert_allclose(translator.score(sources, targets), expected, rtol=1e-4)
+
+
+def test_scores_follow_the_settings_of_the_search(model, tokenizer, corpus):
+    decoding = DecodingConfig(length_penalty=1.3, max_length=5, max_source_length=7)
+    translator = Translator(model, tokenizer, decoding=decoding)
+    source, target = (max(side, key=len) for side in (corpus.source, corpus.target))
+    source_ids, labels = ids_of(tokenizer, source), ids_of(tokenizer, target)
+    assert len(source_ids) > 8 and len(labels) > 8
+    expected = forced_score(model, [*source_ids[:7], END_ID], [*labels[:5], END_ID], alpha=1.3)
+    np.testing.assert_allclose(translator.score([source], [target]), [expected], rtol=1e-4)
+
+
+def test_an_unknown_piece_of_a_target_has_its_score(translator, model, tokenizer):
+    """No search may choose it, but a given translation may hold it."""
+    source, target = "A dog runs.", "Ein Ω läuft."
+    labels = ids_of(tokenizer, target)
+    assert UNKNOWN_ID in labels
+    expected = forced_score(model, ids_of(tokenizer, source), labels)
+    scores = translator.score([source, source], [target, "Ein Hund läuft."])
+    np.testing.assert_allclose(scores[0], expected, rtol=1e-4)
+    assert -100 < scores[0] < scores[1] < 0
 
 
 def test_tokenizers_of_another_model_are_refused(model, tokenizer, target_tokenizer):

@@ -4,6 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.config import DecodingConfig
+from keras_transformer.export.signatures import served_functions
+from keras_transformer.models import Transformer
+from keras_transformer.translator import Translator
+
 NEAR_TIE = 1e-5
 
 
@@ -94,6 +99,20 @@ def test_score_forces_a_translation(signatures, translator, texts):
     targets = [*texts[1:], "Ein Hund."]
     forced = call(signatures["score"], text=texts, target=targets)["score"]
     np.testing.assert_allclose(forced, translator.score(texts, targets), atol=1e-4)
+
+
+def test_score_with_a_target_tokenizer_and_a_search_of_its_own(tokenizer, corpus):
+    """Of a model that has learned nothing: the export of the pairs shares its tokenizer."""
+    target_tokenizer = type(tokenizer).train(corpus.target, vocab_size=101)
+    model = Transformer(tokenizer.vocab_size, 101, num_layers=1, d_model=16, ff_dim=24, num_heads=2)
+    decoding = DecodingConfig(length_penalty=1.3, max_length=5, max_source_length=7)
+    translator = Translator(model, tokenizer, target_tokenizer, decoding)
+    functions = served_functions(model, tokenizer, target_tokenizer, decoding)
+    texts = {"text": corpus.source[4:7], "target": ["Ein Ω läuft.", *corpus.target[5:7]]}
+    scores = call(functions["score"], **texts)["score"]
+    np.testing.assert_allclose(scores, translator.score(*texts.values()), rtol=1e-4)
+    ids = target_tokenizer.encode(corpus.target[:1]).to_tensor()
+    assert call(functions["decode"], ids=ids)["text"].tolist() == corpus.target[:1]
 
 
 def test_score_wants_a_target_for_each_text(signatures):

@@ -1,10 +1,13 @@
 """The proof of an export must fail where the export is wrong."""
 
+import functools
+
 import keras
 import pytest
 import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.export import verification
 from keras_transformer.export.verification import ExportError, _is_near_tie, verify
 from keras_transformer.translator import Translation, Translator
 
@@ -43,6 +46,71 @@ def test_export_that_needs_xla_is_not_proven(translator, tmp_path):
     tf.saved_model.save(tf.Module(), tmp_path, signatures=serve)
     with pytest.raises(ExportError, match="Expected a graph without XLA"):
         verify(tmp_path, translator)
+
+
+@pytest.fixture
+def served(monkeypatch, translator):
+    """Puts a function of a batch of texts in the place of the fresh process."""
+
+    def serve(answer):
+        def translate(saved_model, batches):
+            texts = [[text.decode("utf-8", "replace") for text in batch] for batch in batches]
+            return [[list(row) for row in answer(batch)] for batch in texts]
+
+        monkeypatch.setattr(verification, "_translate_in_fresh_process", translate)
+
+    return serve
+
+
+@pytest.fixture(scope="module")
+def right(translator):
+    """The translator's answers to a batch of texts."""
+
+    @functools.cache
+    def answers(texts):
+        return [best for (best,) in translator.translate(texts)]
+
+    return lambda texts: list(answers(tuple(texts)))
+
+
+def test_answers_that_depend_on_their_neighbours_are_not_proven(served, translator, right):
+    """Each is right in the batch in which the translator was asked too, and wrong alone."""
+
+    def right_in_company(change):
+        return lambda texts: right(texts) if len(texts) > 1 else [change(*right(texts))]
+
+    served(right)
+    proven = verify("a path", translator)
+    assert proven.num_texts == 64 + 7 + 8 + 7  # two batches, and eight texts of each alone
+    for change in (
+        lambda best: best._replace(score=best.score - 0.01),
+        lambda best: best._replace(text=best.text + " ja"),
+        lambda best: best._replace(truncated=not best.truncated),
+    ):
+        served(right_in_company(change))
+        with pytest.raises(ExportError, match="as the translator does"):
+            verify("a path", translator)
+
+
+def test_other_texts_of_the_same_scores_are_not_proven(served, translator, right):
+    """As of an export with another target tokenizer: near-ties are rare where all is right."""
+
+    served(lambda texts: [best._replace(text=f"{best.text} ja") for best in right(texts)])
+    with pytest.raises(ExportError, match="at most 5% of the texts. Received: 86 of 86"):
+        verify("a path", translator)
+
+
+@pytest.mark.parametrize("place", [0, 63])
+def test_one_wrong_answer_in_a_batch_is_found(served, translator, right, place):
+    def all_but_one(texts):
+        answers = right(texts)
+        if len(answers) == 64:
+            answers[place] = answers[place]._replace(text="falsch", score=0.0)
+        return answers
+
+    served(all_but_one)
+    with pytest.raises(ExportError, match="Received: .'falsch'"):
+        verify("a path", translator)
 
 
 def test_near_ties_are_told_from_errors():

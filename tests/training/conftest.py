@@ -1,5 +1,9 @@
+import importlib
+import inspect
+import itertools
 import pathlib
 import socket
+import types
 
 import numpy as np
 import pytest
@@ -18,6 +22,37 @@ SETTINGS = [
     "training.keep_checkpoints=2",
     "training.schedule=inverse_square_root",
 ]
+
+
+class Stopped(Exception):
+    """Ends a training before its first step."""
+
+
+@pytest.fixture
+def start_training(tmp_path, monkeypatch, corpus):
+    """Starts a training with some settings; returns what `fit` would have been called with.
+
+    The training text is that of the pairs, and so is the validation text, unless `corpora` is None.
+    """
+    module = importlib.import_module("keras_transformer.training.train")
+    arguments = inspect.signature(module.fit)
+    number = itertools.count()
+
+    def stop(*args, **kwargs):
+        raise Stopped(arguments.bind(*args, **kwargs).arguments)
+
+    monkeypatch.setattr(module, "fit", stop)
+
+    def start(config, output=None, corpora=(corpus, corpus)):
+        output = output or tmp_path / f"run-{next(number)}"
+        lines = []
+        with pytest.raises(Stopped) as stopped:
+            module.train(config, output, corpora=corpora, write=lines.append)
+        started = types.SimpleNamespace(**stopped.value.args[0], lines=lines)
+        (started.bleu,) = (c for c in started.callbacks if type(c).__name__ == "BleuCallback")
+        return started
+
+    return start
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,126 @@
+"""Each dropout of the model: where it stands, its rate, and that it acts in training alone.
+
+The model has it on the two embeddings and on the output of each sublayer, and nowhere else: none
+on attention weights, none within the feed-forward network.
+"""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.layers import Dropout
+
+RATE = 0.37
+SUBLAYERS = {
+    "encoder": ["self_attention", "feed_forward"],
+    "decoder": ["self_attention", "cross_attention", "feed_forward"],
+}
+
+
+def places(model):
+    """Returns the model's dropouts: dict from (stack, "embedding" or block and sublayer)."""
+    found = {("encoder", "embedding"): model.source_dropout}
+    found["decoder", "embedding"] = model.target_dropout
+    for stack, names in SUBLAYERS.items():
+        for i, block in enumerate(getattr(model, f"{stack}_blocks")):
+            for name in names:
+                found[stack, i, name] = getattr(block, f"{name}_residual").output_dropout
+    return found
+
+
+NUM_BLOCKS = {"encoder": 1, "decoder": 2}
+PLACES = [(stack, "embedding") for stack in SUBLAYERS]
+PLACES += [
+    (stack, i, name)
+    for stack, names in SUBLAYERS.items()
+    for i in range(NUM_BLOCKS[stack])
+    for name in names
+]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The `(shape, rate)` of each dropout that acts; one of rate 0.999 drops everything."""
+    calls = []
+
+    def dropout(x, rate, seed_generator):
+        calls.append((tuple(x.shape), rate))
+        return ops.zeros_like(x) if rate == 0.999 else x
+
+    monkeypatch.setattr(backend, "dropout", dropout)
+    return calls
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["post-norm", "pre-norm"])
+def model(request, make_model):
+    """A model no two of whose layers share weights."""
+    return make_model(
+        num_layers=NUM_BLOCKS["encoder"],
+        num_decoder_layers=NUM_BLOCKS["decoder"],
+        dropout=RATE,
+        normalize_first=request.param,
+        positions="learned",
+        max_length=13,
+        share_embeddings=False,
+        tie_output=False,
+    )
+
+
+@pytest.fixture(autouse=True)
+def as_before(model):
+    """Puts back rates and weights after a test."""
+    weights = model.get_weights()
+    yield
+    model.set_weights(weights)
+    for layer in places(model).values():
+        layer.rate = RATE
+
+
+def logits_of(model, batch, training):
+    return ops.convert_to_numpy(model(batch, training=training))
+
+
+def test_the_model_has_these_and_no_others(model, batch, calls):
+    layers = [
+        layer for layer in model._flatten_layers() if "dropout" in type(layer).__name__.lower()
+    ]
+    assert {id(layer) for layer in layers} == {id(layer) for layer in places(model).values()}
+    assert list(places(model)) == PLACES and len(layers) == len(PLACES)
+    assert all(type(layer) is Dropout for layer in layers)
+    logits_of(model, batch, training=True)
+    source, target = (2, 7, model.d_model), (2, 5, model.d_model)
+    assert calls == [(source, RATE)] * 3 + [(target, RATE)] * 7
+
+
+def test_outside_of_training_none_acts(model, batch, calls):
+    logits_of(model, batch, training=False)
+    model(batch, return_attention_weights=True)
+    model.encode(batch["source_ids"])
+    assert calls == []
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: " ".join(map(str, place)))
+def test_one_that_drops_all_takes_away_what_it_stands_on(model, batch, calls, place):
+    """As if the weights that make it were zeros: those of a table, or of a sublayer's last layer.
+
+    An embedding's stands behind the positions, a sublayer's before the residual connection.
+    """
+    for layer in places(model).values():
+        layer.rate = 0.0
+    places(model)[place].rate = 0.999
+    before = logits_of(model, batch, training=False)
+    dropped = logits_of(model, batch, training=True)
+    assert len(calls) == 1 and np.abs(dropped - before).max() > 1e-3
+
+    stack, *block, part = place
+    side = {"encoder": "source", "decoder": "target"}[stack]
+    if part == "embedding":
+        made_by = [getattr(model, f"{side}_{name}") for name in ("embedding", "positions")]
+    else:
+        sublayer = getattr(getattr(model, f"{stack}_blocks")[block[0]], part)
+        made_by = [sublayer.outer if part == "feed_forward" else sublayer.output_projection]
+    for layer in made_by:
+        layer.set_weights([np.zeros_like(weight) for weight in layer.get_weights()])
+    expected = logits_of(model, batch, training=False)
+    np.testing.assert_allclose(dropped, expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,131 @@
+"""Which settings a second call of a run may change: the free ones, and no other."""
+
+import inspect
+import typing
+from typing import Annotated, Literal
+
+import pytest
+
+from keras_transformer.config import GROUPS, Config
+from keras_transformer.models import Transformer
+from keras_transformer.settings import settings
+from keras_transformer.training import train
+from keras_transformer.training.run import Run
+
+FREE = {
+    "training.max_steps",
+    "training.max_minutes",
+    "training.patience",
+    "training.keep_checkpoints",
+    "training.gradient_accumulation_steps",
+    "training.jit_compile",
+}
+"""When a training ends, and how a step is computed where that changes nothing but rounding."""
+
+BEGINNING = Config().override(
+    [
+        "data.source_train=a.en",
+        "data.target_train=a.de",
+        "model.d_model=16",
+        "model.num_heads=2",
+        "training.clip_norm=1",
+    ]
+)
+
+OTHER_MODEL = {
+    "num_layers": 5,
+    "num_decoder_layers": 5,
+    "d_model": 32,
+    "ff_dim": 5,
+    "num_heads": 4,
+    "dropout": 0.5,
+    "normalize_first": True,
+    "activation": "gelu",
+    "positions": "learned",
+    "max_length": 5000,
+    "share_embeddings": False,
+    "tie_output": False,
+    "attention": "local",
+    "cross_attention": "linear",
+}
+
+
+def another(annotation, value):
+    """Returns a value that a setting may have in place of `value`."""
+    origin, choices = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is bool:
+        return not value
+    if annotation is str:
+        return f"{value}-other"
+    if origin is Annotated:
+        return 2 * value + 1 if choices[0] is int else value / 2 + 0.125
+    if origin is Literal:
+        return next(choice for choice in choices if choice != value)
+    if value is None:  # of a setting that may be null
+        first = choices[0]
+        return another(first, {bool: False, str: "an"}.get(first, 1))
+    return another(choices[0], value)
+
+
+def changes():
+    """Yields each setting by its whole name, with another value than the run's."""
+    for group in ("data", "tokenizer", "training"):
+        for key, setting in settings(GROUPS[group]).items():
+            value = another(setting.annotation, getattr(getattr(BEGINNING, group), key))
+            yield f"{group}.{key}", value
+    for parameter in inspect.signature(Transformer.__init__).parameters.values():
+        name = parameter.name
+        if parameter.default is not parameter.empty and name != "target_vocab_size":
+            yield f"model.{name}", OTHER_MODEL[name]
+
+
+CHANGES = dict(changes())
+NEEDED = {
+    "data.source_valid": {"target_valid": "an.de"},
+    "data.target_valid": {"source_valid": "an.en"},
+    "data.dataset": {"dataset": "tfds:an/other", "source_train": None, "target_train": None},
+}
+"""What else must change for a change to be allowed at all."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The directory of a run that has its settings, and nothing else yet."""
+    run = Run(tmp_path_factory.mktemp("runs") / "run")
+    run.path.mkdir()
+    BEGINNING.save(run.config_path)
+    return run
+
+
+def changed(name):
+    """Returns the settings of the run with another value of one."""
+    group, key = name.split(".")
+    return BEGINNING.merged({group: {key: CHANGES[name], **NEEDED.get(name, {})}})
+
+
+MOVED_TEXT = {"data.source_train", "data.target_train"}
+KEPT = CHANGES.keys() - FREE - MOVED_TEXT
+
+
+@pytest.mark.parametrize("name", sorted(KEPT))
+def test_a_setting_that_makes_another_run_is_refused(run, name):
+    with pytest.raises(
+        ValueError, match=r"Expected the settings of the run in .*Received"
+    ) as error:
+        train(changed(name), run.path, write=lambda line: None)
+    received = str(error.value).partition("Received: ")[2]
+    assert received.startswith((f"{name}=", *(f"data.{key}=" for key in NEEDED.get(name, ()))))
+    assert run.load_config() == BEGINNING
+
+
+@pytest.mark.parametrize("name", sorted(FREE | MOVED_TEXT))
+def test_limits_and_the_place_of_the_text_may_change(run, name):
+    config = changed(name)
+    assert config != BEGINNING
+    with pytest.raises(ValueError, match=f"Received: {config.data.source_train}: No such file"):
+        train(config, run.path, write=lambda line: None)  # which is what it looks at next
+
+
+def test_the_search_may_change(run):
+    config = BEGINNING.merged({"decoding": {"beam_size": 1}})
+    run.check_same(config)

@@ -1,0 +1,357 @@
+"""Each setting of a run, at another value than its default, arrives where it acts.
+
+`train` is stopped where it would take its first step; what it has made until then is looked at.
+"""
+
+import importlib
+import inspect
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.config import GROUPS, Config
+from keras_transformer.models import Transformer
+from keras_transformer.models.token_model import TokenModel
+from keras_transformer.settings import settings
+
+SMALL = {
+    "model.num_layers": 1,
+    "model.d_model": 16,
+    "model.ff_dim": 24,
+    "model.num_heads": 2,
+    "tokenizer.vocab_size": 150,
+}
+
+
+def config_of(values):
+    """Returns the small configuration with some settings by their whole names."""
+    groups = {}
+    for name, value in {**SMALL, **values}.items():
+        group, key = name.split(".")
+        groups.setdefault(group, {})[key] = value
+    return Config().merged(groups)
+
+
+@pytest.fixture
+def files(tmp_path, corpus):
+    """The settings that name the pairs as files to train on."""
+    paths = {}
+    for side in ("source", "target"):
+        path = tmp_path / f"train.{side}"
+        path.write_text("\n".join(getattr(corpus, side)) + "\n", encoding="utf-8")
+        paths[f"data.{side}_train"] = str(path)
+    return paths
+
+
+# What each test below looks at: every setting stands in one of these, a new one as well.
+TRAINING = {
+    "data.max_length": 29,
+    "tokenizer.model_type": "unigram",
+    "tokenizer.vocab_size": 140,
+    "tokenizer.sampling": 0.1,
+    "training.batch_tokens": 96,
+    "training.max_steps": 11,
+    "training.max_minutes": 1.5,
+    "training.schedule": "inverse_square_root",
+    "training.peak_learning_rate": 0.003,
+    "training.warmup_steps": 13,
+    "training.label_smoothing": 0.2,
+    "training.clip_norm": 0.5,
+    "training.checkpoint_every": 5,
+    "training.keep_checkpoints": 3,
+    "training.patience": 2,
+    "training.seed": 17,
+    "training.deterministic": True,
+    "training.gradient_accumulation_steps": 4,
+    "training.mixed_precision": "mixed_bfloat16",
+    "training.jit_compile": True,
+    "training.static_shapes": True,
+}
+TOKENIZERS = {"tokenizer.kind", "tokenizer.shared", "tokenizer.model"}
+DATA = {
+    "data.source_train",
+    "data.target_train",
+    "data.source_valid",
+    "data.target_valid",
+    "data.dataset",
+    "data.validation_share",
+    "data.validation_limit",
+}
+
+
+def test_every_setting_has_a_test_here():
+    names = {f"{group}.{key}" for group in ("data", "tokenizer", "training")
+             for key in settings(GROUPS[group])}  # fmt: skip
+    assert names == TRAINING.keys() | TOKENIZERS | DATA
+    for name, value in TRAINING.items():
+        group, key = name.split(".")
+        assert value != settings(GROUPS[group])[key].default, name
+
+
+@pytest.fixture
+def spied(monkeypatch):
+    """The calls of what is too global, or too well hidden, to look at afterwards."""
+    from keras_transformer import backend
+    from keras_transformer.tokenizers import SentencePieceTokenizer
+
+    calls = types.SimpleNamespace(determinism=[], learned=[], compiled=[])
+    monkeypatch.setattr(backend, "enable_determinism", lambda: calls.determinism.append(True))
+    learn = inspect.signature(SentencePieceTokenizer.train)
+    train = SentencePieceTokenizer.train
+
+    def learning(*args, **kwargs):
+        calls.learned.append(learn.bind(*args, **kwargs).arguments)
+        return train(*args, **kwargs)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "train", learning)
+    compile_model = TokenModel.compile
+
+    def compiling(*args, **kwargs):
+        calls.compiled.append(kwargs["jit_compile"])
+        return compile_model(*args, **kwargs)
+
+    monkeypatch.setattr(TokenModel, "compile", compiling)
+    return calls
+
+
+def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
+    config = config_of(TRAINING)
+    started = start_training(config)
+    model, batches, valid = started.model, started.batches, started.valid_batches
+
+    assert (batches.max_length, valid.max_length) == (29, 29)
+    (learned,) = spied.learned
+    assert learned["model_type"] == "unigram" and learned["seed"] == 17
+    assert model.source_vocab_size == learned["vocab_size"] == 140
+    assert batches.sampling == 0.1 and not valid.sampling
+    assert batches.seed == 17 and batches.shuffle and not valid.shuffle
+    assert batches.batch_tokens == valid.batch_tokens == 96
+    assert batches.static_shapes and valid.static_shapes
+    # limits, and what happens between two checkpoints, are the business of these two
+    assert started.training is started.saver.config is config.training
+    assert model.loss.label_smoothing == 0.2
+    assert spied.determinism == [True]
+    assert model.num_parts == 4
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert spied.compiled == [True]
+    assert_is_adam(
+        model.optimizer,
+        learning_rates=[0.003 * (i / 13) for i in (1, 2, 3)],
+        clip_norm=0.5,
+    )
+
+
+def test_the_defaults_are_something_else(start_training, spied):
+    started = start_training(config_of({"training.schedule": "paper"}))
+    model = started.model
+    assert spied.determinism == [] and spied.compiled == ["auto"]
+    assert type(model) is Transformer and model.dtype_policy.name == "float32"
+    assert model.loss.label_smoothing == 0.1
+    assert [learned["seed"] for learned in spied.learned] == [1]
+    rates = [16**-0.5 * i * 4000**-1.5 for i in (1, 2, 3)]
+    assert_is_adam(model.optimizer, rates, clip_norm=None)
+
+
+def test_float16_scales_the_loss_and_xla_can_be_turned_off(start_training, spied):
+    values = {
+        "training.mixed_precision": "mixed_float16",
+        "training.clip_norm": 0.5,
+        "training.jit_compile": False,
+    }
+    model = start_training(config_of(values)).model
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert model.optimizer.inner_optimizer.global_clipnorm == 0.5
+    assert spied.compiled == [False]
+
+
+@pytest.mark.parametrize(
+    "schedule, peak", [("inverse_square_root", 0.01), ("paper", (16 * 4) ** -0.5)]
+)
+def test_the_schedule_falls_after_its_warm_up(schedule, peak):
+    config = config_of(
+        {
+            "training.schedule": schedule,
+            "training.warmup_steps": 4,
+            "training.peak_learning_rate": 0.01,
+        }
+    )
+    train_module = importlib.import_module("keras_transformer.training.train")
+    optimizer = train_module.make_optimizer(config.training, d_model=16)
+    rates = []
+    for step in (3, 15):  # counted from 0
+        optimizer.iterations.assign(step)
+        rates.append(float(keras.ops.convert_to_numpy(optimizer.learning_rate)))
+    assert rates == pytest.approx([peak, peak / 2])
+
+
+def assert_is_adam(optimizer, learning_rates, clip_norm):
+    """Takes three steps, and compares them with Adam's by NumPy, of section 5.3 of the paper.
+
+    The gradients of some variables are so small that epsilon counts, and the norms of the three
+    steps differ, so that it counts how each is clipped: as one vector of all gradients.
+    """
+    variables = optimizer._trainable_variables
+    rng = np.random.default_rng(1)
+    values = [np.array(keras.ops.convert_to_numpy(v), "float64") for v in variables]
+    means = [np.zeros(v.shape) for v in values]
+    squares = [np.zeros(v.shape) for v in values]
+    for step, rate in enumerate(learning_rates, start=1):
+        gradients = [
+            rng.normal(scale=3.0 ** (step + i % 3), size=v.shape) for i, v in enumerate(values)
+        ]
+        if clip_norm is None:
+            gradients[-1] *= 1e-11
+        optimizer.apply([keras.ops.convert_to_tensor(g, "float32") for g in gradients])
+        if clip_norm is not None:
+            norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
+            assert norm > clip_norm
+            gradients = [g * clip_norm / norm for g in gradients]
+        means = [0.9 * m + 0.1 * g for m, g in zip(means, gradients, strict=True)]
+        squares = [0.98 * s + 0.02 * g**2 for s, g in zip(squares, gradients, strict=True)]
+        factor = rate * np.sqrt(1 - 0.98**step) / (1 - 0.9**step)
+        moves = [factor * m / (np.sqrt(s) + 1e-9) for m, s in zip(means, squares, strict=True)]
+        values = [v - move for v, move in zip(values, moves, strict=True)]
+        for variable, value, move in zip(variables, values, moves, strict=True):
+            found = keras.ops.convert_to_numpy(variable)
+            # float32 rounds weights of about 1
+            np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-3 * np.abs(move).max())
+
+
+# === Tokenizers ===
+
+
+def test_separate_tokenizers_go_to_their_sides(start_training, spied, corpus):
+    started = start_training(config_of({"tokenizer.shared": False, "tokenizer.vocab_size": 80}))
+    source, target = spied.learned
+    assert (list(source["sentences"]), list(target["sentences"])) == (corpus.source, corpus.target)
+    assert {learned["seed"] for learned in spied.learned} == {1}
+    for owner in (started.batches, started.valid_batches):
+        tokenizers = owner._tokenizers
+        assert tokenizers[0].pieces != tokenizers[1].pieces
+        assert tokenizers == (started.bleu.tokenizer, started.bleu.target_tokenizer)
+    for tokenizer, sentences in zip(tokenizers, (corpus.source, corpus.target), strict=True):
+        assert not np.any(tokenizer.encode(sentences).flat_values.numpy() == 1)  # unknown
+
+
+def test_a_tokenizer_file_takes_the_place_of_learning(start_training, spied, tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    started = start_training(config_of({"tokenizer.model": str(tmp_path / "tokenizer.model")}))
+    assert spied.learned == []
+    assert started.batches._tokenizers[0].pieces == tokenizer.pieces
+
+
+def test_word_pieces(monkeypatch, corpus, tokenizer):
+    """Learned in the tokenizer's own tests: it takes seconds."""
+    from keras_transformer.tokenizers import WordPieceTokenizer
+
+    learned = []
+
+    def learn(sentences, vocab_size):
+        learned.append((sentences, vocab_size))
+        return tokenizer
+
+    monkeypatch.setattr(WordPieceTokenizer, "train", learn)
+    train_module = importlib.import_module("keras_transformer.training.train")
+    config = config_of({"tokenizer.kind": "wordpiece"})
+    tokenizers = train_module.make_tokenizers(config, corpus, write=lambda line: None)
+    assert tokenizers == (tokenizer, tokenizer)
+    assert learned == [([*corpus.source, *corpus.target], 150)]
+
+
+# === Data ===
+
+
+def test_files_to_train_and_validate_on(start_training, files, corpus, tmp_path):
+    valid = {}
+    for side, sentence in (("source", corpus.source[3]), ("target", corpus.target[3])):
+        (tmp_path / f"valid.{side}").write_text(f"{sentence}\n", encoding="utf-8")
+        valid[f"data.{side}_valid"] = str(tmp_path / f"valid.{side}")
+    started = start_training(config_of({**files, **valid}), corpora=None)
+    assert started.batches.summary.num_pairs == len(corpus)
+    assert started.valid_batches.summary.num_pairs == 1
+    assert (started.bleu.source, started.bleu.references) == (
+        corpus.source[3:4],
+        corpus.target[3:4],
+    )
+
+
+@pytest.mark.parametrize(
+    "values, num_held_out",
+    [
+        ({"data.validation_share": 0.2}, 6),
+        ({"data.validation_share": 0.5, "data.validation_limit": 4}, 4),
+    ],
+)
+def test_pairs_are_held_out(start_training, files, corpus, values, num_held_out):
+    started = start_training(config_of({**files, **values, "training.seed": 17}), corpora=None)
+    _, expected = corpus.split(values["data.validation_share"], num_held_out, seed=17)
+    assert started.bleu.source == expected.source and len(expected) == num_held_out
+    assert started.bleu.references == expected.target
+    assert started.batches.summary.num_pairs == len(corpus) - num_held_out
+
+
+def test_a_data_set_by_name(start_training, monkeypatch, corpus):
+    from keras_transformer.data import tfds
+
+    names = []
+
+    def from_tfds(name):
+        names.append(name)
+        return corpus, corpus.split(0.1, 9, 1)[1]
+
+    monkeypatch.setattr(tfds, "from_tfds", from_tfds)
+    started = start_training(config_of({"data.dataset": "tfds:some/pairs"}), corpora=None)
+    assert names == ["some/pairs"]
+    assert started.batches.summary.num_pairs == len(corpus)
+    assert started.valid_batches.summary.num_pairs == 3
+
+
+# === Seeds ===
+
+
+def test_the_seed_draws_the_weights(start_training, tokenizer):
+    from keras_transformer.training.run import build_model
+
+    config = config_of({"training.seed": 17})
+    model = start_training(config).model
+    keras.utils.set_random_seed(17)
+    same = build_model(config, tokenizer, tokenizer)
+    keras.utils.set_random_seed(18)
+    other = build_model(config, tokenizer, tokenizer)
+    for weight, expected in zip(model.get_weights(), same.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    assert not np.array_equal(model.get_weights()[0], other.get_weights()[0])
+
+
+# === Model ===
+
+MODEL = {
+    "num_layers": 1,
+    "num_decoder_layers": 2,
+    "d_model": 12,
+    "ff_dim": 20,
+    "num_heads": 3,
+    "dropout": 0.37,
+    "normalize_first": True,
+    "activation": "gelu",
+    "positions": "learned",
+    "max_length": 300,
+    "share_embeddings": False,
+    "tie_output": False,
+    "attention": {"name": "local", "window": 3},
+    "cross_attention": "linear",
+}
+
+
+def test_every_argument_of_the_model_reaches_it(start_training):
+    parameters = inspect.signature(Transformer.__init__).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    assert MODEL.keys() == defaults.keys() - {"target_vocab_size"}
+    assert all(value != defaults[name] for name, value in MODEL.items())
+    model = start_training(
+        config_of({f"model.{name}": value for name, value in MODEL.items()})
+    ).model
+    config = model.get_config()
+    assert {name: config[name] for name in MODEL} == MODEL
