@@ -5,6 +5,7 @@ once. `console.py` says what the exit codes are.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -20,13 +21,16 @@ from keras_transformer.config import (
     PRESETS,
     STRATEGIES,
     Config,
+    ConfigBeforeKeras,
     DataConfig,
     DecodingConfig,
     TrainingConfig,
 )
+from keras_transformer.core_yaml import yaml_word
 from keras_transformer.serving.settings import ServingConfig
-from keras_transformer.settings import plain_type, settings, yaml_word
+from keras_transformer.settings import LARGEST, plain_type, settings
 from keras_transformer.text_files import (
+    check_directory,
     check_readable,
     check_writable,
     iterate_lines,
@@ -54,6 +58,7 @@ def main(arguments=None):
 
 
 def _quickstart(arguments):
+    check_directory(arguments.output)
     console.start_keras()
     from keras_transformer import quickstart
 
@@ -61,34 +66,42 @@ def _quickstart(arguments):
 
 
 def _train(arguments):
-    given = {group: _given(arguments, group) for group in ("data", "training")}
-    Config().merged(given)  # refuses a bad flag before Keras is there to check the model's
     of_model = [text for text in arguments.set if text.startswith(("model.", "tokenizer."))]
     if arguments.init_from is not None and of_model:
         raise ValueError(
             "Expected no settings of a model that comes from another run. "
             f"Received: --init-from {arguments.init_from} --set {of_model[0]}. Leave one out."
         )
-    for name in ("source_train", "target_train", "source_valid", "target_valid"):
-        if name in given["data"]:
-            check_readable(given["data"][name])
+    if arguments.strategy != "multi_worker" and "TF_CONFIG" not in os.environ:
+        check_directory(arguments.output)  # which of several workers the first alone needs
+    data = _settings(arguments, ConfigBeforeKeras).data
+    if pathlib.Path(arguments.output, "config.yaml").exists():
+        data = DataConfig(**_given(arguments, "data"))  # a run that has ended needs no text
+    for path in (data.source_train, data.target_train, data.source_valid, data.target_valid):
+        if path is not None:
+            check_readable(path)
     console.start_keras()
     from keras_transformer.training.train import train
 
-    config = _base_config(arguments).merged(given).override(arguments.set)
+    config = _settings(arguments, Config)
     train(config, arguments.output, init_from=arguments.init_from, strategy=arguments.strategy)
 
 
-def _base_config(arguments):
-    """Returns the settings that flags change: named ones, else those of the run, else tiny's."""
+def _settings(arguments, config_class):
+    """Returns the settings of a training: named ones, else those of the run, else tiny's."""
     saved = pathlib.Path(arguments.output, "config.yaml")
     if arguments.preset is not None:
-        base = Config.from_preset(arguments.preset)
+        config = config_class.from_preset(arguments.preset)
     elif arguments.config is not None:
-        base = Config()
+        config = config_class()
+    elif saved.exists():
+        config = config_class.load(saved)
     else:
-        base = Config.load(saved) if saved.exists() else Config.from_preset("tiny")
-    return base if arguments.config is None else Config.load(arguments.config, base)
+        config = config_class.from_preset("tiny")
+    if arguments.config is not None:
+        config = config_class.load(arguments.config, config)
+    flags = {group: _given(arguments, group) for group in ("data", "training")}
+    return config.merged(flags).override(arguments.set)
 
 
 def _translate(arguments):
@@ -170,6 +183,7 @@ def _hypotheses(arguments, references):
 
 
 def _export(arguments):
+    check_directory(arguments.directory)
     translator = _load_translator(arguments, of_run=True)
     from keras_transformer.export import export_saved_model
 
@@ -229,11 +243,29 @@ def _serve(arguments):
 def _label(text):
     """Returns (label, version) of a flag such as `stable=2`."""
     label, equals, number = text.partition("=")
-    if not (label and equals and number.isdecimal()):
+    if not (label and equals and _is_version(number)):
         raise ValueError(
             f"Expected a label and a version. Received: --label {text}. Write it as stable=2."
         )
     return label, int(number)
+
+
+def _is_version(text):
+    return text.isdecimal() and len(text) < 20 and int(text) < 2**63
+
+
+def _whole_number(least, most):
+    """Returns the type of a flag whose value is a whole number within these limits."""
+
+    def number(text):
+        with contextlib.suppress(ValueError):
+            if least <= int(text) <= most:
+                return int(text)
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from {least} to {most}; received: {text}"
+        )
+
+    return number
 
 
 def _versions(text):
@@ -241,7 +273,7 @@ def _versions(text):
     if text in ("latest", "all"):
         return text
     numbers = text.split(",")
-    if not all(number.isdecimal() for number in numbers):
+    if not all(map(_is_version, numbers)):
         raise argparse.ArgumentTypeError(
             f"expected latest, all, or versions such as 1,2; received: {text}"
         )
@@ -383,7 +415,7 @@ def _parser():
     translate.add_argument(
         "--n-best",
         metavar="K",
-        type=int,
+        type=_whole_number(1, LARGEST),
         default=1,
         help="translations of each line; for K above 1 K lines of: number of the input line, tab, "
         "score, tab, translation",
@@ -419,7 +451,7 @@ def _parser():
     export.add_argument(
         "--n-best",
         metavar="K",
-        type=int,
+        type=_whole_number(1, LARGEST),
         default=1,
         help="translations of the signature n_best (default: 1)",
     )
@@ -443,7 +475,8 @@ def _parser():
         "--host", metavar="ADDRESS", default="127.0.0.1", help="default: 127.0.0.1, this machine"
     )
     for flag, port in (("--port", 8501), ("--grpc-port", 8500)):
-        serve.add_argument(flag, metavar="N", type=int, default=port, help=f"default: {port}")
+        number = _whole_number(0, 65535)
+        serve.add_argument(flag, metavar="N", type=number, default=port, help=f"default: {port}")
     serve.add_argument(
         "--versions",
         metavar="WHICH",

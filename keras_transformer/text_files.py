@@ -52,6 +52,18 @@ def check_writable(path):
         )
 
 
+def check_directory(path):
+    """Raises `ValueError` where no directory can be at `path`, or nothing be written into it."""
+    path = pathlib.Path(path)
+    present = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not present.is_dir() or not os.access(present, os.W_OK):
+        reason = "cannot be written" if present.is_dir() else "is a file"
+        raise ValueError(
+            f"Expected a directory to write to. Received: {path}, where {present} {reason}. "
+            "Name another."
+        )
+
+
 @contextlib.contextmanager
 def writing_lines(path=None):
     """Yields a function that writes one line to a file, or to standard output.

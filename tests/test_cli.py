@@ -431,7 +431,56 @@ def test_train_refuses_bad_settings(calls, pair, tmp_path, capsys):
     error = error_of(capsys, 2, [*arguments, "--set", "training.max_stepz=3"])
     assert "Did you mean max_steps?" in error
     assert "none.yaml" in error_of(capsys, 2, [*arguments, "--config", "none.yaml"])
-    assert calls == ["keras", "keras"] and not (tmp_path / "run").exists()
+    (twice,) = write_files(tmp_path, twice="training: {seed: 1}\ntraining: {seed: 2}\n")
+    assert "'training' a second time" in error_of(capsys, 2, [*arguments, "--config", twice])
+    (data,) = write_files(tmp_path, data="data: {source_valid: none.en, target_valid: none.de}\n")
+    assert "Received: none.en: No such" in error_of(capsys, 2, [*arguments, "--config", data])
+    assert calls == [] and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "quickstart"])
+def test_a_directory_that_cannot_be_is_refused_before_keras_starts(
+    calls, tmp_path, command, capsys
+):
+    (file,) = write_files(tmp_path, file="mine\n")
+    error = error_of(capsys, 2, [command, "--output", f"{file}/run"])
+    assert f"Received: {file}/run, where {file} is a file." in error
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "LONG"],
+        ["translate", "MODEL", "--input", "LONG"],
+        ["translate", "MODEL", "--output", "LONG"],
+        ["evaluate", "MODEL", "--source", "LONG", "--target", "LONG"],
+        ["evaluate", "--hypothesis", "LONG", "--target", "LONG"],
+        ["train", "--output", "LONG"],
+        ["train", "--output", "new", "--config", "LONG"],
+        ["train", "--output", "new", "--source-train", "LONG", "--target-train", "LONG"],
+        ["quickstart", "--output", "LONG"],
+        ["export", "LONG", "models"],
+        ["plot", "MODEL", "A dog.", "--output", "LONG"],
+        ["serve", "LONG"],
+    ],
+)
+def test_a_path_that_is_too_long_is_refused_before_keras_starts(
+    calls, run_directory, arguments, capsys
+):
+    paths = {"LONG": 5000 * "x", "MODEL": run_directory}
+    arguments = [paths.get(argument, argument) for argument in arguments]
+    error = error_of(capsys, 2, arguments)
+    assert "File name too long" in error
+    assert calls == []
+
+
+def test_a_run_goes_on_without_its_text_being_named(calls, pair, tmp_path):
+    output = str(tmp_path / "run")
+    os.mkdir(output)
+    config = Config.from_preset("tiny").merged({"data": dict(source_train="a", target_train="b")})
+    config.save(output + "/config.yaml")  # of text that may be gone, as that of an ended run
+    assert trained_config(calls, ["--output", output]).data == config.data
 
 
 # === Usage ===
@@ -444,6 +493,10 @@ def test_train_refuses_bad_settings(calls, pair, tmp_path, capsys):
         (["serf"], "invalid choice: 'serf'"),
         (["train"], "the following arguments are required: --output"),
         (["train", "--output", "x", "--max-steps", "many"], "invalid int value: 'many'"),
+        (["translate", "x", "--n-best", "0"], "expected a whole number from 1 to 2147483647"),
+        (["export", "x", "y", "--n-best", 400 * "9"], "expected a whole number from 1 to"),
+        (["serve", "x", "--port", "65536"], "expected a whole number from 0 to 65535"),
+        (["serve", "x", "--versions", 400 * "9"], "expected latest, all, or versions"),
         (["train", "--output", "x", "--preset", "huge"], "invalid choice: 'huge'"),
         (["train", "--output", "x", "--sourc", "y"], "unrecognized arguments: --sourc y"),
         (["translate"], "the following arguments are required: MODEL"),
@@ -535,6 +588,28 @@ def test_a_platform_without_tensorflow_text_is_told_where_there_is_one(capsys):
     error = capsys.readouterr().err
     assert "Linux (x86-64 and ARM) and on macOS (Apple processors)" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ("KERAS_BACKEND=nonsense", "Expected a backend of Keras: tensorflow, jax, torch. Received"),
+        ("KERAS_BACKEND=numpy", "Expected a backend of Keras: tensorflow, jax, torch. Received"),
+        ("KERAS_BACKEND=jax", 'Install it (pip install "jax'),
+        ("KERAS_HOME", 'keras.json: backend=jax. Install it (pip install "jax'),
+    ],
+)
+def test_a_backend_that_is_not_there_is_refused_at_once(
+    environment, message, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setitem(sys.modules, "jax", None)  # as if it were not installed
+    (tmp_path / "keras.json").write_text('{"backend": "jax"}')
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    name, _, value = environment.partition("=")
+    monkeypatch.setenv(name, value or str(tmp_path))
+    assert console.run(console.start_keras) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
 
 
 def test_interruptions_have_their_codes(capsys):
@@ -669,6 +744,7 @@ def test_a_missing_file_and_a_usage_error_end_with_2(tmp_path):
     [
         (["--label", "stable"], "Received: --label stable. Write it as stable=2."),
         (["--label", "=2"], "Expected a label and a version"),
+        (["--label", f"stable={5000 * '9'}"], "Expected a label and a version"),
         (["--max-batch-size", "0"], "Expected max_batch_size to be a whole number from 1"),
         (["--request-timeout", "nan"], "Expected request_timeout to be a number above 0"),
         (["--max-rows", "1000"], "Received: max_rows=1000, max_queued=512"),
