@@ -4,38 +4,41 @@ Keras and TensorFlow load after the arguments have been checked, so help and usa
 once. `console.py` says what the exit codes are.
 """
 
-import argparse
-import contextlib
-import dataclasses
-import itertools
-import json
-import os
-import pathlib
 import sys
 
-from tqdm import tqdm
+try:
+    import argparse
+    import contextlib
+    import dataclasses
+    import itertools
+    import json
+    import os
+    import pathlib
 
-from keras_transformer import console
-from keras_transformer.config import (
-    GROUPS,
-    PRESETS,
-    STRATEGIES,
-    Config,
-    ConfigBeforeKeras,
-    DataConfig,
-    DecodingConfig,
-    TrainingConfig,
-)
-from keras_transformer.core_yaml import yaml_word
-from keras_transformer.serving.settings import ServingConfig
-from keras_transformer.settings import LARGEST, plain_type, settings
-from keras_transformer.text_files import (
-    check_directory,
-    check_readable,
-    check_writable,
-    iterate_lines,
-    writing_lines,
-)
+    from keras_transformer import console
+    from keras_transformer.config import (
+        GROUPS,
+        PRESETS,
+        STRATEGIES,
+        Config,
+        ConfigBeforeKeras,
+        DataConfig,
+        DecodingConfig,
+        TrainingConfig,
+    )
+    from keras_transformer.core_yaml import yaml_word
+    from keras_transformer.serving.settings import ServingConfig
+    from keras_transformer.settings import LARGEST, plain_type, settings
+    from keras_transformer.text_files import (
+        check_directory,
+        check_readable,
+        check_writable,
+        iterate_lines,
+        writing_lines,
+    )
+except KeyboardInterrupt:  # here already: these imports take most of the first half second
+    print("keras-transformer: interrupted", file=sys.stderr)
+    sys.exit(130)
 
 SERVING_LIBRARIES = ("prometheus_client", "starlette", "uvicorn")
 CHUNK_LINES = 1024
@@ -50,8 +53,12 @@ def main(arguments=None):
     Raises:
         SystemExit: with code 2 for a usage error, 0 for `--help`, 143 when terminated.
     """
-    parsed = _parser().parse_args(arguments)
-    return console.run(lambda: parsed.command(parsed))
+
+    def command():
+        parsed = _parser().parse_args(arguments)
+        parsed.command(parsed)
+
+    return console.run(command)
 
 
 # === Subcommands ===
@@ -325,6 +332,8 @@ def _load_translator(arguments, of_run=False):
 
 def _translated(translator, lines, n_best=1, chunk_lines=CHUNK_LINES, show_progress=True):
     """Yields the list of translations of each line, chunk by chunk."""
+    from tqdm import tqdm
+
     lines = iter(lines)
     # disable=None: silent where standard error is no terminal
     with tqdm(unit=" lines", disable=None if show_progress else True) as progress:
@@ -341,6 +350,10 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **arguments):
         super().__init__(allow_abbrev=False, **arguments)
+
+    def print_help(self, file=None):
+        # argparse's own hides that nothing can be written
+        print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message):
         self.exit(2, f"{self.prog}: error: {message} (`{self.prog} --help` shows the usage)\n")

@@ -690,6 +690,71 @@ def test_a_terminated_process_undoes_what_is_half_done(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "module", ["argparse", "yaml", "keras_transformer.config", "keras_transformer.text_files", None]
+)
+def test_an_interruption_of_the_start_leaves_no_traceback(module):
+    """SIGINT when the installed script imports a module; None: when the parser is made."""
+    process = start_python(
+        f"""
+        import importlib.abc, signal, sys
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        class Interrupt(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path, target=None):
+                if name == {module!r}:
+                    signal.raise_signal(signal.SIGINT)
+
+        sys.meta_path.insert(0, Interrupt())
+        sys.modules.pop({module!r}, None)
+        from keras_transformer.cli import main
+        if {module is None}:
+            import argparse
+
+            argparse.ArgumentParser.add_subparsers = lambda *_, **__: signal.raise_signal(2)
+        sys.argv[1:] = ["--help"]
+        sys.exit(main())
+        """
+    )
+    output, error = process.communicate(timeout=30)
+    assert (process.returncode, output) == (130, b"")
+    assert error == b"keras-transformer: interrupted\n"
+
+
+@pytest.mark.parametrize("flag", ["-u", "-B"], ids=["unbuffered", "buffered"])
+def test_help_that_cannot_be_written_fails(flag):
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, flag, "-m", "keras_transformer", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert process.returncode == 1
+    assert "No space left on device" in process.stderr and process.stderr.count("\n") == 1
+
+
+def test_a_log_that_nobody_reads_ends_no_process():
+    process = start_python(
+        """
+        import sys
+        from keras_transformer import console
+
+        def work():
+            for number in range(1_000):
+                console.say("a line of the report")
+            print("the work is done")
+
+        sys.exit(console.run(work))
+        """
+    )
+    assert process.stderr.readline() == b"keras-transformer: a line of the report\n"
+    process.stderr.close()
+    assert process.stdout.read() == b"the work is done\n"
+    assert process.wait(timeout=60) == 0
+
+
 def test_a_reader_that_has_gone_ends_the_process_quietly():
     process = start_python(
         """

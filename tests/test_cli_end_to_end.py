@@ -98,6 +98,15 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_continue_it(run, files):
     assert max(record["step"] for record in records) == 6
 
 
+def test_a_training_whose_log_is_closed_is_whole(directory, files, monkeypatch):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "w", buffering=1) as nobody_reads:
+        monkeypatch.setattr(sys, "stderr", nobody_reads)
+        assert cli.main([*train_arguments(*files, directory / "quiet"), "--max-steps", "2"]) == 0
+    assert (directory / "quiet" / "finished.json").exists()
+
+
 def test_translate_as_a_process_says_nothing_but_translations(run, files):
     source = pathlib.Path(files[0]).read_text(encoding="utf-8").splitlines()
     text = "\n".join([source[0], "", source[1]]) + "\n"
