@@ -14,6 +14,7 @@ try:
     import json
     import os
     import pathlib
+    import warnings
 
     from keras_transformer import console
     from keras_transformer.config import (
@@ -32,6 +33,7 @@ try:
     from keras_transformer.text_files import (
         check_directory,
         check_readable,
+        check_utf8,
         check_writable,
         iterate_lines,
         writing_lines,
@@ -145,6 +147,7 @@ def _translate(arguments):
 
 
 def _evaluate(arguments):
+    _find_model(arguments)
     references = [list(iterate_lines(path)) for path in arguments.target]
     from keras_transformer.evaluation import bleu, chrf
 
@@ -160,6 +163,18 @@ def _evaluate(arguments):
         print(json.dumps(values))
     else:
         print(*scores, sep="\n")
+
+
+def _find_model(arguments):
+    """Takes the directory at the end of --target, where a file stands, for the model."""
+    if arguments.model is None and arguments.hypothesis is None:
+        *target, last = arguments.target
+        if not (target and pathlib.Path(last).is_dir()):
+            arguments.refuse(
+                "one of the arguments MODEL --hypothesis is required; all that follows --target "
+                f"is references: {' '.join(arguments.target)}"
+            )
+        arguments.target, arguments.model = target, last
 
 
 def _hypotheses(arguments, references):
@@ -222,7 +237,7 @@ def _serve(arguments):
             raise
         raise ValueError(
             f"Expected the libraries that serving needs. Received: {error}. "
-            'Install them: pip install "keras-transformer[serving]".'
+            'Install them, in the clone of this package: pip install ".[serving]".'
         ) from None
 
     server = Server(
@@ -288,12 +303,17 @@ def _versions(text):
 
 
 def _plot(arguments):
+    check_utf8("the sentence", arguments.sentence)
     check_writable(arguments.output)
     from keras_transformer.plots import attention_maps, check_format
 
     check_format(arguments.output)
     translator = _load_translator(arguments, of_run=True)
-    attention_maps(translator.attention(arguments.sentence), arguments.output)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        attention_maps(translator.attention(arguments.sentence), arguments.output)
+    for warning in caught:
+        console.say(f"warning: {warning.message}")
 
 
 def _load_translator(arguments, of_run=False):
@@ -371,7 +391,7 @@ def _parser():
     def command(name, function, summary, **arguments):
         description = f"{summary[0].upper()}{summary[1:]}."
         added = commands.add_parser(name, help=summary, description=description, **arguments)
-        added.set_defaults(command=function)
+        added.set_defaults(command=function, refuse=added.error)
         return added
 
     quickstart = command(
@@ -438,7 +458,7 @@ def _parser():
     )
 
     evaluate = command("evaluate", _evaluate, "score translations by BLEU and chrF")
-    translations = evaluate.add_mutually_exclusive_group(required=True)
+    translations = evaluate.add_mutually_exclusive_group()
     _add_model(translations, "MODEL", nargs="?")
     translations.add_argument(
         "--hypothesis", metavar="F", help="translations to score, in place of a model's"

@@ -64,6 +64,17 @@ def check_directory(path):
         )
 
 
+def check_utf8(name, text):
+    """Raises `ValueError` where a text of the command line was no UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"Expected UTF-8 text. Received: {name} as {text.encode('utf-8', 'surrogateescape')}. "
+            "Convert it to UTF-8."
+        ) from None
+
+
 @contextlib.contextmanager
 def writing_lines(path=None):
     """Yields a function that writes one line to a file, or to standard output.

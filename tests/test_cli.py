@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import types
+import warnings
 
 import pytest
 
@@ -286,6 +287,14 @@ def test_evaluate_prints_json(calls, run_directory, tmp_path, capsys):
     assert scores["chrF2"]["score"] == pytest.approx(100)
 
 
+def test_evaluate_finds_the_model_behind_the_references(calls, run_directory, tmp_path, capsys):
+    source, target, other = write_files(tmp_path, source="a b\n", target="A B\n", other="A X\n")
+    flags = ["--source", source, "--target", target, other, run_directory]
+    assert cli.main(["evaluate", *flags, "--tokenize", "none"]) == 0
+    assert "nrefs:2" in capsys.readouterr().out
+    assert FakeTranslator.loaded == (run_directory, None)
+
+
 @pytest.mark.parametrize(
     "sides, message",
     [
@@ -344,6 +353,25 @@ def test_export_and_plot_want_a_run(calls, export_directory, command, capsys):
     command[1] = export_directory
     error = error_of(capsys, 2, command)
     assert f"Expected the directory of a run. Received: {export_directory}: an export." in error
+
+
+def test_plot_says_what_the_library_warns_of(calls, run_directory, tmp_path, monkeypatch, capsys):
+    def attention_maps(attention_map, path):
+        warnings.warn("No installed font has the letters \u72ac.", stacklevel=1)
+
+    plots = sys.modules["keras_transformer.plots"]
+    monkeypatch.setattr(plots, "attention_maps", attention_maps)
+    assert cli.main(["plot", run_directory, "A", "--output", str(tmp_path / "a.png")]) == 0
+    expected = "keras-transformer: warning: No installed font has the letters \u72ac.\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_plot_wants_a_sentence_in_utf8(calls, run_directory, tmp_path, capsys):
+    arguments = ["plot", run_directory, "sch\udcf6n", "--output", str(tmp_path / "a.png")]
+    assert "Expected UTF-8 text. Received: the sentence as b'sch\\xf6n'" in error_of(
+        capsys, 2, arguments
+    )
+    assert calls == []
 
 
 def test_quickstart_takes_its_directory(calls):
@@ -503,6 +531,8 @@ def test_a_run_goes_on_without_its_text_being_named(calls, pair, tmp_path):
         (["translate", "x", "--checkpoint", "first"], "invalid choice: 'first'"),
         (["evaluate", "x"], "the following arguments are required: --target"),
         (["evaluate", "--target", "x"], "one of the arguments MODEL --hypothesis is required"),
+        (["evaluate", "--target", "x", "no_model"], "follows --target is references: x no_model"),
+        (["evaluate", "--target", "tests"], "follows --target is references: tests"),
         (["evaluate", "x", "--hypothesis", "y", "--target", "z"], "not allowed with argument"),
         (["export", "x"], "the following arguments are required: DIR"),
         (["plot", "x", "y"], "the following arguments are required: --output"),
@@ -742,7 +772,7 @@ def test_a_log_that_nobody_reads_ends_no_process():
         from keras_transformer import console
 
         def work():
-            for number in range(1_000):
+            for number in range(10_000):
                 console.say("a line of the report")
             print("the work is done")
 
@@ -832,4 +862,5 @@ def test_serve_says_which_libraries_it_wants(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "keras_transformer.serving.server", raising=False)
     error = error_of(capsys, 2, ["serve", str(tmp_path)])
-    assert "uvicorn" in error and 'pip install "keras-transformer[serving]"' in error
+    assert "uvicorn" in error and 'in the clone of this package: pip install ".[serving]"' in error
+    assert "keras-transformer[" not in error  # which another project has on the package index
