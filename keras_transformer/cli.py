@@ -4,34 +4,43 @@ Keras and TensorFlow load after the arguments have been checked, so help and usa
 once. `console.py` says what the exit codes are.
 """
 
-import argparse
-import dataclasses
-import itertools
-import json
-import os
-import pathlib
 import sys
 
-from tqdm import tqdm
+try:
+    import argparse
+    import contextlib
+    import dataclasses
+    import itertools
+    import json
+    import os
+    import pathlib
+    import warnings
 
-from keras_transformer import console
-from keras_transformer.config import (
-    GROUPS,
-    PRESETS,
-    STRATEGIES,
-    Config,
-    DataConfig,
-    DecodingConfig,
-    TrainingConfig,
-)
-from keras_transformer.serving.settings import ServingConfig
-from keras_transformer.settings import plain_type, settings, yaml_word
-from keras_transformer.text_files import (
-    check_readable,
-    check_writable,
-    iterate_lines,
-    writing_lines,
-)
+    from keras_transformer import console
+    from keras_transformer.config import (
+        GROUPS,
+        PRESETS,
+        STRATEGIES,
+        Config,
+        ConfigBeforeKeras,
+        DataConfig,
+        DecodingConfig,
+        TrainingConfig,
+    )
+    from keras_transformer.core_yaml import yaml_word
+    from keras_transformer.serving.settings import ServingConfig
+    from keras_transformer.settings import LARGEST, plain_type, settings
+    from keras_transformer.text_files import (
+        check_directory,
+        check_readable,
+        check_utf8,
+        check_writable,
+        iterate_lines,
+        writing_lines,
+    )
+except KeyboardInterrupt:  # here already: these imports take most of the first half second
+    print("keras-transformer: interrupted", file=sys.stderr)
+    sys.exit(130)
 
 SERVING_LIBRARIES = ("prometheus_client", "starlette", "uvicorn")
 CHUNK_LINES = 1024
@@ -46,14 +55,19 @@ def main(arguments=None):
     Raises:
         SystemExit: with code 2 for a usage error, 0 for `--help`, 143 when terminated.
     """
-    parsed = _parser().parse_args(arguments)
-    return console.run(lambda: parsed.command(parsed))
+
+    def command():
+        parsed = _parser().parse_args(arguments)
+        parsed.command(parsed)
+
+    return console.run(command)
 
 
 # === Subcommands ===
 
 
 def _quickstart(arguments):
+    check_directory(arguments.output)
     console.start_keras()
     from keras_transformer import quickstart
 
@@ -61,34 +75,42 @@ def _quickstart(arguments):
 
 
 def _train(arguments):
-    given = {group: _given(arguments, group) for group in ("data", "training")}
-    Config().merged(given)  # refuses a bad flag before Keras is there to check the model's
     of_model = [text for text in arguments.set if text.startswith(("model.", "tokenizer."))]
     if arguments.init_from is not None and of_model:
         raise ValueError(
             "Expected no settings of a model that comes from another run. "
             f"Received: --init-from {arguments.init_from} --set {of_model[0]}. Leave one out."
         )
-    for name in ("source_train", "target_train", "source_valid", "target_valid"):
-        if name in given["data"]:
-            check_readable(given["data"][name])
+    if arguments.strategy != "multi_worker" and "TF_CONFIG" not in os.environ:
+        check_directory(arguments.output)  # which of several workers the first alone needs
+    data = _settings(arguments, ConfigBeforeKeras).data
+    if pathlib.Path(arguments.output, "config.yaml").exists():
+        data = DataConfig(**_given(arguments, "data"))  # a run that has ended needs no text
+    for path in (data.source_train, data.target_train, data.source_valid, data.target_valid):
+        if path is not None:
+            check_readable(path)
     console.start_keras()
     from keras_transformer.training.train import train
 
-    config = _base_config(arguments).merged(given).override(arguments.set)
+    config = _settings(arguments, Config)
     train(config, arguments.output, init_from=arguments.init_from, strategy=arguments.strategy)
 
 
-def _base_config(arguments):
-    """Returns the settings that flags change: named ones, else those of the run, else tiny's."""
+def _settings(arguments, config_class):
+    """Returns the settings of a training: named ones, else those of the run, else tiny's."""
     saved = pathlib.Path(arguments.output, "config.yaml")
     if arguments.preset is not None:
-        base = Config.from_preset(arguments.preset)
+        config = config_class.from_preset(arguments.preset)
     elif arguments.config is not None:
-        base = Config()
+        config = config_class()
+    elif saved.exists():
+        config = config_class.load(saved)
     else:
-        base = Config.load(saved) if saved.exists() else Config.from_preset("tiny")
-    return base if arguments.config is None else Config.load(arguments.config, base)
+        config = config_class.from_preset("tiny")
+    if arguments.config is not None:
+        config = config_class.load(arguments.config, config)
+    flags = {group: _given(arguments, group) for group in ("data", "training")}
+    return config.merged(flags).override(arguments.set)
 
 
 def _translate(arguments):
@@ -125,6 +147,7 @@ def _translate(arguments):
 
 
 def _evaluate(arguments):
+    _find_model(arguments)
     references = [list(iterate_lines(path)) for path in arguments.target]
     from keras_transformer.evaluation import bleu, chrf
 
@@ -140,6 +163,18 @@ def _evaluate(arguments):
         print(json.dumps(values))
     else:
         print(*scores, sep="\n")
+
+
+def _find_model(arguments):
+    """Takes the directory at the end of --target, where a file stands, for the model."""
+    if arguments.model is None and arguments.hypothesis is None:
+        *target, last = arguments.target
+        if not (target and pathlib.Path(last).is_dir()):
+            arguments.refuse(
+                "one of the arguments MODEL --hypothesis is required; all that follows --target "
+                f"is references: {' '.join(arguments.target)}"
+            )
+        arguments.target, arguments.model = target, last
 
 
 def _hypotheses(arguments, references):
@@ -170,6 +205,7 @@ def _hypotheses(arguments, references):
 
 
 def _export(arguments):
+    check_directory(arguments.directory)
     translator = _load_translator(arguments, of_run=True)
     from keras_transformer.export import export_saved_model
 
@@ -206,7 +242,7 @@ def _serve(arguments):
             raise
         raise ValueError(
             f"Expected the libraries that serving needs. Received: {error}. "
-            'Install them: pip install "keras-transformer[serving]".'
+            'Install them, in the clone of this package: pip install ".[serving]".'
         ) from None
 
     server = Server(
@@ -234,11 +270,29 @@ def _serve(arguments):
 def _label(text):
     """Returns (label, version) of a flag such as `stable=2`."""
     label, equals, number = text.partition("=")
-    if not (label and equals and number.isdecimal()):
+    if not (label and equals and _is_version(number)):
         raise ValueError(
             f"Expected a label and a version. Received: --label {text}. Write it as stable=2."
         )
     return label, int(number)
+
+
+def _is_version(text):
+    return text.isdecimal() and len(text) < 20 and int(text) < 2**63
+
+
+def _whole_number(least, most):
+    """Returns the type of a flag whose value is a whole number within these limits."""
+
+    def number(text):
+        with contextlib.suppress(ValueError):
+            if least <= int(text) <= most:
+                return int(text)
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from {least} to {most}; received: {text}"
+        )
+
+    return number
 
 
 def _versions(text):
@@ -246,7 +300,7 @@ def _versions(text):
     if text in ("latest", "all"):
         return text
     numbers = text.split(",")
-    if not all(number.isdecimal() for number in numbers):
+    if not all(map(_is_version, numbers)):
         raise argparse.ArgumentTypeError(
             f"expected latest, all, or versions such as 1,2; received: {text}"
         )
@@ -254,12 +308,17 @@ def _versions(text):
 
 
 def _plot(arguments):
+    check_utf8("the sentence", arguments.sentence)
     check_writable(arguments.output)
     from keras_transformer.plots import attention_maps, check_format
 
     check_format(arguments.output)
     translator = _load_translator(arguments, of_run=True)
-    attention_maps(translator.attention(arguments.sentence), arguments.output)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        attention_maps(translator.attention(arguments.sentence), arguments.output)
+    for warning in caught:
+        console.say(f"warning: {warning.message}")
 
 
 def _load_translator(arguments, of_run=False):
@@ -298,6 +357,8 @@ def _load_translator(arguments, of_run=False):
 
 def _translated(translator, lines, n_best=1, chunk_lines=CHUNK_LINES, show_progress=True):
     """Yields the list of translations of each line, chunk by chunk."""
+    from tqdm import tqdm
+
     lines = iter(lines)
     # disable=None: silent where standard error is no terminal
     with tqdm(unit=" lines", disable=None if show_progress else True) as progress:
@@ -315,6 +376,10 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **arguments):
         super().__init__(allow_abbrev=False, **arguments)
 
+    def print_help(self, file=None):
+        # argparse's own hides that nothing can be written
+        print(self.format_help(), end="", file=file, flush=True)
+
     def error(self, message):
         self.exit(2, f"{self.prog}: error: {message} (`{self.prog} --help` shows the usage)\n")
 
@@ -331,7 +396,7 @@ def _parser():
     def command(name, function, summary, **arguments):
         description = f"{summary[0].upper()}{summary[1:]}."
         added = commands.add_parser(name, help=summary, description=description, **arguments)
-        added.set_defaults(command=function)
+        added.set_defaults(command=function, refuse=added.error)
         return added
 
     quickstart = command(
@@ -388,7 +453,7 @@ def _parser():
     translate.add_argument(
         "--n-best",
         metavar="K",
-        type=int,
+        type=_whole_number(1, LARGEST),
         default=1,
         help="translations of each line; for K above 1 K lines of: number of the input line, tab, "
         "score, tab, translation",
@@ -398,7 +463,7 @@ def _parser():
     )
 
     evaluate = command("evaluate", _evaluate, "score translations by BLEU and chrF")
-    translations = evaluate.add_mutually_exclusive_group(required=True)
+    translations = evaluate.add_mutually_exclusive_group()
     _add_model(translations, "MODEL", nargs="?")
     translations.add_argument(
         "--hypothesis", metavar="F", help="translations to score, in place of a model's"
@@ -424,7 +489,7 @@ def _parser():
     export.add_argument(
         "--n-best",
         metavar="K",
-        type=int,
+        type=_whole_number(1, LARGEST),
         default=1,
         help="translations of the signature n_best (default: 1)",
     )
@@ -448,7 +513,8 @@ def _parser():
         "--host", metavar="ADDRESS", default="127.0.0.1", help="default: 127.0.0.1, this machine"
     )
     for flag, port in (("--port", 8501), ("--grpc-port", 8500)):
-        serve.add_argument(flag, metavar="N", type=int, default=port, help=f"default: {port}")
+        number = _whole_number(0, 65535)
+        serve.add_argument(flag, metavar="N", type=number, default=port, help=f"default: {port}")
     serve.add_argument(
         "--versions",
         metavar="WHICH",

@@ -12,9 +12,9 @@ import inspect
 import pathlib
 from typing import Literal
 
-import yaml
-
+from keras_transformer.core_yaml import parse_yaml, to_yaml, yaml_word
 from keras_transformer.settings import (
+    LARGEST,
     Count,
     CountOrZero,
     Positive,
@@ -24,10 +24,8 @@ from keras_transformer.settings import (
     accepts,
     check_known,
     in_words,
-    parse_yaml,
     plain_type,
     settings,
-    yaml_word,
 )
 from keras_transformer.whole_files import replacing
 
@@ -115,6 +113,11 @@ class TokenizerConfig(SettingsGroup):
                 "Expected no subword sampling with WordPiece, which has none. "
                 f"Received: kind={self.kind}, sampling={self.sampling}. "
                 "Set sampling to 0, or kind to sentencepiece."
+            )
+        if self.sampling and (self.model or "").endswith(".txt"):
+            raise ValueError(
+                "Expected no subword sampling with a WordPiece vocabulary, which has none. "
+                f"Received: model={self.model}, sampling={self.sampling}. Set sampling to 0."
             )
 
 
@@ -216,15 +219,15 @@ class Config:
                 f"Expected a readable configuration file. Received: {path}: {error.strerror}."
             ) from None
         try:
-            return (base or cls()).merged(parse_yaml(content) or {})
+            values = parse_yaml(content)
+            return (base or cls()).merged({} if values is None else values)
         except ValueError as error:
             raise ValueError(f"{error} (file: {path})") from None
 
     def save(self, path):
         """Writes all settings to a YAML file, whole or not at all."""
-        text = yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
         with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+            partial.write_text(to_yaml(dataclasses.asdict(self)), encoding="utf-8")
 
     def merged(self, values):
         """Returns these settings with others in their place: a dict from group to dict."""
@@ -269,6 +272,14 @@ class Config:
         return self.merged(values)
 
 
+@dataclasses.dataclass(frozen=True)
+class ConfigBeforeKeras(Config):
+    """The same settings, of which those of the model are not checked: for that Keras must load."""
+
+    def __post_init__(self):
+        pass
+
+
 GROUPS = {field.name: field.type for field in dataclasses.fields(Config)}
 
 
@@ -299,6 +310,9 @@ def _check_model(model):
         default = known[name]
         if name in ("attention", "cross_attention"):
             attention_by_name(value)
+            numbers = value if isinstance(value, dict) else {}
+            for argument, number in numbers.items():
+                _check_size(f"{name}.{argument}", number)
             continue
         kind = int | None if default is None else type(default)
         if not accepts(kind, value):
@@ -306,6 +320,14 @@ def _check_model(model):
                 f"Expected {name} to be {in_words(kind)}. "
                 f"Received: model.{name}={value!r}. The default is {yaml_word(default)}."
             )
+        _check_size(name, value)
+
+
+def _check_size(name, value):
+    if accepts(int, value) and abs(value) > LARGEST:
+        raise ValueError(
+            f"Expected {name} to be at most {LARGEST}. Received: model.{name}={value}."
+        )
 
 
 def _check_learned_positions(config):

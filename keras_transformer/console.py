@@ -10,6 +10,9 @@ own for errors, and a program that uses the package catches `ValueError`.
 """
 
 import contextlib
+import errno
+import importlib.util
+import json
 import logging
 import os
 import pathlib
@@ -30,6 +33,10 @@ REFUSED_PATHS = (
     NotADirectoryError,
     PermissionError,
 )
+REFUSED_ERRORS = (errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
+"""The same by number, where Python has no class for it."""
+BACKENDS = {"tensorflow": "tensorflow", "jax": "jax[cpu]", "torch": "torch"}
+"""Keras's backends that the package runs on, and how pip calls the library of each."""
 NO_TENSORFLOW = (
     "TensorFlow and tensorflow-text are needed here and cannot be imported. tensorflow-text has "
     "wheels for Python 3.10 to 3.13 on Linux (x86-64 and ARM) and on macOS (Apple processors); "
@@ -47,8 +54,6 @@ def run(command):
         sys.stdout.flush()
         return 0
     except BrokenPipeError:
-        # what is left to write has no reader; Python would complain about it on its way out
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         say("interrupted")
@@ -59,7 +64,7 @@ def run(command):
         if (signal_number := getattr(error, "signal_number", None)) is not None:
             say(str(error))  # training, which saves its work before it obeys
             return 128 + signal_number
-        if isinstance(error, REFUSED_PATHS) or _is_refused_input(error):
+        if _is_refused_path(error) or _is_refused_input(error):
             say(f"error: {' '.join(str(error).split())}")
             return 2
         if isinstance(error, ImportError) and _root(error) in ("tensorflow", "tensorflow_text"):
@@ -69,6 +74,7 @@ def run(command):
         say(f"failed: {type(error).__name__}: {first_line} ({TRACEBACK}=1 shows where)")
         return 1
     finally:
+        _drop_what_cannot_be_written()
         signal.signal(signal.SIGTERM, previous)
 
 
@@ -77,7 +83,11 @@ def start_keras():
 
     TensorFlow 2.21 writes some to standard error before any of its settings is heard, so the
     stream is turned off during the import.
+
+    Raises:
+        ValueError: Keras is to run on a backend that does not exist or is not installed.
     """
+    _check_backend()
     if wants_traceback():
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -95,21 +105,42 @@ def end_at_once(signalled):
         signalled: the `KeyboardInterrupt` or `SystemExit` that the signal has become.
     """
     interrupted = isinstance(signalled, KeyboardInterrupt)
+    if interrupted:
+        say("interrupted")
     with contextlib.suppress(OSError):  # nobody may read it any more
-        if interrupted:
-            say("interrupted")
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(128 + signal.SIGINT if interrupted else signalled.code)
 
 
 def say(text):
-    """Prints a line to standard error, with the program's name before it."""
-    print(f"{PROGRAM}: {text}", file=sys.stderr)
+    """Prints a line to standard error, with the program's name before it, if anybody reads it."""
+    with contextlib.suppress(OSError):
+        print(f"{PROGRAM}: {text}", file=sys.stderr)
 
 
 def wants_traceback():
     return os.environ.get(TRACEBACK, "0") not in ("", "0")
+
+
+def _check_backend():
+    """Refuses a backend before Keras does, which says less, and only after seconds."""
+    source, backend = "KERAS_BACKEND", os.environ.get("KERAS_BACKEND")
+    if not backend:
+        source, backend = os.getenv("KERAS_HOME", "~/.keras") + "/keras.json: backend", "tensorflow"
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            path = os.path.expanduser(source.removesuffix(": backend"))
+            backend = json.loads(pathlib.Path(path).read_text()).get("backend", backend)
+    if backend not in BACKENDS:
+        raise ValueError(
+            f"Expected a backend of Keras: {', '.join(BACKENDS)}. Received: {source}={backend}. "
+            "Choose one of them."
+        )
+    if importlib.util.find_spec(backend) is None and backend != "tensorflow":
+        raise ValueError(
+            f"Expected a backend of Keras that is installed. Received: {source}={backend}. "
+            f'Install it (pip install "{BACKENDS[backend]}"), or choose tensorflow.'
+        )
 
 
 @contextlib.contextmanager
@@ -150,6 +181,21 @@ def _open_missing_streams():
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)  # the lowest free number: that of the stream
             setattr(sys, name, open(null, "w" if descriptor else "r", encoding="utf-8"))
+
+
+def _drop_what_cannot_be_written():
+    """Keeps Python from trying again on its way out, complaining, and exiting with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # the reader has gone, or the disk is full
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _is_refused_path(error):
+    if isinstance(error, REFUSED_PATHS):
+        return True
+    return isinstance(error, OSError) and error.errno in REFUSED_ERRORS
 
 
 def _is_refused_input(error):

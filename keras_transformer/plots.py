@@ -1,8 +1,7 @@
 """Pictures for papers and notebooks: attention maps, position encodings, learning curves.
 
 Each function returns the matplotlib `Figure`, which a notebook shows by itself, and writes it to
-`path` where one is given: PNG, PDF or SVG by its suffix, and whole or not at all. For pieces in a
-script that DejaVu Sans lacks, set matplotlib's own `rcParams["font.family"]` to a font that has it.
+`path` where one is given: PNG, PDF or SVG by its suffix, and whole or not at all.
 
 Shapes: T target/query length, S source/key length, H heads, D d_model.
 """
@@ -15,6 +14,7 @@ import warnings
 
 import numpy as np
 
+from keras_transformer.fonts import families_for
 from keras_transformer.whole_files import replacing
 
 FORMATS = ("png", "pdf", "svg")
@@ -43,8 +43,7 @@ READABLE_SPACE = "\u2423"
 
 def check_format(path):
     """Raises `ValueError` where the suffix of `path` is not that of a picture, or none."""
-    suffix = pathlib.Path(path).suffix.removeprefix(".")
-    if suffix not in ("", *FORMATS):
+    if _format_of(path) not in FORMATS:
         raise ValueError(
             f"Expected a picture: .{', .'.join(FORMATS)}. Received: {path}. Change the suffix."
         )
@@ -61,6 +60,8 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
             piece that is predicted there, a decoder column the piece that is read there.
     Raises:
         ValueError: unknown kind or layer.
+    Warns:
+        UserWarning: the map is of a text that was cut, or no installed font has some letters.
     """
     if kind not in attention_map.weights:
         raise ValueError(
@@ -73,6 +74,13 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
         raise ValueError(
             f"Expected one of the {len(layers)} layers. Received: layer={layer}. "
             "Count from 0, or from -1 backwards."
+        )
+    if attention_map.truncated:
+        warnings.warn(
+            "The text or its translation reached a limit of length and is incomplete: the picture "
+            f"shows the first {len(attention_map.source_pieces)} pieces of the text and "
+            f"{len(attention_map.target_pieces)} of the translation.",
+            stacklevel=2,
         )
     weights = layers[layer]  # (H, T, S)
     source, target = attention_map.source_pieces, attention_map.target_pieces
@@ -92,13 +100,14 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
     with _drawing():
         figure = _figure(size, layout="compressed")
         panels = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
+        style = {"size": label_size, "family": families_for(queries + keys)}
         for head, panel in enumerate(panels.flat):
             image = panel.imshow(weights[head], cmap="Blues", vmin=0, vmax=weights.max())
             panel.set_title(f"head {head + 1}", pad=3)
             panel.spines[:].set_visible(True)
             panel.tick_params(length=0, pad=2)
-            panel.set_xticks(range(len(keys)), _labels(keys), rotation=90, size=label_size)
-            panel.set_yticks(range(len(queries)), _labels(queries), size=label_size)
+            panel.set_xticks(range(len(keys)), _labels(keys), rotation=90, **style)
+            panel.set_yticks(range(len(queries)), _labels(queries), **style)
         figure.supxlabel(key_title, size=9)
         figure.supylabel(query_title, size=9)
         _colour_bar(figure, image, panels, "attention weight")
@@ -229,7 +238,7 @@ def _read_json_lines(path):
 
 @contextlib.contextmanager
 def _drawing():
-    """Sets the style, and keeps quiet about letters that the font does not have."""
+    """Sets the style, and leaves it to `families_for` to say which letters no font has."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
@@ -255,4 +264,8 @@ def _write(figure, path):
         return
     check_format(path)
     with replacing(path) as partial:
-        figure.savefig(partial, format=pathlib.Path(path).suffix.removeprefix(".") or "png")
+        figure.savefig(partial, format=_format_of(path))
+
+
+def _format_of(path):
+    return pathlib.Path(path).suffix.removeprefix(".").lower() or "png"

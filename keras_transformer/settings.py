@@ -10,13 +10,13 @@ import functools
 import inspect
 import math
 import os
-import re
+import sys
 import textwrap
 import types
 import typing
 from typing import Annotated, Literal, NamedTuple
 
-import yaml
+from keras_transformer.core_yaml import yaml_word
 
 
 class Range(NamedTuple):
@@ -95,11 +95,15 @@ def accepts(annotation, value):
     if annotation is types.NoneType:
         return value is None
     if annotation is float:
-        return accepts(int, value) or (isinstance(value, float) and math.isfinite(value))
+        if accepts(int, value):
+            return abs(value) <= sys.float_info.max
+        return isinstance(value, float) and math.isfinite(value)
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    if annotation in (bool, str):
-        return isinstance(value, annotation)
+    if annotation is str:
+        return isinstance(value, str) and "\0" not in value  # which no path may hold
+    if annotation is bool:
+        return isinstance(value, bool)
     if typing.get_origin(annotation) is Literal:
         return value in typing.get_args(annotation)
     if typing.get_origin(annotation) is Annotated:
@@ -127,32 +131,3 @@ def plain_type(annotation):
         return annotation
     first = typing.get_args(annotation)[0]
     return type(first) if typing.get_origin(annotation) is Literal else plain_type(first)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers: PyYAML alone reads 1e-3 as text, for want of a dot."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
-
-
-def parse_yaml(text):
-    """Returns the value of a YAML text.
-
-    Raises:
-        ValueError: no YAML; the message is one line.
-    """
-    try:
-        return yaml.load(text, _Loader)
-    except RecursionError:
-        raise ValueError("Expected YAML. Received: one that is nested too deeply.") from None
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"Expected YAML. Received: {reason}.") from None
-
-
-def yaml_word(value):
-    """Returns a plain value as YAML writes it, as `null` for None."""
-    return yaml.safe_dump(value, allow_unicode=True).partition("\n")[0]

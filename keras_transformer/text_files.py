@@ -52,6 +52,29 @@ def check_writable(path):
         )
 
 
+def check_directory(path):
+    """Raises `ValueError` where no directory can be at `path`, or nothing be written into it."""
+    path = pathlib.Path(path)
+    present = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not present.is_dir() or not os.access(present, os.W_OK):
+        reason = "cannot be written" if present.is_dir() else "is a file"
+        raise ValueError(
+            f"Expected a directory to write to. Received: {path}, where {present} {reason}. "
+            "Name another."
+        )
+
+
+def check_utf8(name, text):
+    """Raises `ValueError` where a text of the command line was no UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"Expected UTF-8 text. Received: {name} as {text.encode('utf-8', 'surrogateescape')}. "
+            "Convert it to UTF-8."
+        ) from None
+
+
 @contextlib.contextmanager
 def writing_lines(path=None):
     """Yields a function that writes one line to a file, or to standard output.

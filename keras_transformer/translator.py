@@ -39,6 +39,8 @@ class AttentionMap(NamedTuple):
     weights: dict
     """NumPy float32: `"encoder"` `(layers, H, S, S)`, `"decoder"` `(layers, H, T, T)` and `"cross"`
     `(layers, H, T, S)`; without those of linear attention, which has none."""
+    truncated: bool = False
+    """Whether the text was cut, or the translation cut or stopped at its limit."""
 
 
 class Translator:
@@ -181,7 +183,9 @@ class Translator:
         Raises:
             ValueError: a blank text.
         """
-        (source_row,), _ = self._encode(self.tokenizer, [text], self.decoding.max_source_length)
+        (source_row,), (truncated,) = self._encode(
+            self.tokenizer, [text], self.decoding.max_source_length
+        )
         if len(source_row) == 1:
             raise ValueError(
                 f"Expected a text to look at. Received: text={text!r}. Give one with a word in it."
@@ -190,9 +194,11 @@ class Translator:
             found = self._compiled_decode(n_best=1)(self._pad([source_row]))
             labels = ops.convert_to_numpy(found.ids)[0, 0]
             labels = labels[labels != PAD_ID]
+            is_whole = ops.convert_to_numpy(found.finished)[0, 0]
         else:
             max_length = self.decoding.max_length
-            (labels,), _ = self._encode(self.target_tokenizer, [target], max_length)
+            (labels,), (is_cut,) = self._encode(self.target_tokenizer, [target], max_length)
+            is_whole = not is_cut
         target_ids = np.concatenate([[START_ID], labels[:-1]]).astype("int32")
         _, weights = self.model(
             {"source_ids": source_row[None], "target_ids": target_ids[None]},
@@ -204,6 +210,7 @@ class Translator:
             self.target_tokenizer.to_pieces(labels),
             self.target_tokenizer.to_pieces(target_ids),
             {kind: _stack(layers) for kind, layers in weights.items()},
+            bool(truncated or not is_whole),
         )
 
     def _search(self, texts, compiled, num_hypotheses, seed=0):

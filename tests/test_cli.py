@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import types
+import warnings
 
 import pytest
 
@@ -286,6 +287,14 @@ def test_evaluate_prints_json(calls, run_directory, tmp_path, capsys):
     assert scores["chrF2"]["score"] == pytest.approx(100)
 
 
+def test_evaluate_finds_the_model_behind_the_references(calls, run_directory, tmp_path, capsys):
+    source, target, other = write_files(tmp_path, source="a b\n", target="A B\n", other="A X\n")
+    flags = ["--source", source, "--target", target, other, run_directory]
+    assert cli.main(["evaluate", *flags, "--tokenize", "none"]) == 0
+    assert "nrefs:2" in capsys.readouterr().out
+    assert FakeTranslator.loaded == (run_directory, None)
+
+
 @pytest.mark.parametrize(
     "sides, message",
     [
@@ -344,6 +353,25 @@ def test_export_and_plot_want_a_run(calls, export_directory, command, capsys):
     command[1] = export_directory
     error = error_of(capsys, 2, command)
     assert f"Expected the directory of a run. Received: {export_directory}: an export." in error
+
+
+def test_plot_says_what_the_library_warns_of(calls, run_directory, tmp_path, monkeypatch, capsys):
+    def attention_maps(attention_map, path):
+        warnings.warn("No installed font has the letters \u72ac.", stacklevel=1)
+
+    plots = sys.modules["keras_transformer.plots"]
+    monkeypatch.setattr(plots, "attention_maps", attention_maps)
+    assert cli.main(["plot", run_directory, "A", "--output", str(tmp_path / "a.png")]) == 0
+    expected = "keras-transformer: warning: No installed font has the letters \u72ac.\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_plot_wants_a_sentence_in_utf8(calls, run_directory, tmp_path, capsys):
+    arguments = ["plot", run_directory, "sch\udcf6n", "--output", str(tmp_path / "a.png")]
+    assert "Expected UTF-8 text. Received: the sentence as b'sch\\xf6n'" in error_of(
+        capsys, 2, arguments
+    )
+    assert calls == []
 
 
 def test_quickstart_takes_its_directory(calls):
@@ -431,7 +459,56 @@ def test_train_refuses_bad_settings(calls, pair, tmp_path, capsys):
     error = error_of(capsys, 2, [*arguments, "--set", "training.max_stepz=3"])
     assert "Did you mean max_steps?" in error
     assert "none.yaml" in error_of(capsys, 2, [*arguments, "--config", "none.yaml"])
-    assert calls == ["keras", "keras"] and not (tmp_path / "run").exists()
+    (twice,) = write_files(tmp_path, twice="training: {seed: 1}\ntraining: {seed: 2}\n")
+    assert "'training' a second time" in error_of(capsys, 2, [*arguments, "--config", twice])
+    (data,) = write_files(tmp_path, data="data: {source_valid: none.en, target_valid: none.de}\n")
+    assert "Received: none.en: No such" in error_of(capsys, 2, [*arguments, "--config", data])
+    assert calls == [] and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "quickstart"])
+def test_a_directory_that_cannot_be_is_refused_before_keras_starts(
+    calls, tmp_path, command, capsys
+):
+    (file,) = write_files(tmp_path, file="mine\n")
+    error = error_of(capsys, 2, [command, "--output", f"{file}/run"])
+    assert f"Received: {file}/run, where {file} is a file." in error
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "LONG"],
+        ["translate", "MODEL", "--input", "LONG"],
+        ["translate", "MODEL", "--output", "LONG"],
+        ["evaluate", "MODEL", "--source", "LONG", "--target", "LONG"],
+        ["evaluate", "--hypothesis", "LONG", "--target", "LONG"],
+        ["train", "--output", "LONG"],
+        ["train", "--output", "new", "--config", "LONG"],
+        ["train", "--output", "new", "--source-train", "LONG", "--target-train", "LONG"],
+        ["quickstart", "--output", "LONG"],
+        ["export", "LONG", "models"],
+        ["plot", "MODEL", "A dog.", "--output", "LONG"],
+        ["serve", "LONG"],
+    ],
+)
+def test_a_path_that_is_too_long_is_refused_before_keras_starts(
+    calls, run_directory, arguments, capsys
+):
+    paths = {"LONG": 5000 * "x", "MODEL": run_directory}
+    arguments = [paths.get(argument, argument) for argument in arguments]
+    error = error_of(capsys, 2, arguments)
+    assert "File name too long" in error
+    assert calls == []
+
+
+def test_a_run_goes_on_without_its_text_being_named(calls, pair, tmp_path):
+    output = str(tmp_path / "run")
+    os.mkdir(output)
+    config = Config.from_preset("tiny").merged({"data": dict(source_train="a", target_train="b")})
+    config.save(output + "/config.yaml")  # of text that may be gone, as that of an ended run
+    assert trained_config(calls, ["--output", output]).data == config.data
 
 
 # === Usage ===
@@ -444,12 +521,18 @@ def test_train_refuses_bad_settings(calls, pair, tmp_path, capsys):
         (["serf"], "invalid choice: 'serf'"),
         (["train"], "the following arguments are required: --output"),
         (["train", "--output", "x", "--max-steps", "many"], "invalid int value: 'many'"),
+        (["translate", "x", "--n-best", "0"], "expected a whole number from 1 to 2147483647"),
+        (["export", "x", "y", "--n-best", 400 * "9"], "expected a whole number from 1 to"),
+        (["serve", "x", "--port", "65536"], "expected a whole number from 0 to 65535"),
+        (["serve", "x", "--versions", 400 * "9"], "expected latest, all, or versions"),
         (["train", "--output", "x", "--preset", "huge"], "invalid choice: 'huge'"),
         (["train", "--output", "x", "--sourc", "y"], "unrecognized arguments: --sourc y"),
         (["translate"], "the following arguments are required: MODEL"),
         (["translate", "x", "--checkpoint", "first"], "invalid choice: 'first'"),
         (["evaluate", "x"], "the following arguments are required: --target"),
         (["evaluate", "--target", "x"], "one of the arguments MODEL --hypothesis is required"),
+        (["evaluate", "--target", "x", "no_model"], "follows --target is references: x no_model"),
+        (["evaluate", "--target", "tests"], "follows --target is references: tests"),
         (["evaluate", "x", "--hypothesis", "y", "--target", "z"], "not allowed with argument"),
         (["export", "x"], "the following arguments are required: DIR"),
         (["plot", "x", "y"], "the following arguments are required: --output"),
@@ -537,6 +620,28 @@ def test_a_platform_without_tensorflow_text_is_told_where_there_is_one(capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ("KERAS_BACKEND=nonsense", "Expected a backend of Keras: tensorflow, jax, torch. Received"),
+        ("KERAS_BACKEND=numpy", "Expected a backend of Keras: tensorflow, jax, torch. Received"),
+        ("KERAS_BACKEND=jax", 'Install it (pip install "jax'),
+        ("KERAS_HOME", 'keras.json: backend=jax. Install it (pip install "jax'),
+    ],
+)
+def test_a_backend_that_is_not_there_is_refused_at_once(
+    environment, message, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setitem(sys.modules, "jax", None)  # as if it were not installed
+    (tmp_path / "keras.json").write_text('{"backend": "jax"}')
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    name, _, value = environment.partition("=")
+    monkeypatch.setenv(name, value or str(tmp_path))
+    assert console.run(console.start_keras) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
 def test_interruptions_have_their_codes(capsys):
     assert console.run(raises(KeyboardInterrupt())) == 130
 
@@ -615,6 +720,71 @@ def test_a_terminated_process_undoes_what_is_half_done(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "module", ["argparse", "yaml", "keras_transformer.config", "keras_transformer.text_files", None]
+)
+def test_an_interruption_of_the_start_leaves_no_traceback(module):
+    """SIGINT when the installed script imports a module; None: when the parser is made."""
+    process = start_python(
+        f"""
+        import importlib.abc, signal, sys
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        class Interrupt(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path, target=None):
+                if name == {module!r}:
+                    signal.raise_signal(signal.SIGINT)
+
+        sys.meta_path.insert(0, Interrupt())
+        sys.modules.pop({module!r}, None)
+        from keras_transformer.cli import main
+        if {module is None}:
+            import argparse
+
+            argparse.ArgumentParser.add_subparsers = lambda *_, **__: signal.raise_signal(2)
+        sys.argv[1:] = ["--help"]
+        sys.exit(main())
+        """
+    )
+    output, error = process.communicate(timeout=30)
+    assert (process.returncode, output) == (130, b"")
+    assert error == b"keras-transformer: interrupted\n"
+
+
+@pytest.mark.parametrize("flag", ["-u", "-B"], ids=["unbuffered", "buffered"])
+def test_help_that_cannot_be_written_fails(flag):
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, flag, "-m", "keras_transformer", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert process.returncode == 1
+    assert "No space left on device" in process.stderr and process.stderr.count("\n") == 1
+
+
+def test_a_log_that_nobody_reads_ends_no_process():
+    process = start_python(
+        """
+        import sys
+        from keras_transformer import console
+
+        def work():
+            for number in range(10_000):
+                console.say("a line of the report")
+            print("the work is done")
+
+        sys.exit(console.run(work))
+        """
+    )
+    assert process.stderr.readline() == b"keras-transformer: a line of the report\n"
+    process.stderr.close()
+    assert process.stdout.read() == b"the work is done\n"
+    assert process.wait(timeout=60) == 0
+
+
 def test_a_reader_that_has_gone_ends_the_process_quietly():
     process = start_python(
         """
@@ -669,6 +839,7 @@ def test_a_missing_file_and_a_usage_error_end_with_2(tmp_path):
     [
         (["--label", "stable"], "Received: --label stable. Write it as stable=2."),
         (["--label", "=2"], "Expected a label and a version"),
+        (["--label", f"stable={5000 * '9'}"], "Expected a label and a version"),
         (["--max-batch-size", "0"], "Expected max_batch_size to be a whole number from 1"),
         (["--request-timeout", "nan"], "Expected request_timeout to be a number above 0"),
         (["--max-rows", "1000"], "Received: max_rows=1000, max_queued=512"),
@@ -691,4 +862,5 @@ def test_serve_says_which_libraries_it_wants(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "keras_transformer.serving.server", raising=False)
     error = error_of(capsys, 2, ["serve", str(tmp_path)])
-    assert "uvicorn" in error and 'pip install "keras-transformer[serving]"' in error
+    assert "uvicorn" in error and 'in the clone of this package: pip install ".[serving]"' in error
+    assert "keras-transformer[" not in error  # which another project has on the package index

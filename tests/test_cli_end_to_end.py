@@ -98,6 +98,15 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_continue_it(run, files):
     assert max(record["step"] for record in records) == 6
 
 
+def test_a_training_whose_log_is_closed_is_whole(directory, files, monkeypatch):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "w", buffering=1) as nobody_reads:
+        monkeypatch.setattr(sys, "stderr", nobody_reads)
+        assert cli.main([*train_arguments(*files, directory / "quiet"), "--max-steps", "2"]) == 0
+    assert (directory / "quiet" / "finished.json").exists()
+
+
 def test_translate_as_a_process_says_nothing_but_translations(run, files):
     source = pathlib.Path(files[0]).read_text(encoding="utf-8").splitlines()
     text = "\n".join([source[0], "", source[1]]) + "\n"
@@ -165,6 +174,46 @@ def test_bad_settings_write_nothing(files, tmp_path, settings, message, capsys):
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("keras-transformer: error: ") and message in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (["model.positions=rotary", "model.d_model=18", "model.num_heads=6"], "head_dim=3"),
+        (["tokenizer.model=none.model"], "none.model: No such file"),
+        (["tokenizer.model=TEXT"], "TEXT: Expected a SentencePiece model"),
+        (["tokenizer.model=TEXT.txt", "tokenizer.sampling=0.1"], "model=TEXT.txt, sampling=0.1"),
+        (["data.source_valid=TEXT", "data.target_valid=ONE"], "TEXT: 31 lines, ONE: 1 lines"),
+        (["data.source_valid=ONE", "data.target_valid=LATIN"], "LATIN, line 1"),
+    ],
+)
+def test_what_is_wrong_without_doubt_is_said_before_anything_else(
+    files, tmp_path, settings, message, capsys
+):
+    (tmp_path / "one").write_text("a dog\n")
+    (tmp_path / "latin").write_bytes(b"\xe4\n")
+    names = {"TEXT": files[0], "ONE": str(tmp_path / "one"), "LATIN": str(tmp_path / "latin")}
+    for name, path in names.items():
+        settings = [setting.replace(name, path) for setting in settings]
+        message = message.replace(name, path)
+    assert cli.main(train_arguments(*files, tmp_path / "run", *settings)) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("which", ["training", "validation"])
+def test_pairs_that_are_all_too_long_say_whose_they_are(files, tmp_path, which, capsys):
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("a b c d e f g h i j k l m n\n")
+    long, short = (str(tmp_path / "source"), str(tmp_path / "target")), files
+    train, valid = (long, short) if which == "training" else (short, long)
+    settings = [f"data.source_valid={valid[0]}", f"data.target_valid={valid[1]}"]
+    pieces = 30 if which == "training" else 60
+    settings += ["data.max_length=12", f"tokenizer.vocab_size={pieces}"]
+    assert cli.main(train_arguments(*train, tmp_path / "run", *settings)) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "Received: 1 pairs, all longer." in error and error.endswith(f"(the {which} text)")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 import dataclasses
 import inspect
+import math
 import pathlib
 
 import pytest
+import yaml
 
 from keras_transformer import config as config_module
 from keras_transformer.config import (
@@ -14,6 +16,7 @@ from keras_transformer.config import (
     TokenizerConfig,
     TrainingConfig,
 )
+from keras_transformer.core_yaml import parse_yaml, to_yaml
 from keras_transformer.settings import settings
 
 OTHER_VALUES = {
@@ -123,6 +126,34 @@ def test_numbers_are_read_as_people_write_them(text):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("010", 10),
+        ("0o10", 8),
+        ("0x1F", 31),
+        ("+1", 1),
+        ("1.5e3", 1500.0),
+        ("-.inf", -math.inf),
+        ("TRUE", True),
+        ("~", None),
+        ("", None),
+        *((word, word) for word in ("1:30", "1_000", "0b11", "yes", "no", "on", "off", "=")),
+        ("2001-01-01", "2001-01-01"),
+        ("{<<: {a: 1, b: 2}, a: 3}", {"a": 3, "b": 2}),
+    ],
+)
+def test_yaml_is_read_as_its_version_1_2_reads_it(text, value):
+    assert parse_yaml(text) == value
+    assert type(parse_yaml(text)) is type(value)
+
+
+@pytest.mark.parametrize("text", ["010", "1:30", "1e3", "1.5e3", "0o10", "yes", "~", "2001-01-01"])
+def test_a_text_that_looks_like_a_number_is_saved_as_text(text):
+    assert parse_yaml(to_yaml({"key": text})) == {"key": text}
+    assert yaml.safe_load(to_yaml({"key": text})) == {"key": text}  # other programs read it too
+
+
 def test_null_takes_a_setting_back():
     config = Config().override(["training.clip_norm=1", "tokenizer.model=a.model"])
     config = config.override(["training.clip_norm=null", "tokenizer.model=null"])
@@ -230,6 +261,28 @@ def test_a_bad_setting_is_refused_in_one_line(assignment, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "training.max_steps",
+        "training.max_minutes",
+        "training.peak_learning_rate",
+        "decoding.length_penalty",
+        "model.d_model",
+        "model.num_decoder_layers",
+        "model.dropout",
+    ],
+)
+def test_a_number_of_400_digits_is_refused(name):
+    with pytest.raises(ValueError, match=f"^Expected {name.partition('.')[2]} to be .* Received: "):
+        Config().override([f"{name}={400 * '9'}"])
+
+
+def test_a_number_of_400_digits_is_refused_in_an_attention_layer():
+    with pytest.raises(ValueError, match="^Expected attention.window to be at most 2147483647"):
+        Config().override([f"model.attention={{name: local, window: {400 * '9'}}}"])
+
+
 def test_settings_that_exclude_one_another_are_refused():
     with pytest.raises(ValueError, match="not from both. Received: source_train=a, dataset=tfds:b"):
         DataConfig(source_train="a", target_train="b", dataset="tfds:b")
@@ -255,6 +308,19 @@ def test_learned_positions_must_reach_as_far_as_the_texts():
         (b"training: {max_steps: 3", "Expected YAML. Received: .*expected ',' or '}'"),
         (b"[" * 5000, "nested too deeply"),
         (b"training:\n  max_steps: \xff", "invalid start byte|unacceptable character"),
+        (
+            b"training: {seed: 3}\ndata:\ntraining: {max_steps: 3}",
+            "'training' a second time, on line 3",
+        ),
+        (b"model: {num_heads: 3, num_heads: 3}", "'num_heads' a second time, on line 1"),
+        (b"training: {max_steps: 1:30}", "Received: training.max_steps='1:30'"),
+        (b"training: {deterministic: yes}", "Received: training.deterministic='yes'"),
+        (b"training: {max_steps: " + 5000 * b"9" + b"}", "Received: one of 5,000"),
+        (b"training: {max_steps: 0x" + 5000 * b"f" + b"}", "Received: one of 5,002"),
+        (b"training: {max_steps: !!int many}", "expected !!int, found 'many'"),
+        (b"training: {max_steps: !!timestamp many}", "timestamp"),
+        (b"[]", "Expected groups of settings: data, .* Received: \\[\\]"),
+        (b'data: {source_train: "a\\0b"}', "Expected source_train to be text"),
         (b"training: {max_steps: three}", "Received: training.max_steps='three'"),
         (b"model: {num_head: 3}", "Did you mean num_heads?"),
     ],

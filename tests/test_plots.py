@@ -1,17 +1,19 @@
 import collections
 import json
+import pathlib
 import subprocess
 import sys
 import warnings
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from keras_transformer import plots
+from keras_transformer import fonts, plots
 
 AttentionMap = collections.namedtuple(
-    "AttentionMap", "source_pieces target_pieces target_inputs weights"
+    "AttentionMap", "source_pieces target_pieces target_inputs weights truncated", defaults=[False]
 )
 SOURCE = ["▁A", "▁dog", "▁run", "s", "</s>"]
 TARGET = ["▁Ein", "▁Hund", "</s>"]
@@ -89,16 +91,94 @@ def test_the_grid_fits_the_shape_of_its_panels(num_panels, panel_aspect, expecte
     assert plots._columns_of_grid(num_panels, panel_aspect) == expected
 
 
-def test_letters_without_a_glyph_and_dollar_signs_draw_without_a_warning(attention_map, tmp_path):
-    strange = attention_map._replace(target_pieces=["▁犬", "🐶", "$\\frac$"])
+def test_dollar_signs_draw_without_a_warning(attention_map, tmp_path):
+    strange = attention_map._replace(target_pieces=["▁größer", "я\u200d", "$\\frac$"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plots.attention_maps(strange, tmp_path / "strange.png")
 
 
+@pytest.fixture
+def installed_fonts(monkeypatch):
+    """Makes fonts of the letters given, the only installed ones; returns how."""
+    from matplotlib import font_manager
+
+    own = pathlib.Path(matplotlib.get_data_path())
+    fonts = font_manager.fontManager.ttflist
+    fonts = [font for font in fonts if own in pathlib.Path(font.fname).parents]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
+    paths = []
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(path) for path in paths])
+
+    def install(path, letters):
+        from fontTools import fontBuilder, ttLib
+
+        paths.append(path)
+        if not letters:
+            path.write_bytes(b"no font")
+            return
+        builder = fontBuilder.FontBuilder(1000)
+        builder.setupGlyphOrder([".notdef", "box"])
+        builder.setupCharacterMap({ord(letter): "box" for letter in letters})
+        builder.setupGlyf({name: ttLib.tables._g_l_y_f.Glyph() for name in (".notdef", "box")})
+        builder.setupHorizontalMetrics({name: (500, 0) for name in (".notdef", "box")})
+        builder.setupHorizontalHeader(ascent=800, descent=-200)
+        builder.setupNameTable({"familyName": path.stem, "styleName": "Regular"})
+        builder.setupOS2()
+        builder.setupPost()
+        builder.save(path)
+
+    return install
+
+
+def test_letters_that_no_font_has_are_warned_of_once_with_what_to_install(
+    attention_map, installed_fonts, tmp_path
+):
+    strange = attention_map._replace(target_pieces=["▁犬犬", "कु", "🐶"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plots.attention_maps(strange, tmp_path / "strange.png")
+    (warning,) = caught
+    assert str(warning.message) == (
+        "No installed font has the letters क ु 犬 🐶, which are drawn as boxes. "
+        "Install Noto Emoji, Noto Sans CJK, Noto Sans Devanagari."
+    )
+
+
+def test_installed_fonts_draw_what_the_first_has_not(attention_map, installed_fonts, tmp_path):
+    installed_fonts(tmp_path / "Little.ttf", "犬")
+    installed_fonts(tmp_path / "Greater.ttf", "犬猫क")
+    installed_fonts(tmp_path / "Hindi.ttf", "कु")
+    strange = attention_map._replace(target_pieces=["▁犬", "▁猫", "कु"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = plots.attention_maps(strange, tmp_path / "strange.png")
+    (label, *_) = panels_of(figure)[0].yaxis.get_ticklabels()
+    assert label.get_fontfamily()[-2:] == ["Greater", "Hindi"]
+    assert "Little" not in label.get_fontfamily()
+
+
+def test_a_broken_font_is_passed_over(installed_fonts, tmp_path):
+    installed_fonts(tmp_path / "Broken.ttf", letters="")
+    installed_fonts(tmp_path / "Good.ttf", "犬")
+    assert fonts.families_for(["犬"])[-1] == "Good"
+
+
+def test_a_text_that_was_cut_is_warned_of(attention_map):
+    with pytest.warns(UserWarning, match="shows the first 5 pieces of the text and 3 of the"):
+        plots.attention_maps(attention_map._replace(truncated=True))
+
+
 @pytest.mark.parametrize(
     ("name", "start"),
-    [("a.png", b"\x89PNG"), ("a", b"\x89PNG"), ("a.b.pdf", b"%PDF"), ("a.svg", b"<?xml")],
+    [
+        ("a.png", b"\x89PNG"),
+        ("a.PNG", b"\x89PNG"),
+        ("a.Pdf", b"%PDF"),
+        ("a", b"\x89PNG"),
+        ("a.b.pdf", b"%PDF"),
+        ("a.svg", b"<?xml"),
+    ],
 )
 def test_the_suffix_chooses_the_format(attention_map, tmp_path, name, start):
     path = tmp_path / name

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from keras_transformer.text_files import (
+    check_directory,
     check_readable,
     check_writable,
     iterate_lines,
@@ -73,6 +74,18 @@ def test_only_a_file_in_a_directory_that_exists_can_be_written(tmp_path):
     for path in (tmp_path, tmp_path / "none" / "new"):
         with pytest.raises(ValueError, match="Expected a file to write"):
             check_writable(path)
+
+
+def test_a_directory_can_be_made_where_no_file_stands(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "new" / "new"):
+        check_directory(path)
+    for path in (tmp_path / "file", tmp_path / "file" / "new"):
+        with pytest.raises(ValueError, match=f"Received: {path}, where {tmp_path}/file is a file"):
+            check_directory(path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ValueError, match=f"where {tmp_path} cannot be written"):
+        check_directory(tmp_path / "new")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])

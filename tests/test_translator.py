@@ -273,6 +273,20 @@ def test_attention_of_a_given_target(translator, tokenizer):
     assert attention.target_pieces == tokenizer.to_pieces(ids_of(tokenizer, "Eine Katze schläft."))
 
 
+def test_attention_says_whether_something_was_cut(model, tokenizer):
+    def truncated(text, target=None, **limits):
+        translator = Translator(model, tokenizer, decoding=DecodingConfig(**limits))
+        return translator.attention(text, target).truncated
+
+    text, target = "A dog runs.", "Eine Katze schläft."
+    length = len(ids_of(tokenizer, text)) - 1  # the end token is not counted
+    assert truncated(text, target) is False
+    assert truncated(text, target, max_source_length=length) is False
+    assert truncated(text, target, max_source_length=length - 1) is True
+    assert truncated(text, target, max_length=len(ids_of(tokenizer, target)) - 2) is True
+    assert truncated(text, max_length=1) is True  # the search stops at its limit
+
+
 @pytest.mark.parametrize("text", BLANK)
 def test_attention_of_a_blank_text_is_refused(translator, text):
     with pytest.raises(ValueError, match="Expected a text to look at"):

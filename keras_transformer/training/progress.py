@@ -17,20 +17,19 @@ class ProgressBar(keras.callbacks.Callback):
     """Steps and loss on standard error, where that is a terminal.
 
     Args:
-        first_step, last_step: steps between which the training runs.
+        state: `TrainingState`, kept up to date by `SaveAndStop`.
+        training: `TrainingConfig`.
     """
 
-    def __init__(self, first_step, last_step):
+    def __init__(self, state, training):
         super().__init__()
-        self.first_step = first_step
-        self.last_step = last_step
+        self.state = state
+        self.training = training
         self.bar = None
 
     def on_train_begin(self, logs=None):
         if self.bar is None:
-            self.bar = tqdm.tqdm(
-                initial=self.first_step, total=self.last_step, unit="step", disable=None
-            )
+            self.bar = _Bar(self.state, self.training)
 
     def on_train_batch_end(self, batch, logs=None):
         self.bar.update()
@@ -40,6 +39,34 @@ class ProgressBar(keras.callbacks.Callback):
     def close(self):
         if self.bar is not None:
             self.bar.close()
+
+
+class _Bar(tqdm.tqdm):
+    """A bar that shows the time to the limit which is reached first, of steps or of minutes."""
+
+    def __init__(self, state, training):
+        self.state = state
+        self.training = training
+        super().__init__(
+            initial=state.step,
+            total=training.max_steps,
+            unit="step",
+            disable=None,
+            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{time_left}, "
+            "{rate_fmt}{postfix}]",
+        )
+
+    @property
+    def format_dict(self):
+        values = super().format_dict
+        seconds_left = []
+        if self.training.max_minutes is not None:
+            seconds_left.append(60 * (self.training.max_minutes - self.state.minutes))
+        if values["n"] > values["initial"]:
+            rate = values["rate"] or (values["n"] - values["initial"]) / values["elapsed"]
+            seconds_left.append((values["total"] - values["n"]) / rate)
+        time_left = self.format_interval(max(0, min(seconds_left))) if seconds_left else "?"
+        return {**values, "time_left": time_left}
 
 
 class Log(keras.callbacks.Callback):

@@ -13,6 +13,7 @@ import keras_transformer  # its rooms load when used: data and tokenizers need T
 from keras_transformer import backend
 from keras_transformer.checksums import checksum
 from keras_transformer.models import Transformer
+from keras_transformer.text_files import check_directory
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.checkpoints import TrainingState, bytes_of
 from keras_transformer.training.interruption import Interrupted, Interruption
@@ -32,7 +33,8 @@ from keras_transformer.whole_files import check_space, replacing
 
 
 def print_line(text):
-    tqdm.tqdm.write(text, file=sys.stderr)  # above a progress bar, not into it
+    with contextlib.suppress(OSError):  # a log that nobody reads any more ends no training
+        tqdm.tqdm.write(text, file=sys.stderr)  # above a progress bar, not into it
 
 
 def say_nothing(text):
@@ -82,11 +84,12 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             backend.enable_determinism()
 
         # === Data ===
+        tokenizers = devices.from_chief(lambda: ready_tokenizers(config, run, init_from))
         train_corpus, valid_corpus = corpora or read_corpora(
             config.data, config.training.seed, write
         )
-        source_tokenizer, target_tokenizer = devices.from_chief(
-            lambda: start_tokenizers(config, run, init_from, train_corpus, write)
+        source_tokenizer, target_tokenizer = tokenizers or devices.from_chief(
+            lambda: learn_tokenizers(config, train_corpus, write)
         )
         batch_settings = dict(
             tokenizer=source_tokenizer,
@@ -95,15 +98,14 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
             max_length=config.data.max_length,
             static_shapes=config.training.static_shapes,
         )
-        batches = keras_transformer.data.TranslationBatches(
+        batches = make_batches(
+            "training",
             train_corpus,
             seed=config.training.seed,
             sampling=config.tokenizer.sampling,
             **batch_settings,
         )
-        valid_batches = keras_transformer.data.TranslationBatches(
-            valid_corpus, shuffle=False, **batch_settings
-        )
+        valid_batches = make_batches("validation", valid_corpus, shuffle=False, **batch_settings)
         write(f"training    {batches.summary}; {len(batches):,} batches an epoch")
         write(f"validation  {valid_batches.summary}")
 
@@ -149,7 +151,7 @@ def train(config, output, init_from=None, corpora=None, strategy="auto", write=p
                 run.checkpoints, state, batches, config.training, interruption, devices
             )
             log = Log(run.metrics_path, state, len(batches), write)
-            progress_bar = ProgressBar(state.step, config.training.max_steps)
+            progress_bar = ProgressBar(state, config.training)
             bleu = BleuCallback(
                 valid_corpus.source, valid_corpus.target, source_tokenizer, target_tokenizer
             )
@@ -206,6 +208,9 @@ def begin(config, run, init_from, devices, stack, write):
     """
     config, finished = check_start(config, run, init_from, devices, write)
     if finished is None:
+        # refuses what no model can be, and what no layer can be, before the corpus is read
+        Transformer(1, **config.model)
+        Transformer(1, **{**config.model, "num_layers": 1, "num_decoder_layers": 1}).build()
         stack.enter_context(run.locked())
         # once more: another process may have made the run, or ended it, until it was locked
         config, finished = check_start(config, run, init_from, devices, write)
@@ -215,6 +220,7 @@ def begin(config, run, init_from, devices, stack, write):
 def check_start(config, run, init_from, devices, write):
     """Returns the settings, and how the run has ended, or None; refuses what cannot be trained."""
     run.check_usable()
+    check_directory(run.path)
     devices.check(config.training)
     if init_from is not None:
         init_run = Run(init_from)
@@ -236,17 +242,18 @@ def check_start(config, run, init_from, devices, write):
                     "Its settings of the group decoding stay as they are: give others to "
                     "translate, evaluate or export."
                 )
-    Transformer(1, **config.model)  # refuses what no model can be, before the corpus is read
     return config, finished
 
 
-def start_tokenizers(config, run, init_from, corpus, write):
-    """Returns the `(source, target)` tokenizers: the run's, or another's, or new ones."""
+def ready_tokenizers(config, run, init_from):
+    """Returns the `(source, target)` tokenizers: the run's, another's, a file's; None: no such."""
     if run.exists:
         return run.load_tokenizers(config)
     if init_from is not None:
         return Run(init_from).load_tokenizers(config)
-    return make_tokenizers(config, corpus, write)
+    if config.tokenizer.model is not None:
+        return (keras_transformer.tokenizers.from_file(config.tokenizer.model),) * 2
+    return None
 
 
 def start(config, run, init_from, model, tokenizers, identity, state, write):
@@ -320,23 +327,21 @@ def step_in_words(training, devices):
 
 def read_corpora(data, seed, write=print_line):
     """Returns the `(training, validation)` corpora that a `DataConfig` names."""
+    from_files = keras_transformer.data.ParallelCorpus.from_files
     valid_corpus = None
+    if data.source_valid is not None:
+        valid_corpus = from_files(data.source_valid, data.target_valid)
     if data.dataset is not None:
         from keras_transformer.data.tfds import from_tfds
 
-        train_corpus, valid_corpus = from_tfds(data.dataset.removeprefix("tfds:"))
+        train_corpus, its_own = from_tfds(data.dataset.removeprefix("tfds:"))
+        valid_corpus = valid_corpus or its_own
     elif data.source_train is not None:
-        train_corpus = keras_transformer.data.ParallelCorpus.from_files(
-            data.source_train, data.target_train
-        )
+        train_corpus = from_files(data.source_train, data.target_train)
     else:
         raise ValueError(
             "Expected data to train on: source_train and target_train, or dataset. "
             "Received: neither. Give both files, or the name of a data set."
-        )
-    if data.source_valid is not None:
-        valid_corpus = keras_transformer.data.ParallelCorpus.from_files(
-            data.source_valid, data.target_valid
         )
     if valid_corpus is None:
         train_corpus, valid_corpus = train_corpus.split(
@@ -346,12 +351,17 @@ def read_corpora(data, seed, write=print_line):
     return train_corpus, valid_corpus
 
 
-def make_tokenizers(config, corpus, write=print_line):
-    """Returns the `(source, target)` tokenizers of the settings, trained or read from a file."""
+def make_batches(name, corpus, **settings):
+    """Returns the `TranslationBatches` of a corpus; what they refuse says which text it is."""
+    try:
+        return keras_transformer.data.TranslationBatches(corpus, **settings)
+    except ValueError as error:
+        raise ValueError(f"{error} (the {name} text)") from None
+
+
+def learn_tokenizers(config, corpus, write=print_line):
+    """Returns the `(source, target)` tokenizers that the settings describe."""
     settings = config.tokenizer
-    if settings.model is not None:
-        tokenizer = keras_transformer.tokenizers.from_file(settings.model)
-        return tokenizer, tokenizer
 
     def learn(sentences):
         if settings.kind == "wordpiece":

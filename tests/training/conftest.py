@@ -41,13 +41,12 @@ def start_training(tmp_path, monkeypatch, corpus):
     def stop(*args, **kwargs):
         raise Stopped(arguments.bind(*args, **kwargs).arguments)
 
-    monkeypatch.setattr(module, "fit", stop)
-
-    def start(config, output=None, corpora=(corpus, corpus)):
+    def start(config, output=None, corpora=(corpus, corpus), init_from=None):
         output = output or tmp_path / f"run-{next(number)}"
         lines = []
-        with pytest.raises(Stopped) as stopped:
-            module.train(config, output, corpora=corpora, write=lines.append)
+        with monkeypatch.context() as patch, pytest.raises(Stopped) as stopped:
+            patch.setattr(module, "fit", stop)
+            module.train(config, output, init_from, corpora, write=lines.append)
         started = types.SimpleNamespace(**stopped.value.args[0], lines=lines)
         (started.bleu,) = (c for c in started.callbacks if type(c).__name__ == "BleuCallback")
         return started

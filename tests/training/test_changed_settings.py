@@ -19,8 +19,12 @@ FREE = {
     "training.keep_checkpoints",
     "training.gradient_accumulation_steps",
     "training.jit_compile",
+    "training.peak_learning_rate",
+    "training.warmup_steps",
+    "training.clip_norm",
 }
-"""When a training ends, and how a step is computed where that changes nothing but rounding."""
+"""When a training ends, how a step is computed where that changes nothing but rounding, and what
+helps a training that diverges."""
 
 BEGINNING = Config().override(
     [

@@ -1,0 +1,107 @@
+"""YAML as the core schema of YAML 1.2 reads it (https://yaml.org/spec/1.2.2/#103-core-schema).
+
+PyYAML alone follows YAML 1.1, which reads 010 as 8, 1:30 as 90, `no` as false and 1e-3 as text,
+and lets the last of two equal keys win.
+"""
+
+import re
+
+import yaml
+
+MOST_DIGITS = 1000
+"""Digits of the longest number: Python itself refuses to print one of more than 4,300."""
+
+
+def parse_yaml(text):
+    """Returns the value of a YAML text; a mapping may be merged into another one by `<<`.
+
+    Raises:
+        ValueError: no YAML, or a key that stands twice in a mapping; the message is one line.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise ValueError("Expected YAML. Received: one that is nested too deeply.") from None
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Expected YAML. Received: {reason}.") from None
+
+
+def to_yaml(value):
+    """Returns the YAML text of plain values, which YAML 1.1 and 1.2 read alike."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def yaml_word(value):
+    """Returns a plain value as YAML writes it, as `null` for None."""
+    return to_yaml(value).partition("\n")[0]
+
+
+def _whole_number(text):
+    if len(text) > MOST_DIGITS:
+        raise ValueError(
+            f"Expected a number of at most {MOST_DIGITS:,} digits. Received: one of {len(text):,}."
+        )
+    return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+
+
+def _number(text):
+    return float(re.sub(r"\.(inf|nan)$", r"\1", text.lower()))
+
+
+# name of the tag: what is read as such, and how; the first that matches counts
+_SCALARS = {
+    "null": (r"null|Null|NULL|~|", lambda text: None),
+    "bool": (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _whole_number),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        _number,
+    ),
+    "merge": (r"<<", str),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = {}
+    yaml_constructors = {
+        tag: yaml.SafeLoader.yaml_constructors[tag]
+        for tag in (*(f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map")), None)
+    }
+
+    def compose_mapping_node(self, anchor):
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise ValueError(
+                        f"Expected each key once. Received: {key.value!r} a second time, on line "
+                        f"{key.start_mark.line + 1}. Put what belongs to it in one place."
+                    )
+                seen.add((key.tag, key.value))
+        return node
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text which YAML 1.1, as in PyYAML, or YAML 1.2 takes for something else."""
+
+
+def _constructor(name, pattern, convert):
+    def construct(loader, node):
+        text = loader.construct_scalar(node)
+        if not pattern.match(text):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"expected !!{name}, found {text!r}", node.start_mark
+            )
+        return convert(text)
+
+    return construct
+
+
+for _name, (_pattern, _convert) in _SCALARS.items():
+    _tag, _whole = f"tag:yaml.org,2002:{_name}", re.compile(rf"(?:{_pattern})\Z")
+    _Loader.add_implicit_resolver(_tag, _whole, None)
+    _Loader.add_constructor(_tag, _constructor(_name, _whole, _convert))
+    _Dumper.add_implicit_resolver(_tag, _whole, None)
