@@ -85,6 +85,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
     def __init__(self, layout="interleaved", base=10000.0, combine="add", width=None, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         _check(layout, base)
         check_combination(combine, width)
         self.layout = layout

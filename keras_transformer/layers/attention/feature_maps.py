@@ -38,6 +38,10 @@ class EluFeatures(keras.layers.Layer):
     (1, 5, 2, 4)
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
     def call(self, x):
         x = ops.cast(x, "float32")
         # elu(x) + 1 itself would round to 0 below -17
@@ -87,6 +91,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
 
     def __init__(self, num_features=256, seed=None, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         check_whole_numbers(num_features=num_features)
         self.num_features = num_features
         self.seed = seed
