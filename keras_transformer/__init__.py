@@ -1,12 +1,15 @@
 """Trains a Transformer on parallel text, translates with it, scores, exports and serves it.
 
-Importing the package imports neither TensorFlow nor Keras: a room loads when it is first used.
+Importing the package imports neither TensorFlow nor Keras: a room loads when it is first used, or
+when `keras.models.load_model` meets a class that is in it.
 
 >>> import keras_transformer
 >>> keras_transformer.Config.from_preset("tiny")
 """
 
 import importlib
+
+from keras_transformer import keras_names
 
 __version__ = "0.1.0"
 
@@ -39,3 +42,6 @@ def __getattr__(name):
 
 def __dir__():
     return [*globals(), *__all__]
+
+
+keras_names.register()

@@ -5,6 +5,7 @@ T target length, H heads.
 """
 
 import pathlib
+import threading
 from typing import NamedTuple
 
 import keras
@@ -14,6 +15,8 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import decode, decode_sampled, score
+from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 from keras_transformer.special_ids import PAD_ID, START_ID
 
 
@@ -56,7 +59,8 @@ class Translator:
         decoding: `DecodingConfig`; None is the default one.
         batch_size: sentences decoded at once.
     Raises:
-        ValueError: a tokenizer has more pieces than the model has embeddings.
+        ValueError: a tokenizer has more pieces than the model has embeddings, a batch_size below 1;
+            in a call, scores that are not finite.
 
     Example:
         Translator(model, tokenizer)(["A dog runs."])
@@ -67,13 +71,20 @@ class Translator:
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
         self.decoding = decoding or DecodingConfig()
+        check_whole_numbers(batch_size=batch_size)
         self.batch_size = batch_size
         self._check_vocabulary("source", self.tokenizer, model.source_vocab_size)
         self._check_vocabulary("target", self.target_tokenizer, model.num_target_pieces)
         if not model.built:
             model.build()
         self._seed_generator = keras.random.SeedGenerator(0)
+        self._seed_lock = threading.Lock()  # from setting the seed to the end of the draw
         self._compiled = {}
+
+    def __reduce__(self):
+        """For `pickle` and `copy`: what it is made of; searches are compiled anew."""
+        parts = self.model, self.tokenizer, self.target_tokenizer, self.decoding, self.batch_size
+        return type(self), parts
 
     @classmethod
     def load(cls, path, checkpoint=None):
@@ -121,7 +132,8 @@ class Translator:
                 f"Expected n_best from 1 to the beam size. Received: n_best={n_best}, "
                 f"beam_size={self.decoding.beam_size}. Search with a wider beam."
             )
-        return self._search(texts, self._compiled_decode(n_best), n_best)
+        compiled = self._compiled_decode(n_best)
+        return self._search(texts, lambda source_ids, _: compiled(source_ids), n_best)
 
     def sample(self, texts, temperature=1.0, top_k=0, top_p=1.0, seed=0):
         """Returns a random translation of each text.
@@ -129,7 +141,7 @@ class Translator:
         Args:
             texts: list of str.
             temperature, top_k, top_p: see `decoding.sample`.
-            seed: int from 0; the same seed and texts give the same translations.
+            seed: int from 0; the same seed and texts give the same translations, in any thread.
         """
 
         def draw(source_ids):
@@ -144,7 +156,13 @@ class Translator:
             )
 
         compiled = self._compile(("sample", temperature, top_k, top_p), draw)
-        return [best.text for (best,) in self._search(texts, compiled, 1, seed)]
+
+        def draw_batch(source_ids, number):
+            with self._seed_lock:
+                self._seed_generator.state.assign([seed, number])  # another draw for each batch
+                return compiled(source_ids)
+
+        return [best.text for (best,) in self._search(texts, draw_batch, 1)]
 
     def score(self, sources, targets):
         """Returns the score that a search would give to the translations `targets`.
@@ -172,6 +190,7 @@ class Translator:
             target_ids = self._pad([target_rows[i] for i in batch])
             batch_scores = ops.convert_to_numpy(compiled(source_ids, target_ids))
             scores[batch] = batch_scores[: len(batch)]
+            _check_scores(scores[batch], [sources[i] for i in batch])
         return scores
 
     def attention(self, text, target=None):
@@ -192,6 +211,7 @@ class Translator:
             )
         if target is None:
             found = self._compiled_decode(n_best=1)(self._pad([source_row]))
+            _check_scores(ops.convert_to_numpy(found.scores)[0, :1], [text])
             labels = ops.convert_to_numpy(found.ids)[0, 0]
             labels = labels[labels != PAD_ID]
             is_whole = ops.convert_to_numpy(found.finished)[0, 0]
@@ -213,17 +233,21 @@ class Translator:
             bool(truncated or not is_whole),
         )
 
-    def _search(self, texts, compiled, num_hypotheses, seed=0):
-        """Returns for each text the list of its `Translation`s, found batch by batch."""
+    def _search(self, texts, search, num_hypotheses):
+        """Returns for each text the list of its `Translation`s, found batch by batch.
+
+        Args:
+            search: from source ids `(B, S)` and the number of the batch to a `SearchResult`.
+        """
         rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
         answers = [[Translation("", 0.0, False)] * num_hypotheses for _ in rows]
         for number, batch in enumerate(self._batches(rows)):
-            self._seed_generator.state.assign([seed, number])  # another draw for each batch
-            found = compiled(self._pad([rows[i] for i in batch]))
+            found = search(self._pad([rows[i] for i in batch]), number)
             ids, scores, finished = (
                 ops.convert_to_numpy(tensor)[: len(batch)]
                 for tensor in (found.ids, found.scores, found.finished)
             )
+            _check_scores(scores[:, 0], [texts[i] for i in batch])
             decoded = self.target_tokenizer.decode(ids.reshape(-1, ids.shape[-1]))
             decoded = np.asarray(decoded).reshape(scores.shape)  # (B, N)
             for place, i in enumerate(batch):
@@ -279,6 +303,17 @@ class Translator:
                 f"Received: tokenizer.vocab_size={tokenizer.vocab_size}, "
                 f"{side} vocabulary of the model={num_embeddings}. Take the tokenizer that the "
                 "model was trained with."
+            )
+
+
+def _check_scores(scores, texts):
+    """Raises `ValueError` where a score is no number, or a search has found nothing of a text."""
+    for value, text in zip(scores, texts, strict=True):
+        if not value > IMPOSSIBLE / 2:  # NaN is above nothing; a search compares it away
+            raise ValueError(
+                "Expected a model with finite weights and scores. Received: a score that is not "
+                f"finite, of the text {text!r}. Load another checkpoint, or train again with a "
+                "lower learning rate."
             )
 
 

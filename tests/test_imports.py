@@ -5,9 +5,13 @@ import pathlib
 import subprocess
 import sys
 
+import keras
+import numpy as np
 import pytest
 
 import keras_transformer
+from keras_transformer import keras_names, layers
+from keras_transformer.training import PaperSchedule, TokenAccuracy, TokenCrossEntropy
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -97,3 +101,49 @@ def test_rooms_and_names_load_when_used():
     assert "Transformer" in dir(keras_transformer)
     with pytest.raises(AttributeError, match="has no attribute 'Transformers'"):
         keras_transformer.Transformers  # noqa: B018
+
+
+def test_every_class_that_registers_itself_has_a_placeholder():
+    names = []
+    for file in FILES:
+        for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
+            decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
+            if any("register_keras_serializable" in decorator for decorator in decorators):
+                room = file.partition("/")[0]
+                names.append((room, node.name))
+                assert hasattr(getattr(keras_transformer, room), node.name)
+    assert sorted(names) == sorted(
+        (room, name) for room, names in keras_names.CLASSES.items() for name in names
+    )
+
+
+@pytest.mark.parametrize(
+    "imports", ["import keras_transformer, keras", "import keras, keras_transformer"]
+)
+def test_importing_the_package_is_enough_to_load_a_model(imports, tmp_path):
+    """In a fresh process: a model of layers, with a loss, a metric and a schedule of ours."""
+    inputs = keras.Input((5, 6))
+    attention = layers.MultiHeadAttention(2, attention=layers.LocalAttention(3))
+    outputs = attention(layers.EncoderBlock(2, 7)(inputs), causal=True)
+    model = keras.Model(inputs, layers.FeedForward(5)(outputs))
+    model.compile(keras.optimizers.Adam(PaperSchedule(6)), TokenCrossEntropy(), [TokenAccuracy()])
+    model.save(tmp_path / "model.keras")
+    sizes = dict(num_layers=1, d_model=6, ff_dim=5, num_heads=2)
+    transformer = keras_transformer.Transformer(50, **sizes)
+    transformer.build()
+    transformer.save(tmp_path / "transformer.keras")
+    x = np.random.default_rng(1).normal(size=(2, 5, 6)).astype("float32")
+    np.save(tmp_path / "x.npy", x)
+    program = (
+        f"{imports}\n"
+        "import numpy as np\n"
+        f"model = keras.models.load_model({str(tmp_path / 'model.keras')!r})\n"
+        "assert type(model.loss).__name__ == 'TokenCrossEntropy'\n"
+        f"print(repr(model.predict(np.load({str(tmp_path / 'x.npy')!r}), verbose=0).tolist()))\n"
+        f"loaded = keras.models.load_model({str(tmp_path / 'transformer.keras')!r})\n"
+        "assert loaded.count_params() and isinstance(loaded, keras_transformer.Transformer)"
+    )
+    process = run_python(program, KERAS_BACKEND=keras.backend.backend())
+    assert process.returncode == 0, process.stderr
+    found = np.array(ast.literal_eval(process.stdout))
+    np.testing.assert_allclose(found, model.predict(x, verbose=0), rtol=1e-4, atol=1e-5)

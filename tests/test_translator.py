@@ -1,4 +1,8 @@
+import concurrent.futures
+import copy
+import pickle
 import random
+import time
 
 import keras
 import numpy as np
@@ -202,6 +206,61 @@ def test_samples_follow_the_seed(translator, sources):
 def test_batches_draw_different_samples(translator, monkeypatch):
     monkeypatch.setattr(translator, "batch_size", 1)
     assert len(set(translator.sample(["The bus is not here!"] * 7, seed=1))) > 1
+
+
+def test_samples_follow_the_seed_in_threads(translator, sources, monkeypatch):
+    def slowly(compiled):
+        def called(*arguments):
+            time.sleep(0.05)  # another thread has the time to set its seed
+            return compiled(*arguments)
+
+        return called
+
+    texts, seeds = sources[:2], [1, 2, 1, 3]
+    alone = [translator.sample(texts, seed=seed) for seed in seeds]
+    assert alone[0] == alone[2] and alone[0] != alone[1]
+    compile_search = translator._compile
+    monkeypatch.setattr(translator, "_compile", lambda *search: slowly(compile_search(*search)))
+    with concurrent.futures.ThreadPoolExecutor(len(seeds)) as threads:
+        found = list(threads.map(lambda seed: translator.sample(texts, seed=seed), seeds))
+    assert found == alone
+
+
+@pytest.mark.parametrize("batch_size", [-1, 0, 2.0])
+def test_batches_have_at_least_one_sentence(model, tokenizer, batch_size):
+    with pytest.raises(ValueError, match=f"at least 1. Received: batch_size={batch_size}"):
+        Translator(model, tokenizer, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("through", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_translates_alike(greedy_translator, sources, through):
+    greedy_translator(sources[:2])  # has compiled a search
+    other = through(greedy_translator)
+    assert other.decoding == GREEDY and other.batch_size == greedy_translator.batch_size
+    assert other.target_tokenizer is other.tokenizer
+    assert other(sources) == greedy_translator(sources)
+    other.model.set_weights([0 * weight for weight in other.model.get_weights()])
+    assert other(sources) != greedy_translator(sources)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_scores_that_are_not_finite_are_an_error(tokenizer, beam_size):
+    broken = make_model(tokenizer)
+    broken.build()
+    weights = broken.get_weights()
+    weights[-1] = np.full_like(weights[-1], np.nan)
+    broken.set_weights(weights)
+    translator = Translator(broken, tokenizer, decoding=DecodingConfig(beam_size=beam_size))
+    texts = ["", "A dog runs."]
+    message = "Expected a model with finite weights.*of the text 'A dog runs.'"
+    for call in (
+        lambda: translator(texts),
+        lambda: translator.attention(texts[1]),
+        lambda: translator.sample(texts),
+        lambda: translator.score(texts, ["", "Ein Hund."]),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_sampling_from_the_best_token_alone_is_greedy_search(greedy_translator, sources):

@@ -3,6 +3,7 @@
 Shapes: L cache length, R rows, N tokens, D width, C tokens of a chunk, V vocabulary.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from keras_transformer.backend import portable
@@ -96,7 +97,9 @@ def projected_cross_entropy(
         losses, gradients = _by_chunks(rows, table, labels, weights, label_smoothing, training)
 
         def gradient(upstream, *_):
-            of_rows, of_table = (x * tf.cast(upstream, x.dtype) for x in gradients)
+            # scaled in float32: a loss scale comes too late for what has been rounded before it
+            of_rows, of_table = (upstream * x for x in gradients)
+            of_rows = tf.cast(of_rows, hidden.dtype)
             of_hidden = tf.scatter_nd(counted, of_rows, tf.shape(hidden, tf.int64))
             return of_hidden, tf.cast(of_table, table.dtype)
 
@@ -112,35 +115,38 @@ def projected_cross_entropy(
 def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
     """Returns `(loss, cross_entropy, correct)` and the gradients of the loss, or (), a pair.
 
-    The loss's gradient with respect to a token's logits is weight * (softmax - smoothed one-hot).
-    Only the softmax fills a row; a product of the rest with a matrix is one row of it, for the
-    one-hot, and the mean of all, for the smoothing.
+    With r = 1 - p(label), and q(v) = p(v) / r the distribution of the other tokens, the gradient
+    of a token's loss with respect to its logits is, for the label, label_smoothing - r, for
+    another token r q(v), and for each label_smoothing / V less. Only q fills a row, and is rounded
+    to the dtype of `hidden`. The rest is float32, in which r is exact also for a label that is
+    almost sure, where p(label) - 1 would be the small difference of two rounded numbers.
     """
     num_tokens, vocab_size = tf.shape(labels)[0], table.shape[0]
     num_chunks = tf.maximum(1, -(-num_tokens // CHUNK_ROWS))  # of no tokens, one that is empty
-    share = 1.0 - label_smoothing
+    # weights as small as 1 / (tokens of a batch) would leave float16 few bits, or none
+    largest_weight = tf.maximum(tf.reduce_max(tf.abs(weights)), float(np.finfo("float32").tiny))
+    relative_weights = weights / largest_weight
 
     def one_chunk(chunk, of_table, *columns):
         start = chunk * CHUNK_ROWS
         end = tf.minimum(start + CHUNK_ROWS, num_tokens)
         x, chunk_labels = hidden[start:end], labels[start:end]
         logits = tf.matmul(x, table, transpose_b=True)  # (C, V)
-        probabilities = tf.nn.softmax(logits)
-        # bfloat16's bits, read as whole numbers, have the same order and are compared faster
-        in_order = tf.bitcast(probabilities, tf.int16) if x.dtype == tf.bfloat16 else probabilities
+        label_logits, logits = _without_labels(logits, chunk_labels)
+        others = tf.nn.softmax(logits)  # q
+        # 16 bits of a float from 0, read as a whole number, have its order and are compared faster
+        in_order = tf.bitcast(others, tf.int16) if others.dtype.size == 2 else others
         best = tf.argmax(in_order, axis=-1, output_type=labels.dtype)
-
-        def at(ids, values):
-            return tf.cast(tf.gather(values, ids, axis=1, batch_dims=1), tf.float32)
-
-        # log softmax of the label by way of the best token, whose probability is never 0
-        label_logits = at(chunk_labels, logits)
-        log_probs = label_logits - at(best, logits) + tf.math.log(at(best, probabilities))
-        values = [label_logits, -log_probs, tf.cast(best == chunk_labels, tf.float32)]
+        best_logits, best_share = _at(best, logits), _at(best, others)
+        log_odds = best_logits - tf.math.log(best_share) - label_logits  # of r against p(label)
+        is_first = (label_logits == best_logits) & (chunk_labels < best)
+        correct = (label_logits > best_logits) | is_first
+        values = [label_logits, log_odds, tf.cast(correct, tf.float32)]
         if training:
-            weighted = x * tf.cast(weights[start:end], x.dtype)[:, None]
-            of_table += tf.cast(tf.matmul(probabilities, weighted, transpose_a=True), tf.float32)
-            values.append(tf.matmul(probabilities, table))
+            factors = relative_weights[start:end] * tf.sigmoid(log_odds)
+            weighted = tf.cast(factors[:, None] * tf.cast(x, tf.float32), x.dtype)
+            of_table += tf.cast(tf.matmul(others, weighted, transpose_a=True), tf.float32)
+            values.append(tf.matmul(others, table))
         columns = [
             column.write(chunk, value) for column, value in zip(columns, values, strict=True)
         ]
@@ -158,20 +164,45 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
         (0, tf.zeros(table.shape if training else []), *columns),
         parallel_iterations=2,  # what one core leaves over, another takes up
     )
-    label_logits, cross_entropy, correct, *expected = (column.concat() for column in columns)
+    label_logits, log_odds, correct, *expected = (column.concat() for column in columns)
+    cross_entropy = tf.math.softplus(log_odds)
     mean_embedding = tf.reduce_mean(tf.cast(table, tf.float32), axis=0)  # (D,)
-    mean_logits = tf.linalg.matvec(tf.cast(hidden, tf.float32), mean_embedding)
+    hidden = tf.cast(hidden, tf.float32)
+    mean_logits = tf.linalg.matvec(hidden, mean_embedding)
     smoothed = cross_entropy + label_smoothing * (label_logits - mean_logits)
     losses = tf.reduce_sum(weights * smoothed), cross_entropy, correct
     if not training:
         return losses, ()
-    factors = tf.cast(weights, hidden.dtype)[:, None]
-    target = share * tf.gather(table, labels)
-    target += tf.cast(label_smoothing * mean_embedding, table.dtype)
-    weighted = tf.cast(factors * hidden, tf.float32)
+    rest, weights = tf.sigmoid(log_odds)[:, None], weights[:, None]  # r
+    of_labels = tf.cast(tf.gather(table, labels), tf.float32)
+    of_hidden = rest * (tf.cast(expected[0], tf.float32) - of_labels)
+    of_hidden += label_smoothing * (of_labels - mean_embedding)
+    weighted = weights * hidden
+    of_table *= largest_weight
     of_table -= (label_smoothing / vocab_size) * tf.reduce_sum(weighted, axis=0)
-    of_table = tf.tensor_scatter_nd_sub(of_table, labels[:, None], share * weighted)
-    return losses, (factors * (expected[0] - target), of_table)
+    of_table = tf.tensor_scatter_nd_add(
+        of_table, labels[:, None], (label_smoothing - rest) * weighted
+    )
+    return losses, (weights * of_hidden, of_table)
+
+
+def _without_labels(logits, labels):
+    """Returns the labels' logits `(C,)` in float32, and `logits` `(C, V)` with the least there.
+
+    In place: a copy takes half as long as the softmax.
+    """
+    label_logits = _at(labels, logits)
+    num_rows, vocab_size = tf.shape(labels)[0], logits.shape[1]
+    with tf.control_dependencies([label_logits]):
+        least = tf.fill([num_rows, 1], logits.dtype.min)
+        places = tf.range(num_rows) * vocab_size + labels
+        flat = tf.raw_ops.InplaceUpdate(x=tf.reshape(logits, [-1, 1]), i=places, v=least)
+    return label_logits, tf.reshape(flat, [-1, vocab_size])
+
+
+def _at(ids, values):
+    """Returns each row's entry of `values` `(C, V)` at `ids` `(C,)`, in float32."""
+    return tf.cast(tf.gather(values, ids, axis=1, batch_dims=1), tf.float32)
 
 
 def add_bias(x, bias):

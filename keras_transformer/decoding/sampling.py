@@ -6,8 +6,11 @@ Shapes: B batch (sentences), L maximum output length, V vocabulary, C candidates
 import keras
 from keras import ops
 
-from keras_transformer.decoding.candidates import forbid, largest, take_entries
+from keras_transformer.decoding.candidates import NUM_FORBIDDEN, forbid, largest, take_entries
 from keras_transformer.decoding.single_path import follow_single_path
+
+TEMPERATURES = 1e-6, 1e6
+"""Below, the draw is greedy search; above, of equally probable tokens; float32 holds neither."""
 
 
 def sample(
@@ -33,7 +36,7 @@ def sample(
     Args:
         step_fn, cache, memory, limits, max_length, length_penalty: as of `greedy_search`. The
             scores are of the model's own distribution, whatever the draw was from.
-        temperature: above 0; the lower, the more the probable tokens are preferred.
+        temperature: from 1e-6 to 1e6; the lower, the more the probable tokens are preferred.
         top_k: number of tokens to draw from; 0: all.
         top_p: probability of the tokens to draw from, in (0, 1].
         seed: int, or a `keras.random.SeedGenerator` for a new draw each call. The same seed, batch
@@ -43,10 +46,11 @@ def sample(
     Raises:
         ValueError: temperature, top_k or top_p outside its range.
     """
-    if not temperature > 0:
+    lowest, highest = TEMPERATURES
+    if not lowest <= temperature <= highest:
         raise ValueError(
-            f"temperature must be above 0. Received: temperature={temperature}. "
-            "The limit towards 0 is greedy_search."
+            f"temperature must be from {lowest:g} to {highest:g}. "
+            f"Received: temperature={temperature}. The limit towards 0 is greedy_search."
         )
     if top_k < 0 or not 0 < top_p <= 1:
         raise ValueError(
@@ -64,8 +68,9 @@ def sample(
         log_probs = forbid(ops.log_softmax(logits), ids)
         if top_k or top_p < 1:
             log_probs, ids = largest(log_probs, min(top_k or vocab_size, vocab_size))
-        scaled = log_probs / temperature
-        weights = ops.exp(scaled - ops.max(scaled, axis=-1, keepdims=True))  # (B, C)
+        best = ops.max(log_probs, axis=-1, keepdims=True)
+        weights = ops.exp((log_probs - best) / temperature)  # (B, C)
+        weights = ops.where(ids < NUM_FORBIDDEN, 0.0, weights)  # at any temperature
         cumulative = ops.cumsum(weights, axis=-1)
         kept = cumulative - weights < top_p * cumulative[:, -1:]
         total = ops.max(ops.where(kept, cumulative, 0.0), axis=-1, keepdims=True)

@@ -9,6 +9,7 @@ import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 from keras_transformer.checksums import check_checksums
 from keras_transformer.config import DecodingConfig
 from keras_transformer.export.settings import SETTINGS
+from keras_transformer.layers.whole_numbers import check_whole_numbers
 from keras_transformer.translator import Translation
 
 
@@ -24,7 +25,7 @@ class ExportedTranslator:
         n_best: how many translations of a text can be had.
         signatures: from name to function of tensors, as `served_functions` describes them.
     Raises:
-        ValueError: `path` holds no export, or a damaged one.
+        ValueError: `path` holds no export, or a damaged one, or batch_size is below 1.
 
     Example:
         load("export/models/translator")(["A dog runs."])
@@ -47,9 +48,14 @@ class ExportedTranslator:
             ) from None
         self.decoding = DecodingConfig(**self.settings["decoding"])
         self.n_best = self.settings["n_best"]
+        check_whole_numbers(batch_size=batch_size)
         self.batch_size = batch_size
         self._saved_model = tf.saved_model.load(self.path)  # owns what the signatures use
         self.signatures = self._saved_model.signatures
+
+    def __reduce__(self):
+        """For `pickle` and `copy`: the export is loaded again, from where it stands."""
+        return type(self), (self.path, self.batch_size)
 
     def __call__(self, texts):
         """Returns the best translation of each text: list of str, or str for a str."""

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
 
 
@@ -17,7 +18,8 @@ class DecoderBlock(keras.layers.Layer):
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1. Padding stands after the target's last
     piece, where the causal mask hides it from every real position: the target needs no padding
-    mask.
+    mask. Where Keras keeps one with x, as of `keras.layers.Embedding(mask_zero=True)`, it is
+    honoured, and padding may stand anywhere.
 
     Args:
         num_heads: H.
@@ -33,7 +35,8 @@ class DecoderBlock(keras.layers.Layer):
     Call arguments:
         x: `(B, T, D)`.
         encoder_output: `(B, S, D)`.
-        source_padding_mask: bool `(B, S)`, True where a source position is real.
+        source_padding_mask: bool `(B, S)`, True where a source position is real; None: the mask
+            that Keras keeps with encoder_output.
         return_attention_weights: whether to return the weights too.
         training: whether dropout acts.
 
@@ -59,6 +62,7 @@ class DecoderBlock(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.num_heads = num_heads
         self.ff_dim = ff_dim
         self.dropout = dropout
@@ -97,6 +101,7 @@ class DecoderBlock(keras.layers.Layer):
         with_weights = return_attention_weights and self.self_attention.gives_weights
         result = self.self_attention(
             self.self_attention_residual.enter(x),
+            padding_mask=known_padding_mask(None, x),
             causal=True,
             return_attention_weights=with_weights,
         )
@@ -107,7 +112,7 @@ class DecoderBlock(keras.layers.Layer):
         result = self.cross_attention(
             self.cross_attention_residual.enter(x),
             encoder_output,
-            padding_mask=source_padding_mask,
+            padding_mask=known_padding_mask(source_padding_mask, encoder_output),
             return_attention_weights=with_weights,
         )
         output, cross_weights = result if with_weights else (result, None)

@@ -7,10 +7,11 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.layers.unquantized import Unquantized
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Dense(keras.layers.Dense):
+class Dense(Unquantized, keras.layers.Dense):
     """Keras's Dense: activation(x W + b); of few rows `(R, D)` in two thirds of the time.
 
     Call arguments:

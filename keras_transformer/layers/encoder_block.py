@@ -7,6 +7,7 @@ import keras
 
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
 
 
@@ -27,7 +28,8 @@ class EncoderBlock(keras.layers.Layer):
 
     Call arguments:
         x: `(B, S, D)`.
-        padding_mask: bool `(B, S)`, True where a position is real.
+        padding_mask: bool `(B, S)`, True where a position is real; None: the mask that Keras keeps
+            with x, as of `keras.layers.Embedding(mask_zero=True)`.
         return_attention_weights: whether to return the weights too.
         training: whether dropout acts.
 
@@ -51,6 +53,7 @@ class EncoderBlock(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.num_heads = num_heads
         self.ff_dim = ff_dim
         self.dropout = dropout
@@ -76,7 +79,7 @@ class EncoderBlock(keras.layers.Layer):
         with_weights = return_attention_weights and self.self_attention.gives_weights
         result = self.self_attention(
             self.self_attention_residual.enter(x),
-            padding_mask=padding_mask,
+            padding_mask=known_padding_mask(padding_mask, x),
             return_attention_weights=with_weights,
         )
         output, weights = result if with_weights else (result, None)

@@ -32,6 +32,7 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(self, ff_dim, activation="relu", **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         check_whole_numbers(ff_dim=ff_dim)
         self.ff_dim = ff_dim
         try:

@@ -7,11 +7,12 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.combine import check_combination, combined
+from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LearnedPositions(keras.layers.Layer):
+class LearnedPositions(Unquantized, keras.layers.Layer):
     """Adds a trained vector for each position.
 
     The paper of the Transformer tried them and "found that the two versions produced nearly
@@ -40,6 +41,7 @@ class LearnedPositions(keras.layers.Layer):
 
     def __init__(self, max_length, combine="add", width=None, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         check_whole_numbers(max_length=max_length)
         check_combination(combine, width)
         self.max_length = max_length

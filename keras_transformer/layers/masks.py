@@ -4,6 +4,7 @@ Shapes: B batch, T query length, S key length.
 """
 
 from keras import ops
+from keras.src.backend import get_keras_mask  # no public name has it; layers must not lose masks
 
 from keras_transformer.special_ids import PAD_ID
 
@@ -11,6 +12,28 @@ from keras_transformer.special_ids import PAD_ID
 def padding_mask(ids):
     """Returns `(B, S)`, True where `ids` `(B, S)` is a piece and not padding."""
     return ops.not_equal(ids, PAD_ID)
+
+
+def known_padding_mask(given, *tensors):
+    """Returns the padding mask that was given or, where none was, the one that Keras keeps.
+
+    `keras.layers.Embedding(mask_zero=True)` and `keras.layers.Masking` leave a mask with their
+    output, which layers hand on. Keras itself would tell a layer that of an only argument.
+
+    Args:
+        given: bool `(B, S)`, or None.
+        tensors: `(B, S, ...)`, in which a position is padding that is padding in any of them.
+    Returns:
+        bool `(B, S)`, or None where nothing is known.
+    """
+    if given is not None:
+        return given
+    mask = None
+    for tensor in tensors:
+        other = get_keras_mask(tensor)
+        if other is not None and other is not mask:
+            mask = other if mask is None else ops.logical_and(mask, other)
+    return mask
 
 
 def causal_mask(query_length, key_length=None):

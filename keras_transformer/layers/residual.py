@@ -41,6 +41,7 @@ class Residual(keras.layers.Layer):
 
     def __init__(self, dropout=0.1, normalize_first=False, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.dropout = dropout
         self.normalize_first = normalize_first
         self.normalization = LayerNormalization(dtype=self.dtype_policy, name="normalization")

@@ -20,25 +20,27 @@ def sinusoidal_encoding(positions, d_model, layout="interleaved", base=10000.0):
     - "interleaved", the paper's formula: PE(pos, 2i) = sin(angle), PE(pos, 2i + 1) = cos(angle);
     - "concatenated": PE(pos, i) = sin(angle), PE(pos, D/2 + i) = cos(angle).
 
+    Of an odd D, which the paper does not speak of, the last pair is a sine alone.
+
     Args:
         positions: `(T,)`, integers or floats, counted from 0.
-        d_model: D, even.
+        d_model: D.
         layout: "interleaved" or "concatenated".
         base: the constant C of the formula; wavelengths reach from 2 pi to nearly base * 2 pi.
     Returns:
         `(T, D)` float32.
     Raises:
-        ValueError: odd D, unknown layout, base not above 0.
+        ValueError: unknown layout, base not above 0.
     """
     _check(layout, base)
-    _check_even(d_model)
-    pairs = ops.arange(d_model // 2, dtype="float32")
+    pairs = ops.arange(-(-d_model // 2), dtype="float32")
     frequencies = ops.exp(pairs * (-2.0 / d_model) * ops.log(ops.cast(base, "float32")))
-    angles = ops.cast(positions, "float32")[:, None] * frequencies[None, :]  # (T, D/2)
+    angles = ops.cast(positions, "float32")[:, None] * frequencies[None, :]  # (T, pairs)
     sines, cosines = ops.sin(angles), ops.cos(angles)
     if layout == "concatenated":
-        return ops.concatenate([sines, cosines], axis=-1)
-    return ops.reshape(ops.stack([sines, cosines], axis=-1), (-1, d_model))
+        return ops.concatenate([sines, cosines[:, : d_model // 2]], axis=-1)
+    interleaved = ops.stack([sines, cosines], axis=-1)  # (T, pairs, 2)
+    return ops.reshape(interleaved, (-1, 2 * pairs.shape[0]))[:, :d_model]
 
 
 def _check(layout, base):
@@ -46,14 +48,6 @@ def _check(layout, base):
         raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
     if base <= 0:
         raise ValueError(f"base must be above 0. Received: base={base}.")
-
-
-def _check_even(d_model):
-    if d_model % 2:
-        raise ValueError(
-            "Sinusoidal positions need an even width, a sine and a cosine a pair. "
-            f"Received: d_model={d_model}. Use an even d_model or learned positions."
-        )
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -66,17 +60,16 @@ class SinusoidalPositions(keras.layers.Layer):
         layout: "interleaved" (the paper's formula) or "concatenated" (sines, then cosines).
         base: the constant C, 10000 in the paper.
         combine: "add", or "concatenate": the encoding behind the input.
-        width: P, even, of an encoding that is concatenated; None: D.
+        width: P of an encoding that is concatenated; None: D.
 
     Call arguments:
-        x: `(B, T, D)`, D even unless P is given.
+        x: `(B, T, D)`.
 
     Returns:
         `(B, T, D)`, or `(B, T, D + P)` where it is concatenated.
 
     Raises:
-        ValueError: another rank, unknown layout or combination, base not above 0, an odd width of
-            the encoding.
+        ValueError: another rank, unknown layout or combination, base not above 0.
 
     Example:
     >>> SinusoidalPositions()(np.zeros((1, 5, 8))).shape
@@ -85,6 +78,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
     def __init__(self, layout="interleaved", base=10000.0, combine="add", width=None, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         _check(layout, base)
         check_combination(combine, width)
         self.layout = layout
@@ -94,7 +88,6 @@ class SinusoidalPositions(keras.layers.Layer):
 
     def build(self, input_shape):
         self.encoding_width = self.width or input_shape[-1]
-        _check_even(self.encoding_width)
 
     def call(self, x):
         return combined(x, self.encode(ops.arange(ops.shape(x)[1])), self.combine)

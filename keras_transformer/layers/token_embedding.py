@@ -9,11 +9,12 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(Unquantized, keras.layers.Layer):
     """Looks tokens up in a table, scaled by sqrt(D), and projects back on the same table.
 
     "We share the same weight matrix between the two embedding layers and the pre-softmax linear
@@ -41,6 +42,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def __init__(self, vocab_size, d_model, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.autocast = False  # ids that come as floats would be rounded to bfloat16
         check_whole_numbers(vocab_size=vocab_size, d_model=d_model)
         self.vocab_size = vocab_size

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import keras
 
 from keras_transformer.backend import TokenLosses
+from keras_transformer.layers.unquantized import Unquantized
 
 
 class _Step(NamedTuple):
@@ -24,7 +25,7 @@ class _Step(NamedTuple):
 _STEP = contextvars.ContextVar("step", default=None)  # one of its own in each replica's thread
 
 
-class TokenModel(keras.Model):
+class TokenModel(Unquantized, keras.Model):
     """A model of tokens: `call` returns logits, which `fit` and `evaluate` do without.
 
     The output layer, the softmax and the loss are half the work of a small model, most of it

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from keras import ops
@@ -65,6 +67,35 @@ def test_the_narrowest_draw_is_greedy(toy_model, hypotheses, options):
         np.testing.assert_allclose(score, expected[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"top_k": 17}, {"top_p": 0.99}])
+@pytest.mark.parametrize("temperature", [1e-6, 1e6])
+def test_the_utmost_temperatures_are_greedy_search_and_equal_chances(
+    toy_model, hypotheses, temperature, options
+):
+    """`hypotheses` sees that no forbidden token is drawn."""
+    limits = [13, 2, 7, 11, 5]
+    toy = toy_model(8, batch_size=5, vocab_size=17, sharpness=0.5)
+    result = draw(toy, limits, temperature=temperature, **options)
+    found = [tokens for [(tokens, *_)] in hypotheses(result)]
+    greedy = greedy_search(toy.step, *toy.start(1, 13), np.array(limits, "int32"), 13)
+    expected = [tokens for [(tokens, *_)] in hypotheses(greedy)]
+    assert (found == expected) == (temperature < 1)
+    assert np.all(np.isfinite(ops.convert_to_numpy(result.scores)))
+
+
+def test_forbidden_tokens_are_not_drawn_where_all_others_are_improbable():
+    """Logits beyond -1e9, which stands for what is impossible, at the highest temperature."""
+    logits = np.zeros((4001, 1, 9), "float32")
+    logits[..., 3:] = -1e7
+
+    def step_fn(token_ids, step, cache, memory):
+        return ops.convert_to_tensor(logits), cache
+
+    limits = np.ones(len(logits), "int32")
+    ids = sample(step_fn, [], [], limits, 1, temperature=1e6, seed=1).ids
+    assert set(ops.convert_to_numpy(ids).ravel()) == {3, 4, 5, 6, 7, 8}
+
+
 def test_scores_are_those_of_forced_decoding(toy_model, hypotheses):
     limits = [13, 2, 7, 11, 5]
     toy = toy_model(3, batch_size=5, vocab_size=17, end_bias=1.0)
@@ -88,8 +119,11 @@ def test_the_seed_decides_and_every_token_has_a_draw_of_its_own(toy_model):
 
 def test_impossible_arguments_are_refused(toy_model):
     toy = toy_model(0, batch_size=1, vocab_size=7)
-    with pytest.raises(ValueError, match="Received: temperature=0"):
-        draw(toy, [5], temperature=0)
+    for temperature in (0, -1.0, 1e-7, 1e-38, 2e6, 1e9, float("inf"), float("nan")):
+        with pytest.raises(
+            ValueError, match=re.escape(f"1e-06 to 1e+06. Received: {temperature=}")
+        ):
+            draw(toy, [5], temperature=temperature)
     with pytest.raises(ValueError, match="Received: top_k=-1, top_p=1.0"):
         draw(toy, [5], top_k=-1)
     with pytest.raises(ValueError, match="Received: top_k=0, top_p=0.0"):

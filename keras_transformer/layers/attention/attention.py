@@ -13,13 +13,14 @@ from keras_transformer.layers.attention.dot_product import (
 )
 from keras_transformer.layers.attention.masked_softmax import masked_softmax
 from keras_transformer.layers.attention.multiplicative import multiplicative_scores
-from keras_transformer.layers.masks import check_lengths, combined_mask
+from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
+from keras_transformer.layers.unquantized import Unquantized
 
 SCORES = ("dot_product", "scaled_dot_product", "multiplicative", "additive")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Attention(keras.layers.Layer):
+class Attention(Unquantized, keras.layers.Layer):
     """context = sum_s softmax_s(score(q, k_s)) v_s: a soft look-up of the query among the keys.
 
     Source: Bahdanau et al., 2015, eqs. 5 and 6, https://arxiv.org/abs/1409.0473, with the scores of
@@ -44,7 +45,8 @@ class Attention(keras.layers.Layer):
         query: `(B, T, D_q)`; or one query a sentence, `(B, D_q)`.
         key: `(B, S, D_k)`; None: self-attention, the keys are the queries.
         value: `(B, S, D_v)`; None: the values are the keys.
-        padding_mask: bool `(B, S)`, True where a key is real.
+        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras keeps with
+            key and value, as of `keras.layers.Embedding(mask_zero=True)`.
         causal: whether a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
@@ -66,6 +68,7 @@ class Attention(keras.layers.Layer):
 
     def __init__(self, score="scaled_dot_product", units=None, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         if not isinstance(score, keras.layers.Layer) and score not in SCORES:
             raise ValueError(
                 f"score must be one of {SCORES}, or a layer. Received: score={score!r}."
@@ -129,6 +132,7 @@ class Attention(keras.layers.Layer):
                     "Expected a query (B, T, D_q) or (B, D_q), keys (B, S, D_k) and values "
                     f"(B, S, D_v). Received: {name}.shape={tuple(tensor.shape)}."
                 )
+        padding_mask = known_padding_mask(padding_mask, key, value)
         check_lengths(query, key, value, padding_mask, attention_mask)
         scores = ops.cast(self._scores(query, key), "float32")[:, None]  # as of one head
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)

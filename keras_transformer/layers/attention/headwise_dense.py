@@ -6,11 +6,12 @@ Shapes: B batch, T length, D width of the input, H heads, K head_dim.
 import keras
 from keras import ops
 
+from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class HeadwiseDense(keras.layers.Layer):
+class HeadwiseDense(Unquantized, keras.layers.Layer):
     """head_h(x) = x[h D / H : (h + 1) D / H] W_h + b_h: H times fewer weights than `Dense`.
 
     The form of multi-head attention in which the input is cut first and projected then, each head
@@ -37,6 +38,7 @@ class HeadwiseDense(keras.layers.Layer):
 
     def __init__(self, num_heads, head_dim, use_bias=True, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         check_whole_numbers(num_heads=num_heads, head_dim=head_dim)
         self.num_heads = num_heads
         self.head_dim = head_dim

@@ -10,7 +10,7 @@ from keras import ops
 from keras_transformer.layers.attention.feature_maps import EluFeatures
 from keras_transformer.layers.attention.scaled_dot_product import check_heads
 from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_blocks
-from keras_transformer.layers.masks import check_lengths
+from keras_transformer.layers.masks import check_lengths, known_padding_mask
 from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
@@ -33,7 +33,8 @@ class LinearAttention(keras.layers.Layer):
         query: `(B, T, H, K)`.
         key: `(B, S, H, K)`.
         value: `(B, S, H, K')`.
-        padding_mask: bool `(B, S)`, True where a key is real.
+        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras keeps with
+            key and value.
         causal: whether a query sees only its own position and those before it; then S = T.
         attention_mask, return_attention_weights: refused.
 
@@ -54,6 +55,7 @@ class LinearAttention(keras.layers.Layer):
 
     def __init__(self, feature_map=None, chunk_size=64, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         check_whole_numbers(chunk_size=chunk_size)
         if not isinstance(feature_map, keras.layers.Layer | None):
             raise ValueError(
@@ -89,6 +91,7 @@ class LinearAttention(keras.layers.Layer):
                 "Received: return_attention_weights=True. Use ScaledDotProductAttention."
             )
         check_heads(query.shape, key.shape, value.shape)
+        padding_mask = known_padding_mask(padding_mask, key, value)
         check_lengths(query, key, value, padding_mask)
         lengths = query.shape[1], key.shape[1]
         if causal and None not in lengths and lengths[0] != lengths[1]:

@@ -11,6 +11,7 @@ from keras_transformer import backend
 from keras_transformer.layers.attention.headwise_dense import HeadwiseDense
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.rotary import rotate
 from keras_transformer.layers.whole_numbers import check_whole_numbers
 
@@ -40,7 +41,8 @@ class MultiHeadAttention(keras.layers.Layer):
         query: `(B, T, D)`.
         key: `(B, S, D_k)`; None: self-attention, the keys are the queries.
         value: `(B, S, D_v)`; None: the values are the keys.
-        padding_mask: bool `(B, S)`, True where a key is real.
+        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras keeps with
+            key and value, as of `keras.layers.Embedding(mask_zero=True)`.
         causal: masked self-attention: a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
@@ -71,6 +73,7 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         check_whole_numbers(
             ("head_dim", "value_dim", "output_dim"),
             num_heads=num_heads,
@@ -157,6 +160,7 @@ class MultiHeadAttention(keras.layers.Layer):
         key = query if key is None else key
         value = key if value is None else value
         _check_ranks(query.shape, key.shape, value.shape)
+        padding_mask = known_padding_mask(padding_mask, key, value)
         queries = self._split_heads(self.query_projection(query), self.width_per_head)
         keys = self._split_heads(self.key_projection(key), self.width_per_head)
         if self.rotary:
@@ -236,6 +240,7 @@ class MultiHeadAttention(keras.layers.Layer):
             List of tensors `(B, ...)`.
         """
         value = key if value is None else value
+        padding_mask = known_padding_mask(padding_mask, key, value)
         return self.attention.start_memory(
             self._split_heads(self.key_projection(key), self.width_per_head),
             self._split_heads(self.value_projection(value), self.value_width),

@@ -16,7 +16,7 @@ from keras_transformer.layers.attention.masked_softmax import (
     masked_softmax,
     softmax,
 )
-from keras_transformer.layers.masks import check_lengths, combined_mask
+from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
 
 
 def scaled_dot_product_attention(query, key, value, attention_mask=None, score_bias=None):
@@ -71,7 +71,8 @@ class ScaledDotProductAttention(keras.layers.Layer):
         query: `(B, T, H, K)`.
         key: `(B, S, H, K)`.
         value: `(B, S, H, K')`.
-        padding_mask: bool `(B, S)`, True where a key is real.
+        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras keeps with
+            key and value.
         causal: whether a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
@@ -94,6 +95,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     def __init__(self, alibi=False, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.alibi = alibi
 
     def build(self, query_shape, key_shape, value_shape):
@@ -110,6 +112,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
         return_attention_weights=False,
     ):
         check_heads(query.shape, key.shape, value.shape)
+        padding_mask = known_padding_mask(padding_mask, key, value)
         check_lengths(query, key, value, padding_mask, attention_mask)
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
         num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]

@@ -9,7 +9,7 @@ from keras_transformer.layers.attention.scaled_dot_product import (
     ScaledDotProductAttention,
     check_heads,
 )
-from keras_transformer.layers.masks import check_lengths
+from keras_transformer.layers.masks import check_lengths, known_padding_mask
 
 
 class SparseAttention(ScaledDotProductAttention):
@@ -63,6 +63,7 @@ class SparseAttention(ScaledDotProductAttention):
                 "Use ScaledDotProductAttention or LinearAttention."
             )
         check_heads(query.shape, key.shape, value.shape)
+        padding_mask = known_padding_mask(padding_mask, key, value)
         check_lengths(query, key, value, padding_mask)
         if not return_attention_weights:
             return self.attend(query, key, value, padding_mask, causal)
