@@ -1,5 +1,6 @@
 """The command in this process, the library behind it replaced, and as a process of its own."""
 
+import configparser
 import gzip
 import io
 import json
@@ -720,8 +721,23 @@ def test_a_terminated_process_undoes_what_is_half_done(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_installed_script_is_the_module_that_answers_interruptions():
+    setup = configparser.ConfigParser()
+    setup.read(pathlib.Path(__file__).parents[1] / "setup.cfg")
+    script = setup["options.entry_points"]["console_scripts"].strip()
+    assert script == "keras-transformer = keras_transformer.__main__:main"
+
+
 @pytest.mark.parametrize(
-    "module", ["argparse", "yaml", "keras_transformer.config", "keras_transformer.text_files", None]
+    "module",
+    [
+        "keras_transformer.cli",
+        "argparse",
+        "yaml",
+        "keras_transformer.config",
+        "keras_transformer.text_files",
+        None,
+    ],
 )
 def test_an_interruption_of_the_start_leaves_no_traceback(module):
     """SIGINT when the installed script imports a module; None: when the parser is made."""
@@ -738,7 +754,7 @@ def test_an_interruption_of_the_start_leaves_no_traceback(module):
 
         sys.meta_path.insert(0, Interrupt())
         sys.modules.pop({module!r}, None)
-        from keras_transformer.cli import main
+        from keras_transformer.__main__ import main
         if {module is None}:
             import argparse
 
