@@ -63,6 +63,7 @@ def main(arguments=None):
 
 def _quickstart(arguments):
     check_directory(arguments.output)
+    console.check_backend(for_export=True)
     console.start_keras()
     from keras_transformer import quickstart
 
@@ -201,6 +202,7 @@ def _hypotheses(arguments, references):
 
 def _export(arguments):
     check_directory(arguments.directory)
+    console.check_backend(for_export=True)
     translator = _load_translator(arguments, of_run=True)
     from keras_transformer.export import export_saved_model
 

@@ -643,6 +643,18 @@ def test_a_backend_that_is_not_there_is_refused_at_once(
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["quickstart"], ["export", "RUN", "models"]])
+def test_what_exports_is_refused_at_once_on_another_backend(
+    calls, run_directory, arguments, monkeypatch, capsys
+):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # it is installed
+    arguments = [run_directory if argument == "RUN" else argument for argument in arguments]
+    error = error_of(capsys, 2, arguments)
+    assert "Expected Keras on TensorFlow, which an export needs. Received: KERAS_BACK" in error
+    assert calls == []
+
+
 def test_interruptions_have_their_codes(capsys):
     assert console.run(raises(KeyboardInterrupt())) == 130
 
