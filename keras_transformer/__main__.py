@@ -1,7 +1,22 @@
-"""`python -m keras_transformer` is the command `keras-transformer`."""
+"""The command `keras-transformer`, and `python -m keras_transformer`.
+
+Nothing is imported here but what Python has loaded already, so that an interruption is answered
+from the first moment; all that takes time loads in `main`.
+"""
 
 import sys
 
-from keras_transformer.cli import main
 
-sys.exit(main())
+def main():
+    """Runs the command with the arguments of the process, and returns its exit code."""
+    try:
+        from keras_transformer import cli
+
+        return cli.main()
+    except KeyboardInterrupt:
+        print("keras-transformer: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

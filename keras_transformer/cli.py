@@ -4,43 +4,38 @@ Keras and TensorFlow load after the arguments have been checked, so help and usa
 once. `console.py` says what the exit codes are.
 """
 
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
 import sys
+import warnings
 
-try:
-    import argparse
-    import contextlib
-    import dataclasses
-    import itertools
-    import json
-    import os
-    import pathlib
-    import warnings
-
-    from keras_transformer import console
-    from keras_transformer.config import (
-        GROUPS,
-        PRESETS,
-        STRATEGIES,
-        Config,
-        ConfigBeforeKeras,
-        DataConfig,
-        DecodingConfig,
-        TrainingConfig,
-    )
-    from keras_transformer.core_yaml import yaml_word
-    from keras_transformer.serving.settings import ServingConfig
-    from keras_transformer.settings import LARGEST, plain_type, settings
-    from keras_transformer.text_files import (
-        check_directory,
-        check_readable,
-        check_utf8,
-        check_writable,
-        iterate_lines,
-        writing_lines,
-    )
-except KeyboardInterrupt:  # here already: these imports take most of the first half second
-    print("keras-transformer: interrupted", file=sys.stderr)
-    sys.exit(130)
+from keras_transformer import console
+from keras_transformer.config import (
+    GROUPS,
+    PRESETS,
+    STRATEGIES,
+    Config,
+    ConfigBeforeKeras,
+    DataConfig,
+    DecodingConfig,
+    TrainingConfig,
+)
+from keras_transformer.core_yaml import yaml_word
+from keras_transformer.serving.settings import ServingConfig
+from keras_transformer.settings import LARGEST, plain_type, settings
+from keras_transformer.text_files import (
+    check_directory,
+    check_readable,
+    check_utf8,
+    check_writable,
+    iterate_lines,
+    writing_lines,
+)
 
 SERVING_LIBRARIES = ("prometheus_client", "starlette", "uvicorn")
 CHUNK_LINES = 1024
@@ -68,6 +63,7 @@ def main(arguments=None):
 
 def _quickstart(arguments):
     check_directory(arguments.output)
+    console.check_backend(for_export=True)
     console.start_keras()
     from keras_transformer import quickstart
 
@@ -206,6 +202,7 @@ def _hypotheses(arguments, references):
 
 def _export(arguments):
     check_directory(arguments.directory)
+    console.check_backend(for_export=True)
     translator = _load_translator(arguments, of_run=True)
     from keras_transformer.export import export_saved_model
 

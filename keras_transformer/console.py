@@ -87,7 +87,7 @@ def start_keras():
     Raises:
         ValueError: Keras is to run on a backend that does not exist or is not installed.
     """
-    _check_backend()
+    check_backend()
     if wants_traceback():
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -96,6 +96,35 @@ def start_keras():
         import keras_transformer.tokenizers  # noqa: F401
     for library in ("absl", "tensorflow", "matplotlib"):
         logging.getLogger(library).setLevel(logging.ERROR)
+
+
+def check_backend(for_export=False):
+    """Refuses a backend before Keras does, which says less, and only after seconds.
+
+    Args:
+        for_export: whether the command exports, which TensorFlow alone can.
+    """
+    source, backend = "KERAS_BACKEND", os.environ.get("KERAS_BACKEND")
+    if not backend:
+        source, backend = os.getenv("KERAS_HOME", "~/.keras") + "/keras.json: backend", "tensorflow"
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            path = os.path.expanduser(source.removesuffix(": backend"))
+            backend = str(json.loads(pathlib.Path(path).read_text()).get("backend", backend))
+    if backend not in BACKENDS:
+        raise ValueError(
+            f"Expected a backend of Keras: {', '.join(BACKENDS)}. Received: {source}={backend}. "
+            "Choose one of them."
+        )
+    if importlib.util.find_spec(backend) is None and backend != "tensorflow":
+        raise ValueError(
+            f"Expected a backend of Keras that is installed. Received: {source}={backend}. "
+            f'Install it (pip install "{BACKENDS[backend]}"), or choose tensorflow.'
+        )
+    if for_export and backend != "tensorflow":
+        raise ValueError(
+            "Expected Keras on TensorFlow, which an export needs. "
+            f"Received: {source}={backend}. Choose tensorflow: weights move over."
+        )
 
 
 def end_at_once(signalled):
@@ -121,26 +150,6 @@ def say(text):
 
 def wants_traceback():
     return os.environ.get(TRACEBACK, "0") not in ("", "0")
-
-
-def _check_backend():
-    """Refuses a backend before Keras does, which says less, and only after seconds."""
-    source, backend = "KERAS_BACKEND", os.environ.get("KERAS_BACKEND")
-    if not backend:
-        source, backend = os.getenv("KERAS_HOME", "~/.keras") + "/keras.json: backend", "tensorflow"
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            path = os.path.expanduser(source.removesuffix(": backend"))
-            backend = json.loads(pathlib.Path(path).read_text()).get("backend", backend)
-    if backend not in BACKENDS:
-        raise ValueError(
-            f"Expected a backend of Keras: {', '.join(BACKENDS)}. Received: {source}={backend}. "
-            "Choose one of them."
-        )
-    if importlib.util.find_spec(backend) is None and backend != "tensorflow":
-        raise ValueError(
-            f"Expected a backend of Keras that is installed. Received: {source}={backend}. "
-            f'Install it (pip install "{BACKENDS[backend]}"), or choose tensorflow.'
-        )
 
 
 @contextlib.contextmanager
@@ -190,6 +199,8 @@ def _drop_what_cannot_be_written():
             stream.flush()
         except OSError:  # the reader has gone, or the disk is full
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except ValueError:  # a library has closed it
+            pass
 
 
 def _is_refused_path(error):

@@ -1,5 +1,6 @@
 """The command in this process, the library behind it replaced, and as a process of its own."""
 
+import configparser
 import gzip
 import io
 import json
@@ -642,6 +643,18 @@ def test_a_backend_that_is_not_there_is_refused_at_once(
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["quickstart"], ["export", "RUN", "models"]])
+def test_what_exports_is_refused_at_once_on_another_backend(
+    calls, run_directory, arguments, monkeypatch, capsys
+):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # it is installed
+    arguments = [run_directory if argument == "RUN" else argument for argument in arguments]
+    error = error_of(capsys, 2, arguments)
+    assert "Expected Keras on TensorFlow, which an export needs. Received: KERAS_BACK" in error
+    assert calls == []
+
+
 def test_interruptions_have_their_codes(capsys):
     assert console.run(raises(KeyboardInterrupt())) == 130
 
@@ -720,8 +733,23 @@ def test_a_terminated_process_undoes_what_is_half_done(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_installed_script_is_the_module_that_answers_interruptions():
+    setup = configparser.ConfigParser()
+    setup.read(pathlib.Path(__file__).parents[1] / "setup.cfg")
+    script = setup["options.entry_points"]["console_scripts"].strip()
+    assert script == "keras-transformer = keras_transformer.__main__:main"
+
+
 @pytest.mark.parametrize(
-    "module", ["argparse", "yaml", "keras_transformer.config", "keras_transformer.text_files", None]
+    "module",
+    [
+        "keras_transformer.cli",
+        "argparse",
+        "yaml",
+        "keras_transformer.config",
+        "keras_transformer.text_files",
+        None,
+    ],
 )
 def test_an_interruption_of_the_start_leaves_no_traceback(module):
     """SIGINT when the installed script imports a module; None: when the parser is made."""
@@ -738,7 +766,7 @@ def test_an_interruption_of_the_start_leaves_no_traceback(module):
 
         sys.meta_path.insert(0, Interrupt())
         sys.modules.pop({module!r}, None)
-        from keras_transformer.cli import main
+        from keras_transformer.__main__ import main
         if {module is None}:
             import argparse
 
