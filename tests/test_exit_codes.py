@@ -1,5 +1,6 @@
 """What a command that fails ends with: its exit code, and one line."""
 
+import pathlib
 import signal
 
 import pytest
@@ -43,8 +44,6 @@ def test_what_is_nobodys_input_is_a_failure(error, capsys):
 
 def test_a_directory_that_refuses_a_run(tmp_path, monkeypatch, capsys):
     """By the command; as root, whom no directory refuses, the system is made to."""
-    import os
-
     from keras_transformer.cli import main
 
     def refuse(path, *args, **kwargs):
@@ -52,7 +51,7 @@ def test_a_directory_that_refuses_a_run(tmp_path, monkeypatch, capsys):
 
     texts = tmp_path / "a.txt"
     texts.write_text("A dog.\nA cat.\n")
-    monkeypatch.setattr(os, "mkdir", refuse)
+    monkeypatch.setattr(pathlib.Path, "mkdir", refuse)
     arguments = ["--source-train", texts, "--target-train", texts, "--output", tmp_path / "run"]
     small = ["model.num_layers=1", "tokenizer.vocab_size=14", "data.validation_share=0.5"]
     assert main(["train", *map(str, arguments), "--set", *small]) == 2

@@ -155,6 +155,16 @@ def test_the_most_steps_bound_the_cache(journeys):
     assert len(lengths) == 11 and max(lengths) == 11
 
 
+def test_determinism_is_enabled(monkeypatch):
+    """A spy, for nothing turns it off again."""
+    enabled = []
+    monkeypatch.setattr(
+        tf.config.experimental, "enable_op_determinism", lambda: enabled.append(True)
+    )
+    fast.enable_determinism()
+    assert enabled == [True]
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.9, 0.999])
 def test_dropout_rounds_the_rate_and_keeps_the_expectation(rate):
     x = tf.ones([1013, 211])

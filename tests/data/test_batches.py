@@ -96,6 +96,16 @@ def test_sampling_splits_the_text_anew_each_epoch(make):
     assert len(pieces[0] & pieces[1]) < len(pieces[0]) / 2
 
 
+def test_the_sides_are_sampled_apart(sentence_pairs, tokenizer):
+    """Or a word that stands on both sides would always be split alike."""
+    corpus = ParallelCorpus.from_pairs([(text, text) for text, _ in sentence_pairs])
+    batches = TranslationBatches(corpus, tokenizer, batch_tokens=10**4, sampling=0.3)
+    ((sources, _, labels, _),) = epoch_of(batches, 0)
+    unpadded = [[[i for i in row if i] for row in rows] for rows in (sources, labels)]
+    same = [source == label for source, label in zip(*unpadded, strict=True)]
+    assert sum(same) < len(same) / 2
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_interrupted_stream_goes_on_as_if_it_were_not(make, variant):
     options = VARIANTS[variant]

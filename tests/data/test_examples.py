@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.data import ParallelCorpus, TranslationBatches, training_example
+from keras_transformer.tokenizers import SentencePieceTokenizer
 
 
 def test_equal_to_translation_batches(sentence_pairs, tokenizer):
@@ -27,6 +28,14 @@ def test_cut_at_the_longest_length_with_its_end(tokenizer):
     assert labels[0, -1] == 3 and inputs["target_ids"][0, 0] == 2
     np.testing.assert_array_equal(inputs["target_ids"][0, 1:], labels[0, :-1])
     np.testing.assert_allclose(np.sum(weights), 1.0, rtol=1e-6)
+
+
+def test_a_target_tokenizer_of_its_own(tokenizer, corpus):
+    target_tokenizer = SentencePieceTokenizer.train(corpus.target, vocab_size=101)
+    texts = tf.constant(corpus.source[:3]), tf.constant(corpus.target[:3])
+    inputs, labels, _ = training_example(*texts, tokenizer, target_tokenizer)
+    assert tokenizer.decode(inputs["source_ids"]).numpy().tolist() == texts[0].numpy().tolist()
+    assert target_tokenizer.decode(labels).numpy().tolist() == texts[1].numpy().tolist()
 
 
 def test_an_empty_batch_has_no_weight(tokenizer):

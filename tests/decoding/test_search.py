@@ -121,6 +121,12 @@ def test_the_scores_are_those_of_forced_decoding(model, source_ids, max_length):
         np.testing.assert_allclose(ops.convert_to_numpy(forced), scores[:, n], rtol=1e-4, atol=1e-4)
 
 
+def test_the_score_of_greedy_search_has_the_length_penalty_that_is_set(model, source_ids):
+    ids, scores, *_ = parts(decode(model, source_ids, settings(1, 1.7, 17)))
+    forced = ops.convert_to_numpy(score(model, source_ids, ids[:, 0], 1.7))
+    np.testing.assert_allclose(forced, scores[:, 0], rtol=1e-4, atol=1e-4)
+
+
 def test_forced_decoding_sums_over_the_real_pieces(model, source_ids):
     labels = np.array([[7, 5, END, 0], [4, END, 0, 0]], "int32")
     pair = source_ids[:2]

@@ -43,3 +43,13 @@ def test_attention_adds_it_to_the_scores(reference):
             rtol=1e-4,
             atol=1e-5,
         )
+
+
+def test_the_last_queries_stand_at_the_last_keys():
+    """With more keys than queries, as where a text goes on."""
+    rng = np.random.default_rng(3)
+    query, key, value = (rng.normal(size=(B, S, H, K)).astype("float32") for _ in range(3))
+    layer = ScaledDotProductAttention(alibi=True)
+    whole = ops.convert_to_numpy(layer(query, key, value, causal=True))
+    last = ops.convert_to_numpy(layer(query[:, -2:], key, value, causal=True))
+    np.testing.assert_allclose(last, whole[:, -2:], rtol=1e-5, atol=1e-6)

@@ -1,5 +1,6 @@
 """The decoder block against NumPy, whole, and step by step."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -130,3 +131,18 @@ def test_dropout_acts_in_training_alone(x, encoder_output):
         ops.convert_to_numpy(block(x, encoder_output, training=True)) for _ in range(2)
     )
     assert np.abs(first - second).max() > 0.1
+
+
+def test_the_arguments_reach_the_parts():
+    block = DecoderBlock(
+        H, F, 0.2, normalize_first=True, activation="gelu", rotary=True, dtype="mixed_bfloat16"
+    )
+    block.build((None, None, D), (None, None, D))
+    assert block.feed_forward.activation is keras.activations.gelu
+    assert (block.feed_forward.ff_dim, block.self_attention.num_heads) == (F, H)
+    assert block.self_attention.rotary
+    for part in ("self_attention", "cross_attention", "feed_forward"):
+        residual = getattr(block, f"{part}_residual")
+        assert residual.normalize_first and residual.output_dropout.rate == 0.2
+    policies = {layer.dtype_policy.name for layer in block._flatten_layers()}
+    assert policies == {"mixed_bfloat16"}

@@ -1,5 +1,6 @@
 """The encoder block against NumPy, whole."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -79,3 +80,18 @@ def test_errors():
         EncoderBlock(3, 0)
     with pytest.raises(ValueError, match="Received: rate=1.5"):
         EncoderBlock(3, F, dropout=1.5)
+
+
+def test_the_arguments_reach_the_parts():
+    block = EncoderBlock(
+        H, F, 0.2, normalize_first=True, activation="gelu", rotary=True, dtype="mixed_bfloat16"
+    )
+    block.build((None, None, D))
+    assert block.feed_forward.activation is keras.activations.gelu
+    assert (block.feed_forward.ff_dim, block.self_attention.num_heads) == (F, H)
+    assert block.self_attention.rotary
+    for part in ("self_attention", "feed_forward"):
+        residual = getattr(block, f"{part}_residual")
+        assert residual.normalize_first and residual.output_dropout.rate == 0.2
+    policies = {layer.dtype_policy.name for layer in block._flatten_layers()}
+    assert policies == {"mixed_bfloat16"}

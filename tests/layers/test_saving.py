@@ -19,12 +19,12 @@ LAYERS = {
     "Attention": (dict(score="additive", units=7), [X, MEMORY]),
     "BlockAttention": (dict(block_size=2, alibi=True), [HEADS, HEADS, HEADS]),
     "DecoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
-                          activation="gelu"), [X, MEMORY]),
+                          activation="gelu", rotary=True), [X, MEMORY]),
     "Dense": (dict(units=7, activation="gelu"), [X]),
     "Dropout": (dict(rate=0.3, seed=5), [X]),
     "EluFeatures": (dict(), [HEADS]),
     "EncoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
-                          activation="gelu"), [X]),
+                          activation="gelu", rotary=True), [X]),
     "FeedForward": (dict(ff_dim=17, activation="gelu"), [X]),
     "HeadwiseDense": (dict(num_heads=3, head_dim=5, use_bias=False), [X]),
     "LayerNormalization": (dict(epsilon=0.01), [X]),
@@ -44,6 +44,10 @@ LAYERS = {
 }  # fmt: skip
 
 
+WRAPPED = {"attention", "cross_attention", "feature_map"}
+"""Arguments that are layers, which have tests of their own below."""
+
+
 def values(tensor, seed):
     """A batch of 2, of length 5, for a symbolic tensor."""
     rng = np.random.default_rng(seed)
@@ -60,6 +64,23 @@ def test_no_public_layer_is_left_out():
 
 def class_of(name):
     return getattr(layers, name.partition(",")[0])
+
+
+def own_arguments(layer_class):
+    """The names of a constructor's arguments that are not Keras's own."""
+    parameters = inspect.signature(layer_class.__init__).parameters.values()
+    names = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
+    for base in layer_class.__mro__:
+        if base.__module__.startswith("keras."):
+            names -= inspect.signature(base.__init__).parameters.keys()
+    return names
+
+
+def test_no_argument_is_left_out():
+    for class_name in {name.partition(",")[0] for name in LAYERS}:
+        variants = [name for name in LAYERS if name.partition(",")[0] == class_name]
+        given = {argument for name in variants for argument in LAYERS[name][0]}
+        assert own_arguments(getattr(layers, class_name)) <= given | WRAPPED, class_name
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -118,3 +139,19 @@ def test_what_heads_wrap_is_saved_with_them(inner, tmp_path, randomize):
     batch = values(X, 1)
     before, after = (ops.convert_to_numpy(m(batch)) for m in (model, loaded))
     np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6)
+
+
+def test_what_blocks_and_linear_attention_wrap_is_in_their_config():
+    self_attention, cross_attention = (
+        layers.LocalAttention(window=2),
+        layers.LinearAttention(layers.PositiveRandomFeatures(num_features=5), chunk_size=3),
+    )
+    decoder = layers.DecoderBlock(3, 17, attention=self_attention, cross_attention=cross_attention)
+    encoder = layers.EncoderBlock(3, 17, attention=self_attention)
+    for block in (decoder, encoder):
+        copy = type(block).from_config(block.get_config())
+        assert type(copy.self_attention.attention) is layers.LocalAttention
+        assert copy.self_attention.attention.window == 2
+        assert copy.get_config() == block.get_config()
+    copy = layers.DecoderBlock.from_config(decoder.get_config()).cross_attention.attention
+    assert (copy.chunk_size, copy.feature_map.num_features) == (3, 5)

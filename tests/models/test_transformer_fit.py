@@ -104,6 +104,22 @@ def test_training_without_logits_is_training_with_them(make_model, batch, tie_ou
         np.testing.assert_allclose(weight, other, rtol=1e-3, atol=1e-5)
 
 
+def test_what_layers_add_to_the_loss_counts(make_model, batch):
+    """As the penalty of a weight."""
+    labels = np.roll(batch["target_ids"], -1, axis=1)
+    weights = (labels != 0) / 8.0
+    model = make_model(num_decoder_layers=1, dropout=0.0)
+    table = model.source_embedding.embeddings
+    model.compile("sgd", TokenCrossEntropy())
+    before = model.evaluate(batch, labels, sample_weight=weights, verbose=0)
+    table.regularizer = keras.regularizers.L2(0.5)
+    model.compile("sgd", TokenCrossEntropy())
+    assert model.needs_no_logits
+    after = model.evaluate(batch, labels, sample_weight=weights, verbose=0)
+    penalty = 0.5 * np.square(model.source_embedding.get_weights()[0]).sum()
+    assert after - before == pytest.approx(penalty, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -124,6 +124,18 @@ def test_bleu_takes_case_tokenizer_and_several_references(tokenizer):
     assert logs["val_bleu"] == bleu(hypotheses, references[0]).value < 50
 
 
+def test_a_target_tokenizer_of_its_own(tokenizer, corpus):
+    target_tokenizer = type(tokenizer).train(corpus.target, vocab_size=101)
+    model = Transformer(tokenizer.vocab_size, 101, num_layers=1, d_model=8, ff_dim=8, num_heads=2)
+    callback = BleuCallback(
+        corpus.source[:2], corpus.target[:2], tokenizer, target_tokenizer, SHORT
+    )
+    callback.set_model(model)
+    expected = Translator(model, tokenizer, target_tokenizer, SHORT)(corpus.source[:2])
+    assert callback.translations() == expected
+    assert callback.translator.target_tokenizer is target_tokenizer
+
+
 def test_wrong_references_are_refused_before_training(tokenizer):
     with pytest.raises(ValueError, match="2 hypotheses, 1 lines in reference 1"):
         BleuCallback(["A dog.", "A cat."], ["Ein Hund."], tokenizer)

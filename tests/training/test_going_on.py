@@ -41,7 +41,9 @@ def test_minutes_add_up_over_a_resume(tmp_path, start_training, clock):
     first.save(validated=True)
 
     clock.now += 5000  # in which nobody trains
-    again = start_training(config, tmp_path / "run").saver
+    started = start_training(config, tmp_path / "run")
+    again = started.saver
+    again.set_model(started.model)
     assert again.state.minutes == 1.5 and again.limit is None
     clock.now += 60
     again.on_train_batch_end(0, {"loss": 1.0})
