@@ -86,8 +86,9 @@ def _strings(content, number):
         ValueError: it does not hold so many strings and nothing else.
     """
     lengths = []
-    length = shift = 0
-    for at, byte in enumerate(content):
+    start = length = shift = 0
+    for byte in content:
+        start += 1
         length |= (byte & 127) << shift
         shift += 7
         if byte < 128:
@@ -97,7 +98,6 @@ def _strings(content, number):
                 break
         elif shift > 28:
             raise ValueError("Expected a length of a string in at most five bytes. Received more.")
-    start = at + 1
     if len(lengths) != number or start + sum(lengths) != len(content):
         raise ValueError(f"Expected {number} strings. Received {len(content)} other bytes.")
     ends = list(itertools.accumulate(lengths, initial=start))
