@@ -37,7 +37,7 @@ from keras_transformer.text_files import (
     writing_lines,
 )
 
-SERVING_LIBRARIES = ("prometheus_client", "starlette", "uvicorn")
+SERVING_LIBRARIES = ("grpc_health", "prometheus_client", "starlette", "uvicorn")
 CHUNK_LINES = 1024
 """Lines translated before the next are read: memory stays bounded, however long the input."""
 

@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.serving.errors import ServingError, from_tensorflow
+from keras_transformer.serving.errors import ServingError, from_tensorflow, timed_out
 
 
 class _Task:
@@ -71,23 +71,23 @@ class Batching:
         self._queue += tasks
         self._num_returning = max(0, self._num_returning - num_rows)
         self._start_batches()
+        seconds = self._settings.request_timeout
+        answers = [task.answer for task in tasks]
         try:
-            answers = await asyncio.wait_for(
-                asyncio.gather(*(task.answer for task in tasks)), self._settings.request_timeout
+            done, late = await asyncio.wait(
+                answers, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION
             )
-        except asyncio.TimeoutError:
-            raise ServingError(
-                grpc.StatusCode.DEADLINE_EXCEEDED,
-                f"Timed out after {self._settings.request_timeout:g} seconds. "
-                "Send fewer or shorter texts, or try again later.",
-            ) from None
         finally:
-            for task in tasks:
-                task.answer.cancel()  # of those that are done, nothing
+            for answer in answers:
+                if not answer.cancel():
+                    answer.exception()  # asyncio logs those that nobody has looked at
             self._queue = [task for task in self._queue if not task.answer.done()]
-        if len(answers) == 1:
-            return answers[0]
-        return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
+        found = [answer.result() for answer in answers if answer in done]
+        if late:
+            raise timed_out(seconds)
+        if len(found) == 1:
+            return found[0]
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
     @property
     def num_waiting(self):

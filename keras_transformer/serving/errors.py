@@ -51,6 +51,21 @@ def too_large(message):
     return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message, http_status=413)
 
 
+def timed_out(seconds):
+    return ServingError(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        f"Timed out after {seconds:g} seconds. Send fewer or shorter texts, or try again later.",
+    )
+
+
+def not_loaded(seconds):
+    return ServingError(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        f"Expected it to be loaded within {seconds:g} seconds. Loading was given up. "
+        "Export it again, or raise --load-timeout.",
+    )
+
+
 def not_predict(method):
     return ServingError(
         grpc.StatusCode.UNIMPLEMENTED,
@@ -59,10 +74,18 @@ def not_predict(method):
     )
 
 
-def from_tensorflow(error):
-    """Returns the `ServingError` of what an operation of the graph has raised."""
-    if not isinstance(error, tf.errors.OpError):
-        return ServingError(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
-    message = (error.message or "").removeprefix("Graph execution error:")  # Python's, not C++'s
+def from_tensorflow(error, hidden=None):
+    """Returns the `ServingError` of what an operation of the graph has raised.
+
+    Args:
+        hidden: str that its message leaves out; None: nothing.
+    """
+    is_of_graph = isinstance(error, tf.errors.OpError)
+    message = (error.message or "") if is_of_graph else f"{type(error).__name__}: {error}"
+    if hidden:
+        message = message.replace(hidden, "")
+    if not is_of_graph:
+        return ServingError(grpc.StatusCode.INTERNAL, message)
+    message = message.removeprefix("Graph execution error:")  # Python's, not C++'s
     first_line = message.strip().partition("\n")[0]
     return ServingError(CODES.get(error.error_code, grpc.StatusCode.UNKNOWN), first_line)

@@ -1,116 +1,76 @@
 """The gRPC interface: TensorFlow Serving's PredictionService and ModelService."""
 
-import contextlib
-import time
-
 import grpc
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    model_management_pb2,
-    model_service_pb2_grpc,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import get_model_metadata_pb2, model_management_pb2, predict_pb2
 
-from keras_transformer import console
 from keras_transformer.serving import model_protos, proto_tensors
-from keras_transformer.serving.errors import (
-    ServingError,
-    from_tensorflow,
-    invalid,
-    not_predict,
-)
+from keras_transformer.serving.errors import ServingError, invalid, not_predict
 from keras_transformer.serving.versions import ALL, LATEST
 
 
 class _Service:
-    def __init__(self, predicting, settings, metrics):
+    def __init__(self, predicting, settings):
         self._predicting = predicting
         self._settings = settings
-        self._metrics = metrics
-
-    @contextlib.asynccontextmanager
-    async def _answering(self, context, api):
-        """Turns what goes wrong inside into the call's status, and counts the call."""
-        start = time.perf_counter()
-        status = grpc.StatusCode.CANCELLED  # unless something else is known
-        try:
-            yield
-            status = grpc.StatusCode.OK
-        except Exception as error:
-            if not isinstance(error, ServingError):
-                console.say(f"failed: {type(error).__name__}: {error}")
-                error = from_tensorflow(error)
-            status = error.code
-            await context.abort(error.code, str(error))
-        finally:
-            self._metrics.count(status.name, "GRPC", api, time.perf_counter() - start)
 
 
-class PredictionService(_Service, prediction_service_pb2_grpc.PredictionServiceServicer):
+class PredictionService(_Service):
     """Predict and GetModelMetadata; the others take tf.Example, which does not suit text."""
 
-    async def Predict(self, request, context):
-        async with self._answering(context, "Predict"):
-            name = request.model_spec.signature_name
-            absent = grpc.StatusCode.FAILED_PRECONDITION
-            with self._predicting.signature(_target(request), name, absent) as (version, signature):
-                inputs = proto_tensors.inputs(request, signature, self._settings)
-                names = proto_tensors.output_names(request, signature)
-                outputs = await self._predicting.predict(signature, inputs)
-                spec = model_protos.model_spec(request.model_spec.name, version, signature.name)
-            tensors = {name: proto_tensors.to_proto(outputs[name]) for name in names}
-            return predict_pb2.PredictResponse(model_spec=spec, outputs=tensors)
+    async def Predict(self, request):
+        name = request.model_spec.signature_name
+        absent = grpc.StatusCode.FAILED_PRECONDITION
+        with self._predicting.signature(_target(request), name, absent) as (version, signature):
+            inputs = proto_tensors.inputs(request, signature, self._settings)
+            names = proto_tensors.output_names(request, signature)
+            spec = model_protos.model_spec(request.model_spec.name, version, signature.name)
+            del request  # its memory is free while its rows wait
+            outputs = await self._predicting.predict(signature, inputs)
+        tensors = {name: proto_tensors.to_proto(outputs[name]) for name in names}
+        return predict_pb2.PredictResponse(model_spec=spec, outputs=tensors)
 
-    async def GetModelMetadata(self, request, context):
-        async with self._answering(context, "GetModelMetadata"):
-            target = _target(request)
-            if not request.metadata_field:
-                raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
-            for field in request.metadata_field:
-                if field != "signature_def":
-                    raise invalid(f"Metadata field {field} is not supported")
-            with self._predicting.versions.using(*target) as version:
-                response = get_model_metadata_pb2.GetModelMetadataResponse(
-                    model_spec=model_protos.model_spec(request.model_spec.name, version)
-                )
-                response.metadata["signature_def"].Pack(model_protos.signatures(version))
-            return response
+    async def GetModelMetadata(self, request):
+        target = _target(request)
+        if not request.metadata_field:
+            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
+        for field in request.metadata_field:
+            if field != "signature_def":
+                raise invalid(f"Metadata field {field} is not supported")
+        with self._predicting.versions.using(*target) as version:
+            response = get_model_metadata_pb2.GetModelMetadataResponse(
+                model_spec=model_protos.model_spec(request.model_spec.name, version)
+            )
+            response.metadata["signature_def"].Pack(model_protos.signatures(version))
+        return response
 
-    async def Classify(self, request, context):
-        await self._refuse("Classify", context)
+    async def Classify(self, request):
+        raise not_predict("Classify")
 
-    async def Regress(self, request, context):
-        await self._refuse("Regress", context)
+    async def Regress(self, request):
+        raise not_predict("Regress")
 
-    async def MultiInference(self, request, context):
-        await self._refuse("MultiInference", context)
-
-    async def _refuse(self, api, context):
-        async with self._answering(context, api):
-            raise not_predict(api)
+    async def MultiInference(self, request):
+        raise not_predict("MultiInference")
 
 
-class ModelService(_Service, model_service_pb2_grpc.ModelServiceServicer):
+class ModelService(_Service):
     """GetModelStatus, and HandleReloadConfigRequest for the one model that is served."""
 
-    async def GetModelStatus(self, request, context):
-        async with self._answering(context, "GetModelStatus"):
-            name, number, _ = _target(request)
-            return model_protos.status(self._predicting.versions.status(name, number))
+    async def GetModelStatus(self, request):
+        name, number, _ = _target(request)
+        return model_protos.status(self._predicting.versions.status(name, number))
 
-    async def HandleReloadConfigRequest(self, request, context):
-        async with self._answering(context, "HandleReloadConfigRequest"):
-            versions = self._predicting.versions
-            configs = request.config.model_config_list.config
-            if [config.name for config in configs] != [versions.model_name]:
-                raise invalid(
-                    f"Expected a model_config_list with the model {versions.model_name} alone. "
-                    f"Received: {', '.join(config.name for config in configs) or 'none'}."
-                )
-            wanted = _wanted(configs[0].model_version_policy)
-            await versions.change(wanted, dict(configs[0].version_labels))
-            return model_management_pb2.ReloadConfigResponse()
+    async def HandleReloadConfigRequest(self, request):
+        versions = self._predicting.versions
+        configs = request.config.model_config_list.config
+        if [config.name for config in configs] != [versions.model_name]:
+            raise invalid(
+                f"Expected a model_config_list with the model {versions.model_name} alone. "
+                f"Received: {', '.join(config.name for config in configs) or 'none'}."
+            )
+        wanted = _wanted(configs[0].model_version_policy)
+        await versions.change(wanted, dict(configs[0].version_labels))
+        return model_management_pb2.ReloadConfigResponse()
 
 
 def _target(request):

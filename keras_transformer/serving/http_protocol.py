@@ -35,8 +35,9 @@ class BoundedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data):
+        is_full = len(self.connections) > self._settings.max_rest_connections
         most = self._settings.max_connections
-        self.app = _too_many(most) if len(self.connections) > most else self._application
+        self.app = _too_many(most) if is_full else self._application
         try:
             super().data_received(data)
         except h11.LocalProtocolError:  # no HTTP any more, and an answer has begun already

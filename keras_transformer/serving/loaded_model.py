@@ -105,7 +105,8 @@ class LoadedModel:
         """Answers the requests that the SavedModel brings: the first client need not wait."""
         if not records.exists():
             return
-        for record in tf.data.TFRecordDataset(str(records)).as_numpy_iterator():
+        # not tf.data, whose threads once hung here
+        for record in tf.compat.v1.io.tf_record_iterator(str(records)):
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             signature = self.signatures[request.model_spec.signature_name or DEFAULT_SIGNATURE]
             signature({name: tf.make_ndarray(proto) for name, proto in request.inputs.items()})

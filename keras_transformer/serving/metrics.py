@@ -27,6 +27,7 @@ class Metrics:
         self._model_name = model_name
         self._registry = CollectorRegistry()
         self._num_requests = {}
+        self._num_loads = {}
         self._registry.register(self)
         self._request_latency = self._histogram(
             "request_latency",
@@ -58,19 +59,25 @@ class Metrics:
         latency = self._request_latency.labels(self._model_name, api, entrypoint)
         latency.observe(1e6 * seconds)
 
+    def count_load(self, status):
+        """Counts a version that was loaded, or was not: its status code's name."""
+        self._num_loads[status] = self._num_loads.get(status, 0) + 1
+
     def watch_queue(self, num_rows):
         """Reads the length of the queue by calling `num_rows`."""
         self._queue_size.set_function(num_rows)
 
     def collect(self):
-        """Yields the counter whose name has no `_total`, which prometheus_client would add."""
-        metric = Metric(
-            ":tensorflow:serving:request_count", "The total number of requests.", "untyped"
-        )
-        for status, number in list(self._num_requests.items()):
-            labels = {"model_name": self._model_name, "status": status}
-            metric.add_sample(metric.name, labels, number)
-        yield metric
+        """Yields the counters whose names have no `_total`, which prometheus_client would add."""
+        for name, meaning, numbers in (
+            ("request_count", "The total number of requests.", self._num_requests),
+            ("load_count", "Attempts to load a version.", self._num_loads),
+        ):
+            metric = Metric(f":tensorflow:serving:{name}", meaning, "untyped")
+            for status, number in list(numbers.items()):
+                labels = {"model_name": self._model_name, "status": status}
+                metric.add_sample(metric.name, labels, number)
+            yield metric
 
     def page(self):
         """Returns all of it as Prometheus reads it: bytes."""

@@ -1,7 +1,9 @@
 """Requests and answers of the gRPC interface: `TensorProto` to NumPy arrays and back."""
 
+import itertools
 import math
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
@@ -59,9 +61,47 @@ def _array(name, proto, tensor, settings):
             f"Received: {math.prod(sizes)}. Send fewer."
         )
     try:
+        if proto.tensor_content and tensor.dtype == tf.string:
+            strings = _strings(proto.tensor_content, math.prod(sizes))
+            return np.array(strings, object).reshape(sizes)
+        _check_number(proto, tensor.dtype, math.prod(sizes))
         return tf.make_ndarray(proto)
     except (ValueError, TypeError):
         raise invalid(f"tensor parsing error: {name}") from None
+
+
+def _check_number(proto, dtype, size):
+    """Refuses more values than the shape has, before they become Python's objects."""
+    if dtype in VALUES and len(getattr(proto, VALUES[dtype])) > size:
+        raise ValueError(f"Expected at most {size} values. Received more. Send the shape's.")
+
+
+def _strings(content, number):
+    """Returns the strings of `tensor_content`, as TensorFlow's C++ writes them: list of bytes.
+
+    That is the lengths of all, as varints, and then the bytes of all (`port::EncodeStringList` in
+    tensorflow/core/platform/tensor_coding.cc).
+
+    Raises:
+        ValueError: it does not hold so many strings and nothing else.
+    """
+    lengths = []
+    start = length = shift = 0
+    for byte in content:
+        start += 1
+        length |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            lengths.append(length)
+            length = shift = 0
+            if len(lengths) == number:
+                break
+        elif shift > 28:
+            raise ValueError("Expected a length of a string in at most five bytes. Received more.")
+    if len(lengths) != number or start + sum(lengths) != len(content):
+        raise ValueError(f"Expected {number} strings. Received {len(content)} other bytes.")
+    ends = list(itertools.accumulate(lengths, initial=start))
+    return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def output_names(request, signature):

@@ -7,12 +7,11 @@ import pathlib
 import socket
 import threading
 
-import grpc
 import uvicorn
-from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
 from keras_transformer.serving.batching import Batching
-from keras_transformer.serving.grpc_interface import ModelService, PredictionService
+from keras_transformer.serving.descriptors import fit_connections
+from keras_transformer.serving.grpc_server import GrpcServer
 from keras_transformer.serving.http_protocol import BoundedHttp
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.predicting import Predicting
@@ -121,12 +120,12 @@ class Server:
         self._loop = asyncio.get_running_loop()
         if self._is_stopped:
             self._stopping.set()
-        settings = self._settings
+        settings = self._settings = fit_connections(self._settings)
         metrics = Metrics(self.model_name)
         batching = Batching(settings, metrics)
         metrics.watch_queue(lambda: batching.num_waiting)
         versions = Versions(
-            self.directory, self.model_name, self._wanted, self._labels, settings.poll_seconds
+            self.directory, self.model_name, self._wanted, self._labels, settings, metrics
         )
         predicting = Predicting(versions, batching, settings)
         with _bound(self.host, self.port, "--port") as listener:
@@ -158,23 +157,9 @@ class Server:
                 await versions.close()
 
     def _grpc_server(self, predicting, metrics):
-        server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", self._settings.max_body_bytes),
-                ("grpc.so_reuseport", 0),  # a second server at the same port is a mistake
-            ],
-            maximum_concurrent_rpcs=self._settings.max_connections,
-        )
-        services = (predicting, self._settings, metrics)
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            PredictionService(*services), server
-        )
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(*services), server)
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        server = GrpcServer(predicting, self._settings, metrics)
         try:
-            if not 0 <= self.grpc_port < 2**16:  # gRPC takes what is left of it
-                raise RuntimeError
-            self.grpc_port = server.add_insecure_port(f"{host}:{self.grpc_port}")
+            self.grpc_port = server.bind(self.host, self.grpc_port)
         except RuntimeError:
             raise _not_free(self.host, self.grpc_port, "--grpc-port", "it cannot be used") from None
         return server

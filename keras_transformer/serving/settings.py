@@ -36,10 +36,16 @@ class ServingConfig(SettingsGroup):
     max_json_depth: Count = 32
     """Most brackets inside each other in a request; more are answered 413."""
     max_connections: Count = 512
-    """Connections that may be open where a request is still answered; with more, it is 503."""
+    """Connections that may be open where a request is still answered; with more, it is 503.
+    A quarter of them is the gRPC port's, where one connection carries many calls."""
     request_timeout: Positive = 30.0
     """Seconds after which a request is answered 504; a run that has begun goes on to its end.
     Headers that have not come by then close the connection."""
+    idle_timeout: Positive = 75.0
+    """Seconds that a connection may stay open between two requests; more than a proxy's, which must
+    not send into a connection that closes."""
+    load_timeout: Positive = 300.0
+    """Seconds that a version has to be loaded; one that takes longer is given up."""
     poll_seconds: Positive = 1.0
     """Seconds from one look for new versions to the next."""
     grace_seconds: Positive = 30.0
@@ -47,8 +53,22 @@ class ServingConfig(SettingsGroup):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.max_connections < 2:
+            raise ValueError(
+                "Expected a connection for REST and one for gRPC at least. "
+                f"Received: max_connections={self.max_connections}. Raise it."
+            )
         if self.max_rows > self.max_queued:
             raise ValueError(
                 "Expected a queue that holds the largest request. Received: "
                 f"max_rows={self.max_rows}, max_queued={self.max_queued}. Raise max_queued."
             )
+
+    @property
+    def max_grpc_connections(self):
+        """The gRPC port's share: gRPC cannot tell how many it has open, but it keeps to a limit."""
+        return max(1, self.max_connections // 4)
+
+    @property
+    def max_rest_connections(self):
+        return self.max_connections - self.max_grpc_connections

@@ -8,11 +8,17 @@ import asyncio
 import concurrent.futures
 import contextlib
 import gc
+import threading
 
 import grpc
 
 from keras_transformer import console
-from keras_transformer.serving.errors import ServingError, from_tensorflow, invalid
+from keras_transformer.serving.errors import (
+    ServingError,
+    from_tensorflow,
+    invalid,
+    not_loaded,
+)
 from keras_transformer.serving.loaded_model import LoadedModel
 
 LATEST = "latest"
@@ -30,6 +36,7 @@ class Version:
         state: "LOADING", "AVAILABLE", "UNLOADING" or "END".
         error: `ServingError` that ended it, or None.
         model: `LoadedModel` while it is available or unloading, else None.
+        loading: `concurrent.futures.Future` of the thread that loads it, or None.
     """
 
     def __init__(self, number):
@@ -37,6 +44,7 @@ class Version:
         self.state = "LOADING"
         self.error = None
         self.model = None
+        self.loading = None
         self.retry_at = None
         self.retry_seconds = RETRY_SECONDS
         self.num_users = 0
@@ -50,19 +58,20 @@ class Versions:
         model_name: str.
         wanted: `LATEST`, `ALL` or a set of numbers.
         labels: dict from label to number; labelled versions are served too.
-        poll_seconds: seconds from one look into the directory to the next.
+        settings: `ServingConfig`.
+        metrics: `Metrics`.
     """
 
-    def __init__(self, directory, model_name, wanted, labels, poll_seconds):
+    def __init__(self, directory, model_name, wanted, labels, settings, metrics):
         self.model_name = model_name
         self.all = {}  # number to `Version`
         self.labels = {}
         self._first_labels = labels
         self._wanted = wanted
         self._directory = directory
-        self._poll_seconds = poll_seconds
+        self._settings = settings
+        self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "versions")
         self._refreshing = asyncio.Lock()
         self._unloading = set()
         self._polling = None
@@ -103,7 +112,11 @@ class Versions:
             if version.state == "AVAILABLE":
                 self._unload(version)
         await asyncio.gather(*self._unloading)
-        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def is_ready(self):
+        """Whether a version can answer."""
+        return bool(self._available())
 
     @contextlib.contextmanager
     def using(self, model_name, number=None, label=None):
@@ -195,7 +208,7 @@ class Versions:
 
     async def _poll(self):
         while True:
-            await asyncio.sleep(self._poll_seconds)
+            await asyncio.sleep(self._settings.poll_seconds)
             try:
                 await self.refresh()
             except Exception as error:  # what is served is served on
@@ -205,6 +218,7 @@ class Versions:
         """Returns the versions in the directory, number to path; none where it cannot be read."""
         with contextlib.suppress(OSError):
             paths = [path.parent for path in self._directory.glob("*/saved_model.pb")]
+            paths.sort(key=lambda path: len(path.name), reverse=True)  # of 1 and 001, 1 counts
             numbers = {path: version_number(path.name) for path in paths}
             return {number: path for path, number in numbers.items() if number is not None}
         return {}
@@ -224,6 +238,8 @@ class Versions:
         version = self.all.get(number)
         if version is None or (version.state == "END" and version.error is None):
             return True
+        if version.loading is not None and not version.loading.done():
+            return False  # it was given up and hangs; another try would hang too
         return version.retry_at is not None and self._loop.time() > version.retry_at
 
     async def _load(self, number, path):
@@ -232,16 +248,26 @@ class Versions:
         if before is not None and before.retry_at is not None:
             version.retry_seconds = min(2 * before.retry_seconds, LONGEST_RETRY_SECONDS)
         _say(f"loading version {number}")
+        version.loading = _in_own_thread(_load_model, path)
+        seconds = self._settings.load_timeout
         try:
-            version.model = await self._loop.run_in_executor(self._thread, LoadedModel, path)
+            loading = asyncio.wrap_future(version.loading)
+            version.model = await asyncio.wait_for(loading, seconds)
+        except asyncio.TimeoutError:
+            version.loading.add_done_callback(_close_late)
+            self._fail(version, not_loaded(seconds))
         except Exception as error:
-            version.state, version.error = "END", from_tensorflow(error)
-            version.retry_at = self._loop.time() + version.retry_seconds
-            _say(f"warning: version {number} cannot be served: {version.error}")
-            return
-        await self._loop.run_in_executor(self._thread, _tidy_memory)
-        version.state = "AVAILABLE"
-        _say(f"serving version {number}")
+            self._fail(version, from_tensorflow(error, hidden=f"{path.parent}/"))
+        else:
+            version.state = "AVAILABLE"
+            self._metrics.count_load("OK")
+            _say(f"serving version {number}")
+
+    def _fail(self, version, error):
+        version.state, version.error = "END", error
+        version.retry_at = self._loop.time() + version.retry_seconds
+        self._metrics.count_load(error.code.name)
+        _say(f"warning: version {version.number} cannot be served: {error}")
 
     def _unload(self, version):
         version.state = "UNLOADING"
@@ -265,6 +291,38 @@ def version_number(text):
     digits = text.lstrip("0") or "0"
     is_number = text.isascii() and text.isdecimal() and len(digits) <= len(str(LARGEST_VERSION))
     return int(digits) if is_number and int(digits) <= LARGEST_VERSION else None
+
+
+def _in_own_thread(function, *arguments):
+    """Returns the `concurrent.futures.Future` of a call.
+
+    Its thread holds up neither another call nor the end of the process, as one of a pool would.
+    """
+    future = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()  # who waits may give up; the call goes on
+
+    def call():
+        try:
+            result = function(*arguments)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=call, name="loading", daemon=True).start()
+    return future
+
+
+def _load_model(path):
+    model = LoadedModel(path)
+    _tidy_memory()
+    return model
+
+
+def _close_late(loading):
+    """Closes a model that was loaded after it had been given up."""
+    if loading.exception() is None:
+        loading.result().close()
 
 
 def _say(text):

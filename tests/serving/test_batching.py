@@ -1,6 +1,7 @@
 """Dynamic batching, with signatures that need no graph."""
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -22,6 +23,7 @@ class Doubling:
 
     def __init__(self, seconds=0.0):
         self.sizes = []
+        self.seen = set()
         self.seconds = seconds
         self.inputs = {"x": None}
         self._lock = threading.Lock()
@@ -32,6 +34,7 @@ class Doubling:
             self._running += 1
             self.most_at_once = max(self.most_at_once, self._running)
         self.sizes.append(len(inputs["x"]))
+        self.seen.update(inputs["x"].tolist())
         time.sleep(self.seconds)
         with self._lock:
             self._running -= 1
@@ -130,6 +133,44 @@ def test_a_request_that_takes_too_long_is_given_up_and_not_run():
     )
     assert [answer.http_status for answer in answers] == [504] * 3
     assert signature.sizes == [1]  # the others had not begun
+
+
+def test_a_request_that_is_given_up_leaves_the_queue_and_no_line_in_the_log(caplog):
+    signature = Doubling(seconds=0.1)
+
+    async def main():
+        batching = Batching(ServingConfig(batch_threads=1, max_batch_size=2), Metrics("m"))
+        calls = [batching.run(signature, {"x": np.arange(size)}) for size in (2, 6, 2)]
+        first, second, third = (asyncio.create_task(call) for call in calls)
+        await asyncio.sleep(0.02)
+        second.cancel()
+        await asyncio.gather(first, third)
+        assert second.cancelled()
+        await batching.close()
+
+    asyncio.run(main())
+    gc.collect()  # asyncio speaks of a lost exception when its future goes
+    assert signature.sizes == [2, 2]
+    assert not caplog.records
+
+
+def test_requests_of_two_signatures_share_no_batch():
+    doubling, other = Doubling(seconds=0.02), Doubling(seconds=0.02)
+    ones, twos = [[1], [1, 1], [1]], [[2, 2], [2], [2, 2, 2]]
+
+    async def main():
+        batching = Batching(ServingConfig(batch_threads=1), Metrics("m"))
+        calls = [
+            batching.run(signature, {"x": np.array(numbers)})
+            for pair in zip(ones, twos, strict=True)
+            for signature, numbers in zip((doubling, other), pair, strict=True)
+        ]
+        await asyncio.gather(*calls)
+        await batching.close()
+
+    asyncio.run(main())
+    assert doubling.seen == {1} and other.seen == {2}
+    assert doubling.sizes == [1, 3] and other.sizes == [6]  # each with its own alone
 
 
 def ask_in_turn(pauses, **settings):

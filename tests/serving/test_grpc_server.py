@@ -1,0 +1,266 @@
+"""The gRPC port as strangers use it: what is held open, read slowly or not at all, is given up."""
+
+import contextlib
+import socket
+import struct
+import time
+
+import grpc
+import pytest
+import requests
+import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+SECONDS = 1.5
+SHARE = 2
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def hurried(served, start_server):
+    """A server with short time limits, and two connections for gRPC."""
+    flags = f"--request-timeout {SECONDS} --idle-timeout {SECONDS} --max-connections {4 * SHARE}"
+    return start_server(served, *flags.split())
+
+
+@pytest.fixture(scope="module")
+def served(exported, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("hurried") / "m"
+    directory.mkdir()
+    (directory / "1").symlink_to(exported)
+    return directory
+
+
+def frame(kind, flags=0, stream=0, payload=b""):
+    """Returns a frame of HTTP/2."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def header(name, value):
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def call(server, message=None):
+    """Returns a call of Predict: its headers, and its message if there is one."""
+    headers = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": b"/tensorflow.serving.PredictionService/Predict",
+        b":authority": b"x",
+        b"te": b"trailers",
+        b"content-type": b"application/grpc",
+    }
+    sent = frame(1, 4, 1, b"".join(header(*item) for item in headers.items()))
+    if message is not None:
+        content = message.SerializeToString()
+        sent += frame(0, 1, 1, struct.pack(">BI", 0, len(content)) + content)
+    return sent
+
+
+def request(server, texts=("A dog runs.",)):
+    message = predict_pb2.PredictRequest()
+    message.model_spec.name = server.name
+    message.inputs["text"].CopyFrom(tf.make_tensor_proto(list(texts)))
+    return message
+
+
+def predict(server, channel, **arguments):
+    return prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(
+        request(server, **arguments), timeout=30
+    )
+
+
+def connect(server, sent):
+    host, _, port = server.grpc.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection.sendall(sent)
+    return connection
+
+
+def is_closed(connection):
+    """Returns whether the other side has closed, without a wait; reads what has come."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(2**16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def hold(server, sent):
+    """Returns a connection that has got one of the places: those before it go in a moment."""
+    while True:
+        connection = connect(server, sent)
+        time.sleep(0.1)
+        connection.setblocking(False)
+        try:
+            if connection.recv(1, socket.MSG_PEEK):
+                return connection
+        except BlockingIOError:
+            return connection
+        except OSError:
+            pass
+        connection.close()
+
+
+def answers(server):
+    with grpc.insecure_channel(server.grpc) as channel, contextlib.suppress(grpc.RpcError):
+        return len(predict(server, channel).outputs) > 0
+    return False
+
+
+def wait_until(is_true, seconds):
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, "it never became true"
+        time.sleep(0.05)
+
+
+def test_connections_over_the_share_are_closed_and_idle_ones_after_a_while(hurried):
+    wait_until(lambda: answers(hurried), 30)
+    connections = [connect(hurried, PREFACE + frame(4)) for _ in range(40)]
+    wait_until(lambda: sum(map(is_closed, connections)) >= 40 - SHARE, 10)
+    assert requests.get(hurried.rest, timeout=5).status_code == 200
+    wait_until(lambda: all(map(is_closed, connections)), 10)
+    wait_until(lambda: answers(hurried), 10)
+    for connection in connections:
+        connection.close()
+    assert not any("Traceback" in line or "Error" in line for line in hurried.lines)
+
+
+NO_WINDOW = PREFACE + frame(4, payload=struct.pack(">HI", 4, 0))  # no byte of an answer may come
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["silent", "half a handshake", "no settings", "headers alone", "no window", "never reads"],
+)
+def test_who_holds_all_connections_is_closed(hurried, case):
+    wait_until(lambda: answers(hurried), 30)
+    sent = {
+        "silent": b"",
+        "half a handshake": PREFACE[:10],
+        "no settings": PREFACE,
+        "headers alone": PREFACE + frame(4) + call(hurried),
+        "no window": NO_WINDOW + call(hurried, request(hurried)),
+        "never reads": PREFACE + frame(4) + call(hurried, request(hurried)),
+    }[case]
+    holders = [hold(hurried, sent) for _ in range(SHARE)]
+    try:
+        assert not answers(hurried)
+        # a client's pings keep a connection alive, up to its age
+        wait_until(lambda: _has_room(hurried, holders, case), 10 * SECONDS)
+    finally:
+        for holder in holders:
+            holder.close()
+
+
+def _has_room(server, holders, case):
+    if case != "never reads":
+        for holder in holders:
+            with contextlib.suppress(OSError):
+                _answer_pings(holder)
+    return answers(server)
+
+
+def _answer_pings(connection):
+    connection.setblocking(False)
+    content = connection.recv(2**16)
+    while len(content) >= 9:
+        size = int.from_bytes(content[:3], "big")
+        kind, flags, payload = content[3], content[4], content[9 : 9 + size]
+        if kind == 6 and not flags:
+            connection.sendall(frame(6, 1, payload=payload))
+        content = content[9 + size :]
+
+
+def test_a_message_that_does_not_come_is_a_call_that_takes_too_long(hurried):
+    wait_until(lambda: answers(hurried), 30)
+    with grpc.insecure_channel(hurried.grpc) as channel:
+        method = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        with pytest.raises(grpc.RpcError) as raised:
+            method(_nothing(), timeout=30)
+    assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert f"Timed out after {SECONDS:g} seconds" in raised.value.details()
+
+
+def _nothing():
+    time.sleep(3 * SECONDS)
+    yield from ()
+
+
+def test_calls_go_on_while_connections_come_of_age(hurried):
+    wait_until(lambda: answers(hurried), 30)
+    end = time.monotonic() + 4 * SECONDS
+    with grpc.insecure_channel(hurried.grpc) as channel:
+        while time.monotonic() < end:
+            assert predict(hurried, channel).outputs
+
+
+# === what is no message, and calls that end early ===
+
+
+@pytest.mark.parametrize("content", [b"\xff\xff\xff", b"\x0a\x7f", b"abc"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "tensorflow.serving.PredictionService/Predict",
+        "tensorflow.serving.ModelService/GetModelStatus",
+        "grpc.health.v1.Health/Check",
+        "grpc.health.v1.Health/Watch",
+    ],
+)
+def test_what_is_no_message_is_refused_in_plain_words(channel, method, content):
+    with pytest.raises(grpc.RpcError) as raised:
+        list(channel.unary_stream(f"/{method}")(content, timeout=30))
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert f"Received {len(content)} bytes that are none" in raised.value.details()
+
+
+def test_a_call_without_a_message_is_refused(channel):
+    method = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+    with pytest.raises(grpc.RpcError) as raised:
+        method(iter(()), timeout=30)
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "Expected a PredictRequest. Received no message." in raised.value.details()
+
+
+def test_calls_that_are_given_up_leave_no_line_in_the_log(server, channel):
+    if not hasattr(server, "process"):
+        pytest.skip("of somebody else's server")
+    predict(server, channel)
+    before = list(server.lines)
+    texts = ["A dog runs. " * 60] * 40
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    for seconds in (0.001, 0.01, 0.05, 0.1, 0.2):
+        with contextlib.suppress(grpc.RpcError):
+            stub.Predict(request(server, texts), timeout=seconds)
+    futures = [stub.Predict.future(request(server, texts)) for _ in range(8)]
+    for future in futures:
+        time.sleep(0.02)
+        future.cancel()
+    assert predict(server, channel).outputs
+    assert server.lines == before
+
+
+# === health ===
+
+
+def test_health_of_the_server_and_of_its_model(server, channel):
+    stub = health_pb2_grpc.HealthStub(channel)
+    for name in ("", server.name):
+        asked = health_pb2.HealthCheckRequest(service=name)
+        assert stub.Check(asked, timeout=30).status == health_pb2.HealthCheckResponse.SERVING
+        watching = stub.Watch(asked, timeout=30)
+        assert next(watching).status == health_pb2.HealthCheckResponse.SERVING
+        watching.cancel()
+    asked = health_pb2.HealthCheckRequest(service="x")
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Check(asked, timeout=30)
+    assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+    status = next(stub.Watch(asked, timeout=30)).status
+    assert status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN

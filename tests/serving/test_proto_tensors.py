@@ -1,0 +1,81 @@
+"""Tensors of gRPC requests, as clients in C++ and others write them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow_serving.apis import predict_pb2
+
+from keras_transformer.serving import proto_tensors
+from keras_transformer.serving.errors import ServingError
+from keras_transformer.serving.settings import ServingConfig
+
+
+class Tensor:
+    dtype = tf.string
+
+
+class Signature:
+    inputs = {"text": Tensor()}
+
+
+def read(proto):
+    """Returns the array of a tensor in a request."""
+    request = predict_pb2.PredictRequest()
+    request.inputs["text"].CopyFrom(proto)
+    return proto_tensors.inputs(request, Signature(), ServingConfig())["text"]
+
+
+def tensor(content, *sizes, values=()):
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, tensor_content=content)
+    for size in sizes:
+        proto.tensor_shape.dim.add().size = size
+    proto.string_val.extend(values)
+    return proto
+
+
+def by_tensorflow(proto):
+    """Returns the array as TensorFlow's C++ reads it."""
+    return tf.io.parse_tensor(proto.SerializeToString(), tf.string).numpy()
+
+
+LONG = "мир ".encode() * 60
+STRINGS = [  # 420 is 0xA4 0x03 as a varint
+    tensor(b"\x01a", 1),
+    tensor(b"\x06\x00\xa4\x03" + b"A dog." + LONG, 3),
+    tensor(b"\x01\x02\x03\x00" + b"abbccc", 2, 2),
+    tensor(b"\x80\x00", 1),  # more bytes than the length needs
+    tensor(b"\x01\x01\xff\x00", 2),  # any bytes
+    tensor(b"\x01a", 1, values=[b"not read"]),
+]
+
+
+@pytest.mark.parametrize("proto", STRINGS, ids=range(len(STRINGS)))
+def test_strings_in_the_content_are_those_that_tensorflow_reads(proto):
+    found = read(proto)
+    assert found.dtype == object
+    np.testing.assert_array_equal(found, by_tensorflow(proto))
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        tensor(b"\x01", 1),  # its bytes are missing
+        tensor(b"\x01ab", 1),  # one too many
+        tensor(b"\x01a", 2),  # a length is missing
+        tensor(b"\x01\x05a", 2),
+        tensor(b"\x80\x80", 1),  # a length without end
+        tensor(b"\xff" * 9 + b"\x01", 1),
+        tensor(b"\xff\xff\xff\xff\x0f", 1),  # 4 GB
+    ],
+)
+def test_malformed_content_is_refused_as_tensorflow_does(proto):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        by_tensorflow(proto)
+    with pytest.raises(ServingError, match="^tensor parsing error: text$"):
+        read(proto)
+
+
+def test_more_values_than_the_shape_has_are_refused():
+    with pytest.raises(ServingError, match="^tensor parsing error: text$"):
+        read(tensor(b"", 1, values=[b"a", b"b"]))
