@@ -208,7 +208,6 @@ def test_batches_draw_different_samples(translator, monkeypatch):
     assert len(set(translator.sample(["The bus is not here!"] * 7, seed=1))) > 1
 
 
-<<<<<<< HEAD
 def test_samples_follow_the_seed_in_threads(translator, sources, monkeypatch):
     def slowly(compiled):
         def called(*arguments):
@@ -264,9 +263,6 @@ def test_scores_that_are_not_finite_are_an_error(tokenizer, beam_size):
             call()
 
 
-def test_sampling_from_the_best_token_alone_is_greedy_search(greedy_translator, sources):
-    assert greedy_translator.sample(sources, top_k=1, seed=3) == greedy_translator(sources)
-=======
 @pytest.mark.parametrize("narrow", [{"temperature": 0.01}, {"top_k": 1}, {"top_p": 1e-6}])
 def test_each_choice_of_sampling_acts_also_after_another(greedy_translator, sources, narrow):
     """A draw is compiled for its choices: those of an earlier call must not stay."""
@@ -274,7 +270,6 @@ def test_each_choice_of_sampling_acts_also_after_another(greedy_translator, sour
     expected = greedy_translator(sources)
     assert free != expected
     assert greedy_translator.sample(sources, **narrow, seed=3) == expected
->>>>>>> w-tests
 
 
 @pytest.mark.skipif(
