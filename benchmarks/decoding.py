@@ -5,10 +5,13 @@
 translates Multi30k's 1,000 test sentences (DATA/multi30k) with the weights of RUN, a run of the
 preset `tiny`: by our exported SavedModel without XLA, as a stock TensorFlow Serving runs it, and by
 the same weights in CTranslate2 and in Hugging Face. Strings to strings, tokenization included.
-What is timed is `benchmarks/decoding_side.py`.
+What is timed is `benchmarks/decoding_side.py`, where the searches' settings are as alike as the
+peers' options allow. Lines that differ from ours are scored by our model, both translations: which
+search has found the more probable one?
 """
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -17,7 +20,7 @@ import sys
 import tempfile
 
 import sacrebleu
-from decoding_side import SIDES
+from decoding_side import LENGTH_PENALTY, SIDES
 from pinned import HERE, multi30k, run_pinned, write_results
 
 BEAM_SIZES = (1, 4)
@@ -28,6 +31,7 @@ TASKS = {  # (beam size, sentences at once)
     "beam 4, one at a time": (4, 1),
 }
 SENTENCES_OF_HUGGING_FACE = 200  # one at a time, it takes minutes
+NEAR_TIE = 1e-3  # nats between two translations that rounding may exchange
 
 
 def main():
@@ -42,9 +46,9 @@ def main():
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        references = write_models(arguments.run, folder, arguments.sides)
+        text = write_models(arguments.run, folder, arguments.sides)
         for task in arguments.tasks:
-            results[task] = measure(task, folder, references, arguments)
+            results[task] = measure(task, folder, *text, arguments)
             print_table(task, results[task])
     path = arguments.output or HERE / "results" / "decoding.json"
     settings = {"cores": arguments.cores, "repeats": arguments.repeats}
@@ -53,7 +57,10 @@ def main():
 
 
 def write_models(run, folder, sides):
-    """Writes the models of all sides and the source, and returns the reference translations."""
+    """Writes the models of all sides and the source.
+
+    Returns the translator, the source lines and the references.
+    """
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import peer_models
 
@@ -63,9 +70,11 @@ def write_models(run, folder, sides):
     from keras_transformer.translator import Translator
 
     data = multi30k()
-    translator = Translator.load(run)
+    loaded = Translator.load(run)
+    exact = DecodingConfig(length_penalty=LENGTH_PENALTY)
+    translator = Translator(loaded.model, loaded.tokenizer, decoding=exact)
     for beam_size in BEAM_SIZES:
-        decoding = DecodingConfig(beam_size=beam_size)
+        decoding = dataclasses.replace(exact, beam_size=beam_size)
         export_saved_model(translator, folder / f"export-{beam_size}", decoding)
     peer_models.write_ctranslate2(translator, folder / "ctranslate2")
     if "Hugging Face" in sides:
@@ -74,10 +83,10 @@ def write_models(run, folder, sides):
     shutil.copy(tokenizer, folder / "tokenizer.model")
     source = list(iterate_lines(data / "test_2016_flickr.en.gz"))
     (folder / "source.txt").write_text("\n".join(source) + "\n")
-    return list(iterate_lines(data / "test_2016_flickr.de.gz"))
+    return translator, source, list(iterate_lines(data / "test_2016_flickr.de.gz"))
 
 
-def measure(task, folder, references, arguments):
+def measure(task, folder, translator, source, references, arguments):
     """Returns the results of each side: the median of repeats, taken in turn."""
     beam_size, batch_size = TASKS[task]
     runs = {side: [] for side in arguments.sides}
@@ -95,27 +104,38 @@ def measure(task, folder, references, arguments):
     for side, of_side in runs.items():
         found = of_side[0]["translations"]
         seconds = statistics.median(run["seconds"] for run in of_side)
-        same = sum(a == b for a, b in zip(found, ours, strict=False))
+        differing = [i for i, line in enumerate(found) if line != ours[i]]
+        of_theirs, of_ours = (
+            translator.score([source[i] for i in differing], [lines[i] for i in differing])
+            for lines in (found, ours)
+        )
         rows[side] = {
             "milliseconds_a_sentence": 1000 * seconds / len(found),
             "megabytes": statistics.median(run["megabytes"] for run in of_side),
             "bleu": sacrebleu.corpus_bleu(found, [references[: len(found)]]).score,
-            "same_as_ours": same / len(found),
+            "same_as_ours": 1 - len(differing) / len(found),
+            "ours_more_probable": int(sum(of_ours > of_theirs + NEAR_TIE)),
+            "near_ties": int(sum(abs(of_ours - of_theirs) <= NEAR_TIE)),
+            "theirs_more_probable": int(sum(of_theirs > of_ours + NEAR_TIE)),
         }
     return rows
 
 
 def print_table(task, rows):
     print(f"\n{task}\n", flush=True)
-    print("| | ms a sentence | ours is faster by | peak MB | BLEU | same translations |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| | ms a sentence | ours is faster by | peak MB | BLEU | same as ours "
+        "| others: ours more probable / near ties / theirs |"
+    )
+    print("|---|---|---|---|---|---|---|")
     (first, ours), *_ = rows.items()
     for side, row in rows.items():
         time = row["milliseconds_a_sentence"]
         ratio = "" if side == first else f"{time / ours['milliseconds_a_sentence']:.2f}"
         print(
             f"| {side} | {time:.3f} | {ratio} | {row['megabytes']:,.0f} | {row['bleu']:.2f} "
-            f"| {row['same_as_ours']:.1%} |"
+            f"| {row['same_as_ours']:.1%} | {row['ours_more_probable']} / {row['near_ties']} / "
+            f"{row['theirs_more_probable']} |"
         )
     sys.stdout.flush()
 

@@ -1,8 +1,8 @@
 """A trained Transformer's weights as models of CTranslate2 and Hugging Face, number by number.
 
-So every side of the decoding benchmark searches with the same model, and speed is compared at the
-same translations. What is expected: a pre-norm `Transformer` with sinusoids, one shared table of
-embeddings and the output tied to it, as the preset `tiny` has it.
+So every side of the decoding benchmark searches with the same model; in what the searches still
+differ stands in benchmarks/README.md. What is expected: a pre-norm `Transformer` with sinusoids,
+one shared table of embeddings and the output tied to it, as the preset `tiny` has it.
 """
 
 import pathlib
