@@ -26,13 +26,10 @@ def families_for(texts):
     if not missing:
         return families
     fonts = _installed_fonts()
-    while missing and (
-        name := max(fonts, key=lambda name: len(missing & fonts[name]), default=None)
-    ):
-        if not missing & fonts[name]:
-            break
-        families.append(name)
-        missing -= fonts[name]
+    while any(missing & letters for letters in fonts.values()):
+        best = max(fonts, key=lambda name: len(missing & fonts[name]))
+        families.append(best)
+        missing -= fonts[best]
     if missing:
         warnings.warn(
             f"No installed font has the letters {' '.join(sorted(missing))}, which are drawn as "

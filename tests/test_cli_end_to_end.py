@@ -157,7 +157,8 @@ def test_plot_draws_a_picture(run, directory, capsys):
     path = directory / "attention.png"
     assert cli.main(["plot", str(run), "A dog runs.", "--output", str(path)]) == 0
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert capsys.readouterr().err == ""
+    chatter = capsys.readouterr().err.splitlines()
+    assert not [line for line in chatter if "reached a limit of length" not in line]
 
 
 @pytest.mark.parametrize(
