@@ -4,6 +4,7 @@ import time
 import types
 
 import keras
+import numpy as np
 import pytest
 
 from keras_transformer.config import Config
@@ -58,8 +59,13 @@ def test_checkpoints_without_a_validation_take_no_place_of_those_that_had_one(tm
     checkpoints = Checkpoints(tmp_path)
     for step, validated in {10: 1, 20: 1, 26: 0, 30: 1, 36: 0, 39: 0}.items():
         state = TrainingState(step=step, best_step=10, validated=bool(validated))
+        for weight in model.weights:
+            weight.assign(np.full(weight.shape, step))
         checkpoints.save(model, state, keep=2)
         assert checkpoints.newest().name == f"step-{step:08d}"
         kept = {int(path.name[5:]) for path in checkpoints.all()}
         assert kept >= {10, min(step, 20), step}
     assert {10, 20, 30, 39} <= kept <= {10, 20, 30, 36, 39}  # the two newest can be gone on from
+    assert checkpoints.average(model, 2) == 2
+    for weight in model.get_weights():
+        np.testing.assert_allclose(weight, 25)
