@@ -263,13 +263,8 @@ def test_scores_that_are_not_finite_are_an_error(tokenizer, beam_size):
             call()
 
 
-@pytest.mark.parametrize("narrow", [{"temperature": 0.01}, {"top_k": 1}, {"top_p": 1e-6}])
-def test_each_choice_of_sampling_acts_also_after_another(greedy_translator, sources, narrow):
-    """A draw is compiled for its choices: those of an earlier call must not stay."""
-    free = greedy_translator.sample(sources, temperature=2.0, seed=3)
-    expected = greedy_translator(sources)
-    assert free != expected
-    assert greedy_translator.sample(sources, **narrow, seed=3) == expected
+def test_sampling_from_the_best_token_alone_is_greedy_search(greedy_translator, sources):
+    assert greedy_translator.sample(sources, top_k=1, seed=3) == greedy_translator(sources)
 
 
 @pytest.mark.skipif(
@@ -298,6 +293,15 @@ def test_each_kind_of_search_is_compiled_once(model, tokenizer, sources, monkeyp
     translator.sample(sources, seed=2)
     translator.attention(sources[1])
     assert traced == []
+
+
+@pytest.mark.parametrize("narrow", [{"temperature": 0.01}, {"top_p": 1e-6}])
+def test_each_choice_of_sampling_acts_also_after_another(greedy_translator, sources, narrow):
+    """A draw is compiled for its choices: those of an earlier call must not stay."""
+    free = greedy_translator.sample(sources, temperature=2.0, seed=3)
+    expected = greedy_translator(sources)
+    assert free != expected
+    assert greedy_translator.sample(sources, **narrow, seed=3) == expected
 
 
 def test_attention_is_of_the_best_translation_with_pieces_for_names(

@@ -90,7 +90,11 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(make, variant):
 def test_sampling_splits_the_text_anew_each_epoch(make):
     batches = make(sampling=0.2)
     pieces = [
-        {tuple(row) for source_ids, *_ in epoch_of(batches, epoch) for row in source_ids}
+        {
+            tuple(i for i in row if i != PAD_ID)  # whose number differs with the batch
+            for source_ids, *_ in epoch_of(batches, epoch)
+            for row in source_ids
+        }
         for epoch in (0, 1)
     ]
     assert len(pieces[0] & pieces[1]) < len(pieces[0]) / 2

@@ -126,8 +126,9 @@ def test_a_setting_that_makes_another_run_is_refused(run, name):
 def test_limits_and_the_place_of_the_text_may_change(run, name):
     config = changed(name)
     assert config != BEGINNING
-    with pytest.raises(ValueError, match=f"Received: {config.data.source_train}: No such file"):
-        train(config, run.path, write=lambda line: None)  # which is what it looks at next
+    with pytest.raises(ValueError) as error:  # for what else the run lacks
+        train(config, run.path, write=lambda line: None)
+    assert "the settings of the run" not in str(error.value)
 
 
 def test_the_search_may_change(run):

@@ -241,22 +241,20 @@ def test_a_tokenizer_file_takes_the_place_of_learning(start_training, spied, tok
     assert started.batches._tokenizers[0].pieces == tokenizer.pieces
 
 
-def test_word_pieces(monkeypatch, corpus, tokenizer):
+def test_word_pieces(start_training, monkeypatch, corpus, tokenizer):
     """Learned in the tokenizer's own tests: it takes seconds."""
     from keras_transformer.tokenizers import WordPieceTokenizer
 
     learned = []
 
     def learn(sentences, vocab_size):
-        learned.append((sentences, vocab_size))
+        learned.append((list(sentences), vocab_size))
         return tokenizer
 
     monkeypatch.setattr(WordPieceTokenizer, "train", learn)
-    train_module = importlib.import_module("keras_transformer.training.train")
-    config = config_of({"tokenizer.kind": "wordpiece"})
-    tokenizers = train_module.make_tokenizers(config, corpus, write=lambda line: None)
-    assert tokenizers == (tokenizer, tokenizer)
+    started = start_training(config_of({"tokenizer.kind": "wordpiece"}))
     assert learned == [([*corpus.source, *corpus.target], 150)]
+    assert started.batches._tokenizers == (tokenizer, tokenizer)
 
 
 # === Data ===
