@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 
 PATH = "/monitoring/prometheus/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+REQUEST_COUNT = ":tensorflow:serving:request_count"
 MICROSECONDS = [10 * 1.8**i for i in range(33)]  # TensorFlow Serving's, to about 20 minutes
 
 
@@ -53,20 +54,25 @@ class Metrics:
         )
 
     def count(self, status, entrypoint, api, seconds):
-        """Counts a request: its status code's name, "REST" or "GRPC", its method, its time."""
+        """Counts a request: its status code's name, "REST" or "GRPC", its method, its time.
+
+        As in TensorFlow Serving, the latency is that of predictions that have succeeded.
+        """
         self._num_requests[status] = self._num_requests.get(status, 0) + 1
-        latency = self._request_latency.labels(self._model_name, api, entrypoint)
-        latency.observe(1e6 * seconds)
+        if status == "OK" and api.lower() == "predict":
+            latency = self._request_latency.labels(self._model_name, "predict", entrypoint)
+            latency.observe(1e6 * seconds)
 
     def watch_queue(self, num_rows):
         """Reads the length of the queue by calling `num_rows`."""
         self._queue_size.set_function(num_rows)
 
     def collect(self):
-        """Yields the counter whose name has no `_total`, which prometheus_client would add."""
-        metric = Metric(
-            ":tensorflow:serving:request_count", "The total number of requests.", "untyped"
-        )
+        """Yields the counter whose name has no `_total`, which prometheus_client would add.
+
+        `page` calls it a counter.
+        """
+        metric = Metric(REQUEST_COUNT, "The total number of requests.", "untyped")
         for status, number in list(self._num_requests.items()):
             labels = {"model_name": self._model_name, "status": status}
             metric.add_sample(metric.name, labels, number)
@@ -74,7 +80,8 @@ class Metrics:
 
     def page(self):
         """Returns all of it as Prometheus reads it: bytes."""
-        return generate_latest(self._registry)
+        kind = f"# TYPE {REQUEST_COUNT} ".encode()
+        return generate_latest(self._registry).replace(kind + b"untyped", kind + b"counter")
 
     def _histogram(self, name, meaning, buckets, labels):
         return Histogram(
