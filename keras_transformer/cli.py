@@ -37,7 +37,7 @@ from keras_transformer.text_files import (
     writing_lines,
 )
 
-SERVING_LIBRARIES = ("grpc_health", "prometheus_client", "starlette", "uvicorn")
+SERVING_LIBRARIES = ("grpc_health", "h11", "prometheus_client")
 CHUNK_LINES = 1024
 """Lines translated before the next are read: memory stays bounded, however long the input."""
 

@@ -887,8 +887,8 @@ def test_serve_knows_versions_by_numbers(capsys, versions):
 
 
 def test_serve_says_which_libraries_it_wants(capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, "h11", None)
     monkeypatch.delitem(sys.modules, "keras_transformer.serving.server", raising=False)
     error = error_of(capsys, 2, ["serve", str(tmp_path)])
-    assert "uvicorn" in error and 'in the clone of this package: pip install ".[serving]"' in error
+    assert "h11" in error and 'in the clone of this package: pip install ".[serving]"' in error
     assert "keras-transformer[" not in error  # which another project has on the package index

@@ -4,7 +4,8 @@ A queue of tasks, and a few threads that run the graph. A thread that is free ta
 and what goes with it, up to its share of all rows, so that the threads have as much to do each.
 Who has just been answered may ask again: for those a free thread waits a little. A request that
 comes when nothing else does waits for nobody. The queue is bounded: what is more than it holds is
-refused at once. All but the runs happens in the event loop, so nothing here needs a lock.
+refused at once. What nobody waits for any more leaves it, and a run is stopped at the last deadline
+of those that wait for it. All but the runs happens in the event loop, so nothing here needs a lock.
 """
 
 import asyncio
@@ -17,15 +18,19 @@ import tensorflow as tf
 
 from keras_transformer.serving.errors import ServingError, from_tensorflow, timed_out
 
+BYTES_PER_STRING = 33  # that Python adds to those of the text
+
 
 class _Task:
     """Rows that are run together: those of a request, or a part of one larger than a batch."""
 
-    def __init__(self, signature, inputs, num_rows, is_batchable, loop):
+    def __init__(self, signature, inputs, num_rows, is_batchable, deadline, loop):
         self.signature = signature
         self.inputs = inputs
         self.num_rows = num_rows
+        self.num_bytes = sum(map(_num_bytes, inputs.values()))
         self.is_batchable = is_batchable
+        self.deadline = deadline
         self.answer = loop.create_future()
 
 
@@ -48,34 +53,32 @@ class Batching:
         self._num_returning = 0  # rows that were answered, and whose clients may ask again
         self._timer = None
 
-    async def run(self, signature, inputs):
+    async def run(self, signature, inputs, deadline=None):
         """Returns dict from output to array for the inputs of a request.
 
         Args:
             signature: `Signature`.
             inputs: dict from each of its inputs to a NumPy array.
+            deadline: time of the event loop; None: `request_timeout` seconds from now.
         Raises:
-            ServingError: UNAVAILABLE where the queue is full, DEADLINE_EXCEEDED after
-                `request_timeout` seconds, and what the graph says of the inputs.
+            ServingError: UNAVAILABLE where the queue is full, DEADLINE_EXCEEDED after the
+                deadline, and what the graph says of the inputs.
         """
-        tasks = self._tasks(signature, inputs)
+        seconds = self._settings.request_timeout
+        if deadline is None:
+            deadline = self._loop.time() + seconds
+        tasks = self._tasks(signature, inputs, deadline)
         num_rows = sum(task.num_rows for task in tasks)
-        if self.num_waiting + num_rows > self._settings.max_queued:
-            raise ServingError(
-                grpc.StatusCode.UNAVAILABLE,
-                "The batch scheduling queue to which this task was submitted is full. "
-                f"Received: {num_rows} rows, where {self.num_waiting} of at most "
-                f"{self._settings.max_queued} wait. "
-                "Try again later.",
-            )
+        self._check_queue(num_rows, sum(task.num_bytes for task in tasks))
         self._queue += tasks
         self._num_returning = max(0, self._num_returning - num_rows)
         self._start_batches()
-        seconds = self._settings.request_timeout
         answers = [task.answer for task in tasks]
         try:
             done, late = await asyncio.wait(
-                answers, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION
+                answers,
+                timeout=deadline - self._loop.time(),
+                return_when=asyncio.FIRST_EXCEPTION,
             )
         finally:
             for answer in answers:
@@ -94,11 +97,27 @@ class Batching:
         """Rows that wait for their run."""
         return sum(task.num_rows for task in self._queue)
 
+    def _check_queue(self, num_rows, num_bytes):
+        """Refuses what would not fit into the queue."""
+        settings = self._settings
+        waiting_bytes = sum(task.num_bytes for task in self._queue)
+        for given, waiting, most, what in (
+            (num_rows, self.num_waiting, settings.max_queued, "rows"),
+            (num_bytes, waiting_bytes, settings.max_queued_bytes, "bytes"),
+        ):
+            if waiting + given > most:
+                raise ServingError(
+                    grpc.StatusCode.UNAVAILABLE,
+                    "The batch scheduling queue to which this task was submitted is full. "
+                    f"Received: {given} {what}, where {waiting} of at most {most} wait. "
+                    "Try again later.",
+                )
+
     async def close(self):
         """Waits for the runs; nothing may be submitted any more."""
         await self._loop.run_in_executor(None, self._threads.shutdown)
 
-    def _tasks(self, signature, inputs):
+    def _tasks(self, signature, inputs, deadline):
         """Returns a request's tasks: several where it has more rows than a batch.
 
         A request whose inputs have different numbers of rows is run alone, for the graph to
@@ -106,7 +125,7 @@ class Batching:
         """
         sizes = {len(array) if array.ndim else 1 for array in inputs.values()}
         if not (signature.is_batchable and len(sizes) == 1):
-            return [_Task(signature, inputs, max(sizes), False, self._loop)]
+            return [_Task(signature, inputs, max(sizes), False, deadline, self._loop)]
         (num_rows,) = sizes
         size = self._settings.max_batch_size
         starts = range(0, max(num_rows, 1), size)  # no rows are a task too
@@ -116,6 +135,7 @@ class Batching:
                 {name: array[start : start + size] for name, array in inputs.items()},
                 min(size, num_rows - start),
                 True,
+                deadline,
                 self._loop,
             )
             for start in starts
@@ -174,15 +194,18 @@ class Batching:
     def _run_batch(self, batch):
         """Returns the answer of each task, or what it raised. In a thread of its own."""
         signature = batch[0].signature
+        timeout = max(task.deadline for task in batch) - self._loop.time()
+        if timeout <= 0:
+            return [timed_out(self._settings.request_timeout)] * len(batch)
         start = time.perf_counter()
         try:
             if len(batch) == 1:
-                return [signature(batch[0].inputs)]
+                return [signature(batch[0].inputs, timeout)]
             inputs = {
                 name: np.concatenate([task.inputs[name] for task in batch])
                 for name in signature.inputs
             }
-            found = signature(inputs)
+            found = signature(inputs, timeout)
             ends = np.cumsum([task.num_rows for task in batch])
             if any(len(array) != ends[-1] for array in found.values()):
                 raise ValueError(f"{signature.name} gave another number of rows than it was given.")
@@ -191,6 +214,8 @@ class Batching:
                 return [error]
             # one's error is not all's; who has gone is not answered
             return [error if t.answer.done() else self._run_batch([t])[0] for t in batch]
+        except tf.errors.DeadlineExceededError:
+            return [timed_out(self._settings.request_timeout)] * len(batch)
         except Exception as error:
             return [error] * len(batch)
         finally:
@@ -199,3 +224,9 @@ class Batching:
             {name: array[end - task.num_rows : end] for name, array in found.items()}
             for task, end in zip(batch, ends, strict=True)
         ]
+
+
+def _num_bytes(array):
+    """Returns about how much memory an array takes."""
+    strings = array.ravel() if array.dtype == object else ()
+    return array.nbytes + sum(len(text) + BYTES_PER_STRING for text in strings)

@@ -1,5 +1,7 @@
 """What a server answers to what it cannot do: a gRPC code, its HTTP status, one line of text."""
 
+import re
+
 import grpc
 import tensorflow as tf
 
@@ -20,6 +22,7 @@ HTTP_STATUS = {  # as TensorFlow Serving translates its codes
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
 
+PATH = re.compile(r"(?<![\w.])/(?:[^\s/:;,'\"]+/)*([^\s/:;,'\"]+)")
 MOST_SAID = 2000
 """Bytes of a message; gRPC writes some as three, has a limit, and says something else over it."""
 
@@ -42,8 +45,8 @@ class ServingError(Exception):
         self.http_status = http_status or HTTP_STATUS.get(code, 500)
 
 
-def invalid(message):
-    return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message)
+def invalid(message, http_status=None):
+    return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message, http_status)
 
 
 def too_large(message):
@@ -74,18 +77,19 @@ def not_predict(method):
     )
 
 
-def from_tensorflow(error, hidden=None):
-    """Returns the `ServingError` of what an operation of the graph has raised.
-
-    Args:
-        hidden: str that its message leaves out; None: nothing.
-    """
-    is_of_graph = isinstance(error, tf.errors.OpError)
-    message = (error.message or "") if is_of_graph else f"{type(error).__name__}: {error}"
-    if hidden:
-        message = message.replace(hidden, "")
-    if not is_of_graph:
+def from_tensorflow(error):
+    """Returns the `ServingError` of what an operation of the graph has raised."""
+    if isinstance(error, ServingError):
+        return error
+    if not isinstance(error, tf.errors.OpError):
+        message = f"{type(error).__name__}: {_without_paths(str(error))}"
         return ServingError(grpc.StatusCode.INTERNAL, message)
-    message = message.removeprefix("Graph execution error:")  # Python's, not C++'s
+    message = (error.message or "").removeprefix("Graph execution error:")  # Python's, not C++'s
     first_line = message.strip().partition("\n")[0]
-    return ServingError(CODES.get(error.error_code, grpc.StatusCode.UNKNOWN), first_line)
+    code = CODES.get(error.error_code, grpc.StatusCode.UNKNOWN)
+    return ServingError(code, _without_paths(first_line))
+
+
+def _without_paths(message):
+    """Returns a message in which files have their last names alone: clients see no directories."""
+    return PATH.sub(r"\1", message)

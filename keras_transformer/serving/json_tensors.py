@@ -16,52 +16,108 @@ from keras_transformer.serving.errors import ServingError, invalid, too_large
 
 SHOWN = 200  # characters of a value that an error message repeats
 KINDS = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
-TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+MEMBERS = ("signature_name", "instances", "inputs")  # others are dropped as they are read
+MOST_MEMBERS = 10_000  # of all objects of a document: they take the most time to read
+SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def parse(body, settings):
-    """Returns the object that a request's body holds: a dict.
+    """Returns dict from name to value, of the members of a body's object that a request may have.
+
+    As in TensorFlow Serving, the first of several members of one name counts, and text after the
+    document is ignored.
 
     Args:
         body: bytes; those that are no UTF-8 become U+FFFD, as they would in the graph.
-        settings: `ServingConfig`, of which `max_json_depth` counts here.
+        settings: `ServingConfig`, of which `max_json_depth` and `max_values` count here.
     Raises:
-        ServingError: no JSON, no object, or one that is too deep.
+        ServingError: no JSON, no object, or one that is too deep or has too many values.
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
-    if _depth(body) > settings.max_json_depth:
-        raise too_large(
-            f"Expected JSON of at most {settings.max_json_depth} brackets inside each other. "
-            "Received more. Send texts as a list of strings."
-        )
+    _check_size(body, settings)
     try:
-        document = json.loads(body.decode("utf-8-sig", "replace"))
+        return _members(body.decode("utf-8-sig", "replace"))
     except json.JSONDecodeError as error:
         raise invalid(f"JSON Parse error: {error.msg} at offset: {error.pos}") from None
     except ValueError as error:  # an integer of thousands of digits
         raise invalid(f"JSON Parse error: {error} at offset: 0") from None
-    if not isinstance(document, dict):
-        raise invalid(f"JSON Value: {_shown(document)} Is not object")
-    return document
 
 
-def _depth(body):
-    """Returns how many brackets stand inside each other, those of the texts not counted."""
-    return _bracket_depth(TEXT.sub(b"", body))
+def _check_size(body, settings):
+    """Refuses a document that would take much memory and time, before either is spent."""
+    text = body.replace(rb"\\", b"").replace(rb"\"", b"")  # only quotes that begin or end a string
+    characters = np.frombuffer(text, "uint8")
+    quotes = np.cumsum(characters == ord('"'), dtype="uint8")  # its last bit counts
+    outside = characters[quotes & 1 == 0]
+    opened = (outside == ord("[")) | (outside == ord("{"))
+    closed = (outside == ord("]")) | (outside == ord("}"))
+    steps = opened.astype("int8") - closed
+    depth = int(np.max(np.cumsum(steps, dtype="int32"), initial=0))
+    if depth > settings.max_json_depth:
+        raise too_large(
+            f"Expected JSON of at most {settings.max_json_depth} brackets inside each other. "
+            "Received more. Send texts as a list of strings."
+        )
+    # a value follows a bracket or a comma
+    num_values = np.count_nonzero(opened) + np.count_nonzero(outside == ord(","))
+    if num_values > 2 * settings.max_values:
+        raise too_large(
+            f"Expected JSON of at most {2 * settings.max_values} brackets and commas. "
+            f"Received: {num_values}. Send fewer values."
+        )
+    if np.count_nonzero(outside == ord(":")) > MOST_MEMBERS:
+        raise too_large(
+            f"Expected JSON whose objects have at most {MOST_MEMBERS} members. Received more. "
+            "Send texts as a list of strings."
+        )
 
 
-def _bracket_depth(body):
-    characters = np.frombuffer(body, "uint8")
-    opened = (characters == ord("[")) | (characters == ord("{"))
-    closed = (characters == ord("]")) | (characters == ord("}"))
-    return int(np.max(np.cumsum(opened.astype("int32") - closed), initial=0))
+def _members(text):
+    """Returns dict from name to value, of the members that a request may have."""
+    at = _skip_space(text, 0)
+    if text[at : at + 1] != "{":
+        raise invalid(f"JSON Value: {_shown(DECODER.raw_decode(text, at)[0])} Is not object")
+    members = {}
+    at = _skip_space(text, at + 1)
+    if text[at : at + 1] == "}":
+        return members
+    while True:
+        if text[at : at + 1] != '"':
+            raise json.JSONDecodeError("Missing a name for object member.", text, at)
+        name, at = DECODER.raw_decode(text, at)
+        at = _skip_space(text, at)
+        if text[at : at + 1] != ":":
+            raise json.JSONDecodeError("Missing a colon after a name of object member.", text, at)
+        value, at = DECODER.raw_decode(text, _skip_space(text, at + 1))
+        if name in MEMBERS:
+            members.setdefault(name, value)
+        at = _skip_space(text, at)
+        if text[at : at + 1] == "}":
+            return members
+        if text[at : at + 1] != ",":
+            message = "Missing a comma or } after an object member."
+            raise json.JSONDecodeError(message, text, at)
+        at = _skip_space(text, at + 1)
+
+
+def _skip_space(text, at):
+    return SPACE.match(text, at).end()
+
+
+def _first_of_each(pairs):
+    """Returns a dict in which the first value of each name counts."""
+    return dict(reversed(pairs))
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_first_of_each)
+ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def signature_name(document):
     """Returns the name of the signature that a request asks for, or None."""
-    name = document.get("signature_name")
-    if name is not None and not isinstance(name, str):
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
         raise invalid(
             f"JSON Value: {_shown(document)} not formatted correctly. "
             "'signature_name' key must be a string value."
@@ -233,8 +289,11 @@ def _bounds(dtype):
 def _decoded(value):
     if _is_object(value):
         raise invalid(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")
+    text = value["b64"]
+    if "=" not in text:  # TensorFlow Serving takes it without its padding
+        text += "=" * (-len(text) % 4)
     try:
-        return base64.b64decode(value["b64"], validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise invalid("Unable to base64 decode") from None
 
@@ -287,8 +346,12 @@ def _mapped(function, value):
 
 def _shown(value):
     """Returns a value as an error message repeats it: its beginning, if it is long."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    text = ""
+    for part in ENCODER.iterencode(value):
+        text += part
+        if len(text) > SHOWN:
+            return f"{text[:SHOWN]}..."
+    return text
 
 
 def _listed(shape):

@@ -9,6 +9,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_transformer.export.fresh_process import disable_xla
 from keras_transformer.export.warmup import WARMUP_REQUESTS
+from keras_transformer.serving.run_threads import RunThreads
 
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -32,11 +33,12 @@ class Tensor:
 class Signature:
     """A function of a model: `inputs` and `outputs` are dicts from name to `Tensor`."""
 
-    def __init__(self, name, signature_def, session):
+    def __init__(self, name, signature_def, session, threads):
         self.name = name
         self.inputs = {key: Tensor(info) for key, info in sorted(signature_def.inputs.items())}
         self.outputs = {key: Tensor(info) for key, info in sorted(signature_def.outputs.items())}
         self._session = session
+        self._threads = threads
 
     @property
     def is_batchable(self):
@@ -48,15 +50,21 @@ class Signature:
         tensors = [*self.inputs.values(), *self.outputs.values()]
         return all(t.shape and t.shape[0] is None and None not in t.shape[1:] for t in tensors)
 
-    def __call__(self, inputs):
+    def __call__(self, inputs, timeout=None):
         """Returns dict from output to NumPy array, of a dict from input to NumPy array.
 
         Args:
             inputs: one array for each of the signature's inputs.
+            timeout: seconds after which the run is stopped, a search at its next step.
         Raises:
-            tf.errors.OpError: as the graph's operations raise it.
+            tf.errors.OpError: as the graph's operations raise it; `DeadlineExceededError` after
+                the timeout.
         """
-        found = self._function(*(inputs[name] for name in self.inputs))
+        with self._threads.one() as number:
+            options = tf.compat.v1.RunOptions(inter_op_thread_pool=number)
+            if timeout is not None:
+                options.timeout_in_ms = max(1, round(1000 * timeout))
+            found = self._function(*(inputs[name] for name in self.inputs), options=options)
         return dict(zip(self.outputs, found, strict=True))
 
     @functools.cached_property
@@ -64,6 +72,7 @@ class Signature:
         return self._session.make_callable(
             [output.tensor for output in self.outputs.values()],
             [self._session.graph.get_tensor_by_name(i.tensor) for i in self.inputs.values()],
+            accept_options=True,
         )
 
 
@@ -81,18 +90,16 @@ class LoadedModel:
 
     def __init__(self, path):
         disable_xla()
-        # each run in the thread that calls it: the batches are what shares the cores, and to hand
-        # the small operations of a search from thread to thread takes longer than they do
-        config = tf.compat.v1.ConfigProto(
-            intra_op_parallelism_threads=1, inter_op_parallelism_threads=-1
-        )
+        # the batches are what shares the cores
+        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
+        threads = RunThreads(config)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         try:
             with self._session.graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
             self.signature_defs = dict(meta_graph.signature_def)
             self.signatures = {
-                name: Signature(name, signature_def, self._session)
+                name: Signature(name, signature_def, self._session, threads)
                 for name, signature_def in self.signature_defs.items()
                 if signature_def.method_name == "tensorflow/serving/predict"
             }

@@ -11,6 +11,8 @@ from prometheus_client.core import Metric
 
 PATH = "/monitoring/prometheus/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+REQUEST_COUNT = ":tensorflow:serving:request_count"
+LOAD_COUNT = ":tensorflow:serving:load_count"
 MICROSECONDS = [10 * 1.8**i for i in range(33)]  # TensorFlow Serving's, to about 20 minutes
 
 
@@ -54,10 +56,14 @@ class Metrics:
         )
 
     def count(self, status, entrypoint, api, seconds):
-        """Counts a request: its status code's name, "REST" or "GRPC", its method, its time."""
+        """Counts a request: its status code's name, "REST" or "GRPC", its method, its time.
+
+        As in TensorFlow Serving, the latency is that of predictions that have succeeded.
+        """
         self._num_requests[status] = self._num_requests.get(status, 0) + 1
-        latency = self._request_latency.labels(self._model_name, api, entrypoint)
-        latency.observe(1e6 * seconds)
+        if status == "OK" and api.lower() == "predict":
+            latency = self._request_latency.labels(self._model_name, "predict", entrypoint)
+            latency.observe(1e6 * seconds)
 
     def count_load(self, status):
         """Counts a version that was loaded, or was not: its status code's name."""
@@ -68,12 +74,15 @@ class Metrics:
         self._queue_size.set_function(num_rows)
 
     def collect(self):
-        """Yields the counters whose names have no `_total`, which prometheus_client would add."""
+        """Yields the counters whose names have no `_total`, which prometheus_client would add.
+
+        `page` calls them counters.
+        """
         for name, meaning, numbers in (
-            ("request_count", "The total number of requests.", self._num_requests),
-            ("load_count", "Attempts to load a version.", self._num_loads),
+            (REQUEST_COUNT, "The total number of requests.", self._num_requests),
+            (LOAD_COUNT, "Attempts to load a version.", self._num_loads),
         ):
-            metric = Metric(f":tensorflow:serving:{name}", meaning, "untyped")
+            metric = Metric(name, meaning, "untyped")
             for status, number in list(numbers.items()):
                 labels = {"model_name": self._model_name, "status": status}
                 metric.add_sample(metric.name, labels, number)
@@ -81,7 +90,11 @@ class Metrics:
 
     def page(self):
         """Returns all of it as Prometheus reads it: bytes."""
-        return generate_latest(self._registry)
+        page = generate_latest(self._registry)
+        for name in (REQUEST_COUNT, LOAD_COUNT):
+            kind = f"# TYPE {name} ".encode()
+            page = page.replace(kind + b"untyped", kind + b"counter")
+        return page
 
     def _histogram(self, name, meaning, buckets, labels):
         return Histogram(

@@ -40,16 +40,17 @@ class Predicting:
                 raise invalid(f'Serving signature name: "{name}" not found in signature def')
             yield version, signature
 
-    async def predict(self, signature, inputs):
+    async def predict(self, signature, inputs, deadline=None):
         """Returns dict from output to NumPy array.
 
         Args:
             signature: `Signature`.
             inputs: dict from each of its inputs to a NumPy array.
+            deadline: time of the event loop by which to answer; None: a request's whole time.
         """
         _check_shapes(signature, inputs)
         self._check_limits(signature, inputs)
-        outputs = await self._batching.run(signature, inputs)
+        outputs = await self._batching.run(signature, inputs, deadline)
         num_values = sum(array.size for array in outputs.values())
         if num_values > self._settings.max_values:
             raise too_large(

@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-import functools
 import pathlib
 import socket
 import threading
 
-import uvicorn
-
 from keras_transformer.serving.batching import Batching
+from keras_transformer.serving.connections import ConnectionBudget
 from keras_transformer.serving.descriptors import fit_connections
 from keras_transformer.serving.grpc_server import GrpcServer
-from keras_transformer.serving.http_protocol import BoundedHttp
+from keras_transformer.serving.http_server import HttpServer
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.predicting import Predicting
 from keras_transformer.serving.rest import RestInterface
@@ -131,6 +129,9 @@ class Server:
         with _bound(self.host, self.port, "--port") as listener:
             self.port = listener.getsockname()[1]
             grpc_server = self._grpc_server(predicting, metrics)
+            rest = RestInterface(predicting, settings, metrics)
+            budget = ConnectionBudget(settings.max_rest_connections)
+            http_server = HttpServer(listener, rest, settings, budget)
             stopping = asyncio.create_task(self._stopping.wait())
             try:
                 starting = asyncio.create_task(versions.start())
@@ -139,21 +140,17 @@ class Server:
                     return
                 starting.result()
                 await grpc_server.start()
-                rest = RestInterface(predicting, settings, metrics)
-                http_server = uvicorn.Server(self._uvicorn_config(rest))
-                serving = asyncio.create_task(http_server.serve(sockets=[listener]))
-                while not (http_server.started or serving.done()):
-                    await asyncio.sleep(0.01)
-                if not serving.done():
-                    self._started.set()
-                    await asyncio.wait([stopping, serving], return_when=asyncio.FIRST_COMPLETED)
-                http_server.should_exit = True
-                await asyncio.gather(grpc_server.stop(settings.grace_seconds), serving)
+                http_server.start()
+                self._started.set()
+                await stopping
+                grace = settings.grace_seconds
+                await asyncio.gather(grpc_server.stop(grace), http_server.stop(grace))
             except OSError as error:  # another server has begun to listen meanwhile
                 raise _not_free(self.host, self.port, "--port", error) from None
             finally:
                 await grpc_server.stop(None)
                 await batching.close()
+                rest.close()
                 await versions.close()
 
     def _grpc_server(self, predicting, metrics):
@@ -163,19 +160,6 @@ class Server:
         except RuntimeError:
             raise _not_free(self.host, self.grpc_port, "--grpc-port", "it cannot be used") from None
         return server
-
-    def _uvicorn_config(self, application):
-        return uvicorn.Config(
-            application,
-            access_log=False,
-            log_level="critical",
-            lifespan="off",
-            server_header=False,
-            http=functools.partial(BoundedHttp, settings=self._settings),
-            ws="none",
-            timeout_keep_alive=75,  # more than a proxy's: it must not send into one that closes
-            timeout_graceful_shutdown=max(1, round(self._settings.grace_seconds)),
-        )
 
 
 @contextlib.contextmanager

@@ -23,12 +23,15 @@ class ServingConfig(SettingsGroup):
     """Batches translated at the same time, each on a core of its own."""
     max_queued: Count = 512
     """Sentences that may wait; what comes on top is answered 503."""
+    max_queued_bytes: Count = 64 * 2**20
+    """Bytes of requests that may wait or arrive at the same time; with more, it is 503."""
     max_rows: Count = 256
     """Most sentences of one request; more are answered 413."""
     max_rows_alone: Count = 16
     """The same of a signature whose answers grow with its rows' neighbours, as attention's do."""
     max_values: Count = 300_000
-    """Most numbers or strings of a request or of its answer; more are answered 413."""
+    """Most numbers or strings of a request or of its answer; more are answered 413. A document has
+    at most twice as many brackets and commas, what is not read of it counted."""
     max_text_bytes: Count = 100_000
     """Most bytes of one sentence; more are answered 413."""
     max_body_bytes: Count = 4 * 2**20
@@ -36,11 +39,11 @@ class ServingConfig(SettingsGroup):
     max_json_depth: Count = 32
     """Most brackets inside each other in a request; more are answered 413."""
     max_connections: Count = 512
-    """Connections that may be open where a request is still answered; with more, it is 503.
+    """Connections that may be open; over that, GET is answered, and other requests are 503.
     A quarter of them is the gRPC port's, where one connection carries many calls."""
     request_timeout: Positive = 30.0
-    """Seconds after which a request is answered 504; a run that has begun goes on to its end.
-    Headers that have not come by then close the connection."""
+    """Seconds from a request's first byte to its answer; what takes longer is stopped: 504. As long
+    again has the client to read the answer, or the connection is closed."""
     idle_timeout: Positive = 75.0
     """Seconds that a connection may stay open between two requests; more than a proxy's, which must
     not send into a connection that closes."""
@@ -62,6 +65,12 @@ class ServingConfig(SettingsGroup):
             raise ValueError(
                 "Expected a queue that holds the largest request. Received: "
                 f"max_rows={self.max_rows}, max_queued={self.max_queued}. Raise max_queued."
+            )
+        if self.max_body_bytes > self.max_queued_bytes:
+            raise ValueError(
+                "Expected a queue that holds the largest request. Received: "
+                f"max_body_bytes={self.max_body_bytes}, max_queued_bytes={self.max_queued_bytes}. "
+                "Raise max_queued_bytes."
             )
 
     @property

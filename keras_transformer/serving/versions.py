@@ -173,14 +173,23 @@ class Versions:
         """Serves other versions, and moves the labels.
 
         Raises:
-            ServingError: a label for a version that is not available. The labels stay.
+            ServingError: a version, or one that a label names, is not available. The versions and
+                the labels stay.
         """
         # the caller may give up: what has begun to load is loaded all the same
         await asyncio.shield(asyncio.create_task(self._change(wanted, labels)))
 
     async def _change(self, wanted, labels):
-        self._wanted = wanted
+        before, self._wanted = self._wanted, wanted
         await self.refresh(keep_labelled=labels.values())
+        if isinstance(wanted, set) and not wanted <= self._available():
+            self._wanted = before
+            missing = ", ".join(map(str, sorted(wanted - self._available())))
+            raise ServingError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"Expected versions of model {self.model_name} that can be served. "
+                f"Received: {missing}. What was served before is served on.",
+            )
         for number in labels.values():
             if number not in self.all or self.all[number].state != "AVAILABLE":
                 raise ServingError(
@@ -257,7 +266,7 @@ class Versions:
             version.loading.add_done_callback(_close_late)
             self._fail(version, not_loaded(seconds))
         except Exception as error:
-            self._fail(version, from_tensorflow(error, hidden=f"{path.parent}/"))
+            self._fail(version, from_tensorflow(error))
         else:
             version.state = "AVAILABLE"
             self._metrics.count_load("OK")

@@ -212,3 +212,83 @@ def test_as_many_batches_at_once_as_there_are_threads(threads):
 def test_settings_refuse_a_queue_that_is_too_small():
     with pytest.raises(ValueError, match="Received: max_rows=20, max_queued=10"):
         ServingConfig(max_rows=20, max_queued=10)
+
+
+class Patient(Doubling):
+    """Stops a run after its time limit, as a graph does."""
+
+    def __init__(self):
+        super().__init__()
+        self.timeouts = []
+
+    def __call__(self, inputs, timeout=None):
+        self.timeouts.append(timeout)
+        self.seconds = min(timeout, 20.0)
+        super().__call__(inputs)
+        raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for notification")
+
+
+def test_a_run_is_stopped_at_the_last_deadline_and_frees_its_thread():
+    signature = Patient()
+
+    async def main():
+        batching = Batching(ServingConfig(batch_threads=1, max_batch_size=4), Metrics("m"))
+        now = asyncio.get_running_loop().time()
+        calls = [
+            batching.run(signature, {"x": np.array([number])}, now + seconds)
+            for number, seconds in ((1, 0.2), (2, 0.3), (3, 0.5))
+        ]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        await batching.close()
+        return answers
+
+    start = time.monotonic()
+    answers = asyncio.run(main())
+    assert [answer.http_status for answer in answers] == [504] * 3
+    assert {str(answer)[:9] for answer in answers} == {"Timed out"}
+    assert signature.sizes == [1, 2]  # the first alone, and then both of the others
+    assert 0.1 < signature.timeouts[0] <= 0.2 and 0.1 < signature.timeouts[1] <= 0.35
+    assert time.monotonic() - start < 5
+
+
+def test_the_queue_is_bounded_in_bytes_too():
+    class Texts(Doubling):
+        def __call__(self, inputs, timeout=None):
+            time.sleep(0.1)
+            return {"y": inputs["x"]}
+
+    async def main():
+        settings = ServingConfig(
+            batch_threads=1, max_body_bytes=1000, max_queued_bytes=1000, max_batch_size=1
+        )
+        batching = Batching(settings, Metrics("m"))
+        signature, text = Texts(), np.array([b"a" * 400], object)
+        calls = [batching.run(signature, {"x": text}) for _ in range(5)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        await batching.close()
+        return answers
+
+    answers = asyncio.run(main())
+    refused = [answer for answer in answers if isinstance(answer, ServingError)]
+    assert len(refused) == 2 and {error.http_status for error in refused} == {503}
+    assert "441 bytes, where 882 of at most 1000 wait" in str(refused[0])
+
+
+def test_who_has_gone_leaves_the_queue():
+    signature = Doubling(seconds=0.2)
+
+    async def main():
+        batching = Batching(ServingConfig(batch_threads=1, max_batch_size=1), Metrics("m"))
+        calls = [
+            asyncio.create_task(batching.run(signature, {"x": np.array([number])}))
+            for number in range(3)
+        ]
+        await asyncio.sleep(0.05)
+        calls[1].cancel()
+        await asyncio.sleep(0)
+        assert batching.num_waiting == 1
+        await asyncio.gather(*calls, return_exceptions=True)
+        await batching.close()
+
+    asyncio.run(main())
+    assert signature.sizes == [1, 1]

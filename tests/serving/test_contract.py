@@ -1,6 +1,7 @@
 """TensorFlow Serving's contract, by REST and gRPC; `conftest.py` says how to test any address."""
 
 import base64
+import gzip
 import json
 
 import grpc
@@ -151,7 +152,11 @@ def test_grpc_filters_outputs(channel, server):
     [
         (b"", "JSON Parse error: "),
         (b"{", "JSON Parse error: "),
-        (b'{"instances": ["a"]} x', "JSON Parse error: "),
+        (b'{"instances": ["a"] x}', "JSON Parse error: "),
+        (b'{"instances": ["a"],}', "JSON Parse error: "),
+        (b'{"instances" ["a"]}', "JSON Parse error: "),
+        (b'{instances: ["a"]}', "JSON Parse error: "),
+        (b'{"instances": ["a"], "other": x}', "JSON Parse error: "),
         (b'{"instances": ["\\ud800"]}', "JSON Parse error: "),
         (b"[]", "Is not object"),
         (b"{}", "Missing 'inputs' or 'instances' key"),
@@ -173,7 +178,9 @@ def test_grpc_filters_outputs(channel, server):
         (b'{"inputs": [["a"], "b"]}', "found at incorrect level: 2"),
         (b'{"inputs": [["a"]]}', "is not compatible with expected shape [?]."),
         (b'{"instances": [{"b64": "???"}]}', "Unable to base64 decode"),
+        (b'{"instances": [{"b64": "YQ="}]}', "Unable to base64 decode"),
         (b'{"signature_name": 5, "instances": ["a"]}', "'signature_name' key must be a string"),
+        (b'{"signature_name": null, "instances": ["a"]}', "'signature_name' key must be a string"),
         (
             b'{"signature_name": "x", "instances": ["a"]}',
             'Serving signature name: "x" not found in signature def',
@@ -182,6 +189,44 @@ def test_grpc_filters_outputs(channel, server):
 )
 def test_bad_bodies(post, body, message):
     assert message in error_of(post(body), 400)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"instances": ["A dog runs."]} text after the document',
+        b'{"instances": ["A dog runs."]}]]}}',
+        b'{"instances": ["A dog runs."], "instances": 5, "signature_name": "", "x": [{"y": NaN}]}',
+        b'{"signature_name": "serving_default", "signature_name": 5, "instances": ["A dog runs."]}',
+        b'{"instances": [{"b64": "QSBkb2cgcnVucy4"}]}',  # its padding is left out
+        b' \r\n\t{ "inst\\u0061nces" :\n[ "A dog runs." ] } ',
+    ],
+)
+def test_bodies_that_are_odd_and_taken(post, body):
+    expected = post({"instances": ["A dog runs."]}).json()
+    assert post(body).json() == expected
+
+
+def test_the_first_of_two_inputs_of_one_name_counts(post):
+    expected = post({"inputs": {"text": ["A dog runs."]}}).json()
+    assert post(b'{"inputs": {"text": ["A dog runs."], "text": 5}}').json() == expected
+
+
+def test_encodings_of_a_body(post):
+    body = json.dumps({"instances": ["A dog runs."]}).encode()
+    expected = post(body).json()
+    for name in ("gzip", "x-gzip"):
+        headers = {"Content-Encoding": name}
+        assert post(gzip.compress(body), headers=headers).json() == expected
+    for name in ("deflate", "identity", "br"):  # known to nobody: the body is taken as it is
+        assert post(body, headers={"Content-Encoding": name}).json() == expected
+
+
+def test_a_browser_asks_first(server):
+    answer = requests.options(f"{server.rest}:predict", headers={"Origin": "https://a.b"})
+    assert answer.status_code == 200 and not answer.content
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert error_of(requests.options(f"{server.rest}:predict"), 400).startswith("Origin header")
 
 
 def test_a_text_outside_a_list(post):

@@ -45,3 +45,16 @@ def test_a_message_is_cut_where_grpc_would_refuse_it():
         cut = str(errors.invalid(character * 10**5)).encode()
         assert errors.MOST_SAID - size < len(cut) - len("...") <= errors.MOST_SAID
     assert str(errors.invalid("\ud800" * 9)) == "\ud800" * 9
+
+
+def test_no_message_has_a_path_of_the_server():
+    for error, message in (
+        (tf.errors.NotFoundError(None, None, "/srv/a b/m/1/variables.data; No such file"), None),
+        (tf.errors.DataLossError(None, None, "Unable to open table file /srv/m/1/x: no"), "1/x"),
+        (FileNotFoundError(2, "No such file", "/srv/m/1/x"), "/srv"),
+    ):
+        found = str(errors.from_tensorflow(error))
+        assert "/srv" not in found and "No such file" in found + "No such file"
+        assert message is None or message not in found
+    text = "Expected 3/4 of [a/b] at http://x/y"
+    assert "3/4 of [a/b]" in str(errors.from_tensorflow(tf.errors.InternalError(None, None, text)))

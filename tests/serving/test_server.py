@@ -282,6 +282,7 @@ def test_a_version_that_cannot_be_loaded_is_said_and_the_old_one_stays(growing, 
     wait_until(lambda: states(server).get("3") == "END")
     found = requests.get(f"{server.rest}/versions/3").json()["model_version_status"][0]
     assert found["status"]["error_code"] != "OK" and found["status"]["error_message"]
+    assert str(directory) not in found["status"]["error_message"]
     assert states(server)["2"] == "AVAILABLE" and post(server, BODY).status_code == 200
     assert server.wait_for_line("warning: version 3 cannot be served")
     assert set(states(server)) == {"1", "2", "3"}
@@ -307,6 +308,14 @@ def test_versions_and_labels_are_moved_by_grpc(growing, exported):
             stub.HandleReloadConfigRequest(request, timeout=60)
         assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         assert post(server, BODY, "/labels/canary:predict").status_code == 200
+        del config.version_labels["canary"]
+        config.model_version_policy.specific.versions.append(9)
+        with pytest.raises(grpc.RpcError) as raised:
+            stub.HandleReloadConfigRequest(request, timeout=60)
+        assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert "Received: 9" in raised.value.details()
+        assert post(server, BODY, "/labels/canary:predict").status_code == 200
+        config.model_version_policy.specific.versions.remove(9)
         config.model_version_policy.specific.versions.remove(2)  # back to the first
         config.version_labels.clear()
         stub.HandleReloadConfigRequest(request, timeout=60)
@@ -343,8 +352,15 @@ def test_metrics_have_the_names_of_tensorflow_serving(growing):
     ok = f'request_count{{model_name="{server.name}",status="OK"}}'
     assert float(values[ok]) >= 1
     latency = "request_latency_count"
-    labels = f'{{API="Predict",entrypoint="REST",model_name="{server.name}"}}'
-    assert float(values[latency + labels]) >= 1
+    labels = f'{{API="predict",entrypoint="REST",model_name="{server.name}"}}'
+    num_answered = float(values[latency + labels])
+    assert num_answered >= 1
+    post(server, {"instances": []})  # refused: counted, and of no latency
+    values = _metrics(server)
+    assert float(values[latency + labels]) == num_answered
+    assert float(values[ok.replace("OK", "INVALID_ARGUMENT")]) >= 1
+    page = requests.get(server.rest.partition("/v1/")[0] + "/monitoring/prometheus/metrics").text
+    assert "# TYPE :tensorflow:serving:request_count counter\n" in page
 
 
 # === start and end ===

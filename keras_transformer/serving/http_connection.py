@@ -1,0 +1,356 @@
+"""One client's HTTP connection: h11 reads and writes the protocol, limits of size and time here.
+
+A connection reads a request, has it answered, writes the answer, and reads the next one. A client
+may send requests ahead, but not many bytes of them. What HTTP leaves open is decided strictly:
+lines end in CRLF, none is folded, and a request that two readers could understand in two ways is
+the last of its connection.
+"""
+
+import asyncio
+import dataclasses
+import email.utils
+import enum
+import http
+import re
+
+import grpc
+import h11
+
+from keras_transformer.serving.errors import ServingError, invalid, too_large
+
+HEAD_BYTES = 16 * 2**10  # of a request line and its headers
+AHEAD_BYTES = 16 * 2**10  # that a client may send before its earlier request is answered
+UNCOUNTED_BODY_BYTES = 64 * 2**10  # so that large bodies cannot keep ordinary ones out
+EVENTS_AT_ONCE = 200  # of h11, until the other connections have their turn
+BYTES_PER_CHUNK = 64  # that a chunked body has at least on average, after the first few chunks
+FEW_CHUNKS = 1000
+LINGER_SECONDS = 2
+NOT_STRICT = re.compile(rb"(?<!\r)\n|\r\n[ \t]")  # a bare LF, or a folded line
+REASONS = {status.value: status.phrase for status in http.HTTPStatus}
+ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)  # of a target in absolute form
+
+
+@dataclasses.dataclass
+class Request:
+    """A request that has come whole.
+
+    Attributes:
+        method: str.
+        path: str, without the query; what is percent-encoded stays so.
+        headers: dict from lower-case name to value, both str.
+        body: bytes-like; whoever has read it sets it to None.
+        deadline: time of the event loop by which the request must be answered.
+    """
+
+    method: str
+    path: str
+    headers: dict
+    body: bytes
+    deadline: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Response:
+    """An answer: its status code, its body, and what that is."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+NOT_FOUND = Response(404, b"Not Found", "text/plain; charset=utf-8")
+
+
+class Step(enum.Enum):
+    """What a connection is doing."""
+
+    HEAD = enum.auto()  # it waits for a request, or for the rest of its headers
+    BODY = enum.auto()
+    ANSWER = enum.auto()
+    WRITE = enum.auto()
+    END = enum.auto()  # it discards what still comes
+
+
+class HttpConnection(asyncio.Protocol):
+    """A connection to a client.
+
+    Args:
+        server: `HttpServer`, whose connections this one joins and leaves.
+        has_slot: bool; without one only GET requests are answered, and each ends its connection.
+    """
+
+    def __init__(self, server, has_slot):
+        self.has_slot = has_slot
+        self._server = server
+        self._settings = server.settings
+        self._loop = asyncio.get_running_loop()
+        self._transport = None
+        self._step = Step.HEAD
+        self._ahead = bytearray()  # what has come and belongs to no request yet
+        self._http = None
+        self._event = None  # h11's, of the request
+        self._body = bytearray()
+        self._num_chunks = 0
+        self._num_reserved = 0  # bytes of the server's, for the body
+        self._num_discarded = 0
+        self._deadline = None
+        self._timer = None
+        self._answering = None
+
+    # === what the server asks ===
+
+    @property
+    def is_waiting(self):
+        """Whether it waits for a request."""
+        return self._step is Step.HEAD
+
+    def abort(self):
+        """Closes at once."""
+        self._server.leave(self)
+        self._step = Step.END
+        if self._transport is not None:
+            self._transport.abort()
+
+    # === what asyncio calls ===
+
+    def connection_made(self, transport):
+        self._transport = transport
+        if self._step is Step.END:  # its place has gone to another meanwhile
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=0)  # tells whether all is written
+        self._begin(self._settings.request_timeout)
+
+    def connection_lost(self, exc):
+        self._step = Step.END
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
+        self._free_body()
+        self._server.leave(self)
+
+    def data_received(self, data):
+        if self._step is Step.BODY:
+            self._http.receive_data(data)
+            self._read_body()
+        elif self._step is Step.END:
+            self._num_discarded += len(data)
+            if self._num_discarded > 4 * self._settings.max_body_bytes:
+                self.abort()
+        else:
+            self._ahead += data
+            if self._step is Step.HEAD:
+                self._read_head()
+            elif len(self._ahead) > AHEAD_BYTES:
+                self._transport.pause_reading()
+
+    def resume_writing(self):
+        if self._step is Step.WRITE:
+            self._written()
+
+    # === a request ===
+
+    def _begin(self, seconds):
+        """Waits for a request, whose first byte has to come within so many seconds."""
+        self._step = Step.HEAD
+        self._http = h11.Connection(h11.SERVER, HEAD_BYTES)
+        self._num_chunks = 0
+        self._deadline = None
+        self._set_timer(seconds)
+        self._read_head()  # of a request sent ahead
+
+    def _set_timer(self, seconds):
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._is_late)
+
+    def _is_late(self):
+        if self._step is not Step.BODY:
+            self.abort()
+            return
+        seconds = self._settings.request_timeout
+        message = f"Expected the whole request within {seconds:g} seconds. Received a part."
+        self._refuse(ServingError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
+
+    def _read_head(self):
+        """Takes a request's line and headers from what has come, if they are whole."""
+        self._ahead = self._ahead.lstrip(b"\r\n")
+        if not self._ahead:
+            return
+        if self._deadline is None:
+            self._deadline = self._loop.time() + self._settings.request_timeout
+            self._set_timer(self._settings.request_timeout)
+        head, separator, _ = self._ahead.partition(b"\r\n\r\n")
+        if len(head) + len(separator) > HEAD_BYTES:
+            message = f"Expected headers of at most {HEAD_BYTES} bytes. Received more."
+            self._refuse(invalid(message))
+        elif NOT_STRICT.search(head):
+            message = "Expected lines that end in CRLF and are not folded. Received others."
+            self._refuse(invalid(message))
+        elif separator:
+            self._http.receive_data(bytes(self._ahead))
+            self._ahead = bytearray()
+            self._step = Step.BODY
+            try:
+                self._event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                self._refuse_malformed(error)
+            else:
+                self._check_head()
+
+    def _check_head(self):
+        """Refuses what is known to be too much or wrong before a body has come; else reads it."""
+        headers = self._headers()
+        length = 0 if "transfer-encoding" in headers else int(headers.get("content-length", 0))
+        most = self._settings.max_body_bytes
+        if not self.has_slot:
+            self.has_slot = self._server.budget.try_acquire()
+        if not self._event.http_version.startswith(b"1."):
+            version = self._event.http_version.decode()
+            message = f"Expected version 1 of HTTP. Received: version {version}."
+            self._refuse(invalid(message, http_status=505))
+        elif not (self.has_slot or self._event.method == b"GET"):
+            self._refuse(_too_many(self._server.budget.limit))
+        elif length > most:
+            self._refuse(too_large_body(most))
+        elif self._event.method == b"POST" and not self._server.application.has(self._path()):
+            self._send(NOT_FOUND, is_last=True)  # without waiting for a body
+        else:
+            if self._http.they_are_waiting_for_100_continue:
+                event = h11.InformationalResponse(status_code=100, headers=[])
+                self._transport.write(self._http.send(event))
+            self._read_body()
+
+    def _path(self):
+        target = ORIGIN.sub("", self._event.target.decode("ascii"), count=1)
+        return target.partition("?")[0] or "/"
+
+    def _headers(self):
+        return {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in self._event.headers
+        }
+
+    def _read_body(self):
+        """Takes what has come of the body; in turns, so that no client holds up the others."""
+        for _ in range(EVENTS_AT_ONCE):
+            if self._step is not Step.BODY:  # it was refused, or the client has gone
+                return
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                self._refuse_malformed(error)
+                return
+            if event is h11.NEED_DATA:
+                self._transport.resume_reading()
+                return
+            if isinstance(event, h11.EndOfMessage):
+                self._transport.resume_reading()
+                self._answer()
+                return
+            self._add_to_body(event.data)
+        self._transport.pause_reading()
+        self._loop.call_soon(self._read_body)
+
+    def _add_to_body(self, data):
+        self._body += data
+        self._num_chunks += 1
+        size, most = len(self._body), self._settings.max_body_bytes
+        if size > most:
+            self._refuse(too_large_body(most))
+        elif self._num_chunks > FEW_CHUNKS + size // BYTES_PER_CHUNK:
+            message = f"Expected chunks of {BYTES_PER_CHUNK} bytes or more. Received smaller ones."
+            self._refuse(too_large(message))
+        elif size > UNCOUNTED_BODY_BYTES:
+            wanted = size - self._num_reserved
+            if not self._server.reserve(wanted):
+                message = "The server has no memory left for this request. Try again later."
+                self._refuse(ServingError(grpc.StatusCode.UNAVAILABLE, message))
+            else:
+                self._num_reserved += wanted
+
+    def _free_body(self):
+        self._body = bytearray()
+        self._server.reserve(-self._num_reserved)
+        self._num_reserved = 0
+
+    # === its answer ===
+
+    def _answer(self):
+        self._step = Step.ANSWER
+        self._timer.cancel()  # what answers keeps to the deadline
+        request = Request(
+            self._event.method.decode("ascii"),
+            self._path(),
+            self._headers(),
+            self._body,
+            self._deadline,
+        )
+        self._body = bytearray()
+        self._ahead += self._http.trailing_data[0]
+        self._answering = self._loop.create_task(self._server.application.answer(request))
+        self._answering.add_done_callback(self._answered)
+
+    def _answered(self, task):
+        self._answering = None
+        if self._step is Step.ANSWER:
+            self._send(task.result())
+
+    def _refuse_malformed(self, error):
+        reason = str(error).partition(":")[0]  # the rest repeats the client's bytes
+        self._refuse(invalid(f"Malformed request: {reason}", error.error_status_hint))
+
+    def _refuse(self, error):
+        """Answers with an error, and ends the connection."""
+        self._send(self._server.application.refuse(error), is_last=True)
+
+    def _send(self, response, is_last=False):
+        headers = [
+            ("Date", email.utils.formatdate(usegmt=True)),
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+        ]
+        if is_last or not self.has_slot or self._server.is_stopping or self._is_ambiguous():
+            headers.append(("Connection", "close"))
+        reason = REASONS.get(response.status, "")
+        parts = [h11.Response(status_code=response.status, headers=headers, reason=reason)]
+        if self._event is None or self._event.method != b"HEAD":
+            parts.append(h11.Data(data=response.body))
+        parts.append(h11.EndOfMessage())
+        self._step = Step.WRITE
+        self._set_timer(self._settings.request_timeout)
+        self._transport.write(b"".join(self._http.send(part) for part in parts))
+        if not self._transport.get_write_buffer_size():
+            self._written()
+
+    def _is_ambiguous(self):
+        """Whether two headers give the body's length: a request may hide in it (RFC 9112, 6.1)."""
+        names = {name for name, _ in self._event.headers} if self._event else set()
+        return {b"transfer-encoding", b"content-length"} <= names
+
+    def _written(self):
+        self._free_body()
+        self._event = None
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._transport.resume_reading()
+            self._begin(self._settings.idle_timeout)
+        else:
+            self._end()
+
+    def _end(self):
+        """Closes when the client does or soon after: a reset at once might overtake the answer."""
+        self._step = Step.END
+        if self._transport.is_closing():
+            return
+        self._set_timer(LINGER_SECONDS)
+        self._transport.resume_reading()
+        self._transport.write_eof()
+
+
+def too_large_body(most):
+    return too_large(f"Expected a body of at most {most} bytes. Received more. Send fewer texts.")
+
+
+def _too_many(most):
+    message = f"Expected at most {most} open connections. Received more. Try again later."
+    return ServingError(grpc.StatusCode.UNAVAILABLE, message)

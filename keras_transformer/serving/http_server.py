@@ -1,0 +1,137 @@
+"""Accepts HTTP connections, as many as there are places for, and a few more for probes."""
+
+import asyncio
+import contextlib
+
+from keras_transformer import console
+from keras_transformer.serving.http_connection import HttpConnection
+
+BACKLOG = 1024
+ACCEPTED_AT_ONCE = 8
+NUM_SPARE = 128
+"""Connections over the limit: many turns' worth, so that a probe among a flood is read in time."""
+PAUSE_SECONDS = 0.05  # where the system has no descriptor left
+SECONDS_BETWEEN_WARNINGS = 60
+
+
+class HttpServer:
+    """Listens at a port; made and used in one event loop.
+
+    A connection for which there is no place is taken all the same, as its request may be a probe's
+    for the status. Where there are too many of those, the oldest is closed for the newest.
+
+    Args:
+        listener: socket that has its port.
+        application: what answers: `answer(request)`, a coroutine, and `refuse(error)` give a
+            `Response`; `has(path)` tells whether it has a path.
+        settings: `ServingConfig`.
+        budget: `ConnectionBudget`.
+
+    Attributes:
+        num_reserved: bytes of large bodies that have come and are not answered yet.
+    """
+
+    def __init__(self, listener, application, settings, budget):
+        self.application = application
+        self.settings = settings
+        self.budget = budget
+        self.is_stopping = False
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._connections = {}  # the oldest first
+        self._connecting = set()
+        self.num_reserved = 0
+        self._warned_at = None
+        self._is_empty = asyncio.Event()
+
+    def start(self):
+        """Begins to listen.
+
+        Raises:
+            OSError: another server listens at the port.
+        """
+        self._listener.setblocking(False)
+        self._listener.listen(BACKLOG)
+        self._loop.add_reader(self._listener, self._accept)
+
+    async def stop(self, seconds):
+        """Takes no more connections, and closes those that there are when they are answered."""
+        self.is_stopping = True
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for connection in list(self._connections):
+            if connection.is_waiting:
+                connection.abort()
+        if self._connections:
+            self._is_empty.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._is_empty.wait(), seconds)
+        for connection in list(self._connections):
+            connection.abort()
+
+    def reserve(self, num_bytes):
+        """Counts bytes of bodies; returns False, and does not, where they would be too many."""
+        if self.num_reserved + num_bytes > self.settings.max_queued_bytes:
+            return False
+        self.num_reserved += num_bytes
+        return True
+
+    def leave(self, connection):
+        """Forgets a connection, if it is known."""
+        if connection in self._connections:
+            del self._connections[connection]
+            if connection.has_slot:
+                self.budget.release()
+        if not self._connections:
+            self._is_empty.set()
+
+    def _accept(self):
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                client, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(error)
+                return
+            has_slot = self.budget.try_acquire()
+            if not has_slot:
+                self._make_room()
+            connection = HttpConnection(self, has_slot)
+            self._connections[connection] = None
+            task = self._loop.create_task(self._connect(connection, client))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, connection, client):
+        try:
+            await self._loop.connect_accepted_socket(lambda: connection, client)
+        except OSError:  # the client has gone already
+            client.close()
+            self.leave(connection)
+
+    def _make_room(self):
+        """Closes the oldest connection over the limit, where there are many."""
+        spare = [connection for connection in self._connections if not connection.has_slot]
+        if len(spare) >= NUM_SPARE:
+            next((c for c in spare if c.is_waiting), spare[0]).abort()
+
+    def _pause(self, error):
+        """Accepts nothing for a moment; asyncio would log a traceback for each attempt."""
+        self._loop.remove_reader(self._listener)
+        self._loop.call_later(PAUSE_SECONDS, self._go_on)
+        waiting = (c for c in self._connections if c.is_waiting)
+        if (oldest := next(waiting, None)) is not None:  # its descriptor serves the next client
+            oldest.abort()
+        now = self._loop.time()
+        if self._warned_at is None or now > self._warned_at + SECONDS_BETWEEN_WARNINGS:
+            self._warned_at = now
+            with contextlib.suppress(OSError):
+                console.say(
+                    f"warning: no connection can be accepted: {error.strerror}. Raise the limit of "
+                    "open files (ulimit -n), or lower --max-connections."
+                )
+
+    def _go_on(self):
+        if not self.is_stopping:
+            self._loop.add_reader(self._listener, self._accept)

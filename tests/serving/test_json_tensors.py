@@ -1,0 +1,55 @@
+"""Reading JSON: what a document may cost before and after it is read."""
+
+import tracemalloc
+
+import pytest
+
+from keras_transformer.serving import json_tensors
+from keras_transformer.serving.errors import ServingError
+from keras_transformer.serving.settings import ServingConfig
+
+ROWS = b'{"instances": ["a"]'
+SIZE = ServingConfig().max_body_bytes
+
+
+def test_what_no_request_has_is_dropped_and_takes_no_memory():
+    body = ROWS + b', "junk": [' + b"[]," * 299_000 + b"[]]}"
+    tracemalloc.start()
+    document = json_tensors.parse(body, ServingConfig())
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert document == {"instances": ["a"]}
+    assert kept < 100_000 and most < 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (ROWS + b', "junk": [' + b"[]," * (SIZE // 3), "600000 brackets and commas"),
+        (ROWS + b', "junk": [' + b"1," * (SIZE // 2), "600000 brackets and commas"),
+        (ROWS + b',"abc":0' * (SIZE // 8), "at most 10000 members"),
+        (ROWS + b', "junk": ' + b"[" * SIZE, "32 brackets inside each other"),
+    ],
+)
+def test_documents_that_would_take_much_are_refused_before_they_are_read(body, message):
+    tracemalloc.start()
+    with pytest.raises(ServingError, match=message) as raised:
+        json_tensors.parse(body, ServingConfig())
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert raised.value.http_status == 413 and most < 90_000_000
+
+
+def test_what_stands_in_a_text_is_not_counted():
+    settings = ServingConfig(max_values=5, max_json_depth=2)
+    text = r"""[[[{{{,,,,,,,,,,,,,,\\\"::::\"[[[\\"""
+    body = b'{"instances": ["' + text.encode() + b'", "b"]}'
+    (found, _) = json_tensors.parse(body, settings)["instances"]
+    assert found == text.replace(r"\"", '"').replace(r"\\", "\\")
+
+
+def test_an_error_repeats_the_beginning_of_a_long_document():
+    body = b'{"instances": ' + b'"' + b"a" * 100_000 + b'"}'
+    with pytest.raises(ServingError) as raised:
+        json_tensors.inputs(json_tensors.parse(body, ServingConfig()), None, ServingConfig())
+    assert len(str(raised.value)) < 1000 and '{"instances": "aaa' in str(raised.value)
