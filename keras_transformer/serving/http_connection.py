@@ -293,7 +293,11 @@ class HttpConnection(asyncio.Protocol):
 
     def _answered(self, task):
         self._answering = None
-        if self._step is Step.ANSWER:
+        if self._step is not Step.ANSWER:  # the client has gone
+            return
+        if task.cancelled() or task.exception() is not None:
+            self.abort()
+        else:
             self._send(task.result())
 
     def _refuse_malformed(self, error):

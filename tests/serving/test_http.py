@@ -30,6 +30,8 @@ class Echo:
     async def answer(self, request):
         if request.path == "/large":
             return Response(200, b"a" * 50_000_000)
+        if request.path == "/broken":
+            raise RuntimeError("a slip of the application's")
         try:
             while request.path == "/slow" and not self.release.is_set():
                 await asyncio.sleep(0.01)
@@ -129,6 +131,7 @@ def running():
         (b"GET /v1 HTTP/1.1\r\n\r\n" + CLOSE, [400]),  # no host
         (b"GET /v1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + CLOSE, [200]),  # and says so
         (b"nonsense\r\n\r\n" + CLOSE, [400]),
+        (b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n", []),
         (CHUNKED + b"x\r\n" + CLOSE, [400]),
         (b"POST /v1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n" + CLOSE, [501]),
         (b"POST /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1e3\r\n\r\n" + CLOSE, [400]),
@@ -139,7 +142,7 @@ def running():
 def test_requests_are_read_as_the_standard_says(running, sent, codes):
     found = running.ask(sent)
     assert answered(found) == codes
-    assert b"Connection: close" in found
+    assert b"Connection: close" in found or not codes
 
 
 def test_two_lengths_of_a_body_end_the_connection(running):
