@@ -7,7 +7,6 @@ even Keras, so it leaves placeholders with Keras, now or as soon as Keras is imp
 
 import importlib
 import importlib.abc
-import importlib.util
 import sys
 
 PACKAGE = "keras_transformer"
@@ -84,13 +83,15 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != "keras":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None:
             execute = spec.loader.exec_module
 
             def execute_and_register(module):
                 execute(module)
+                sys.meta_path.remove(self)  # not before: to be found is not to be imported
                 _leave_placeholders(module)
 
             spec.loader.exec_module = execute_and_register

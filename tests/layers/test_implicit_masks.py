@@ -75,12 +75,10 @@ def test_attention_to_others_leaves_out_their_padding(make):
     queries, _ = embedded(IDS)
     memory, plain = embedded(MEMORY_IDS)
     real = ops.convert_to_tensor(MEMORY_IDS != 0)
-    expected = layer(queries, plain, padding_mask=real)
+    expected = ops.convert_to_numpy(layer(queries, plain, padding_mask=real))
     for arguments in ([memory], [memory, memory], [plain, memory], [memory, plain]):
-        found = layer(queries, *arguments)
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(found), ops.convert_to_numpy(expected), rtol=1e-5, atol=1e-6
-        )
+        found = ops.convert_to_numpy(layer(queries, *arguments))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert not np.allclose(ops.convert_to_numpy(layer(queries, plain)), expected, atol=1e-3)
 
 
