@@ -69,6 +69,13 @@ def not_loaded(seconds):
     )
 
 
+def damaged(reason):
+    return ServingError(
+        grpc.StatusCode.DATA_LOSS,
+        f"Expected a whole export. Received: damaged files ({reason}). Export or copy it again.",
+    )
+
+
 def not_predict(method):
     return ServingError(
         grpc.StatusCode.UNIMPLEMENTED,

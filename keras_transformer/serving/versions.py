@@ -13,8 +13,10 @@ import threading
 import grpc
 
 from keras_transformer import console
+from keras_transformer.checksums import check_checksums
 from keras_transformer.serving.errors import (
     ServingError,
+    damaged,
     from_tensorflow,
     invalid,
     not_loaded,
@@ -323,6 +325,10 @@ def _in_own_thread(function, *arguments):
 
 
 def _load_model(path):
+    try:
+        check_checksums(path)
+    except ValueError as error:  # weights with flipped bits load, and translate to nonsense
+        raise damaged(error) from None
     model = LoadedModel(path)
     _tidy_memory()
     return model

@@ -289,6 +289,22 @@ def test_a_version_that_cannot_be_loaded_is_said_and_the_old_one_stays(growing, 
     shutil.rmtree(directory / "3")
 
 
+def test_a_version_with_flipped_bits_is_not_served(growing, exported):
+    server, directory = growing
+    copy = shutil.copytree(exported, directory / "copy")
+    weights = copy / "variables" / "variables.data-00000-of-00001"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1  # of some weight: TensorFlow loads it
+    weights.write_bytes(content)
+    copy.rename(directory / "5")
+    wait_until(lambda: states(server).get("5") == "END")
+    found = requests.get(f"{server.rest}/versions/5").json()["model_version_status"][0]
+    assert found["status"]["error_code"] == "DATA_LOSS"
+    assert "variables.data-00000-of-00001 is not what" in found["status"]["error_message"]
+    assert post(server, BODY).status_code == 200
+    shutil.rmtree(directory / "5")
+
+
 def test_versions_and_labels_are_moved_by_grpc(growing, exported):
     server, directory = growing
     request = model_management_pb2.ReloadConfigRequest()
