@@ -120,7 +120,7 @@ def position_encoding(num_positions, d_model, layout="interleaved", path=None):
 
     Args:
         num_positions: how many positions, counted from 0.
-        d_model: D, even.
+        d_model: D.
         layout: `"interleaved"` or `"concatenated"`, see `sinusoidal_encoding`.
         path: file to write, or None.
     """

@@ -245,7 +245,7 @@ def growing(exported, start_server, tmp_path_factory):
     """A server of version 1, and its directory, for versions to come."""
     directory = tmp_path_factory.mktemp("growing") / "m"
     shutil.copytree(exported, directory / "1")
-    return start_server(directory), directory
+    return start_server(directory, "--batch-threads", "1"), directory
 
 
 def test_a_new_version_takes_over_and_no_request_is_lost(growing, exported):
@@ -338,6 +338,37 @@ def test_versions_and_labels_are_moved_by_grpc(growing, exported):
     wait_until(lambda: states(server)["2"] == "END")
     metadata = requests.get(f"{server.rest}/metadata").json()
     assert metadata["model_spec"]["version"] == "1"
+
+
+def test_of_two_versions_the_newest_answers_and_one_goes_after_its_slow_request(growing):
+    server, _ = growing
+    request = model_management_pb2.ReloadConfigRequest()
+    config = request.config.model_config_list.config.add(name=server.name)
+    config.model_version_policy.specific.versions.extend([1, 2])
+    slow = {"instances": ["A dog runs. " * 60] * 200}
+    with (
+        grpc.insecure_channel(server.grpc) as channel,
+        concurrent.futures.ThreadPoolExecutor(1) as thread,
+    ):
+        stub = model_service_pb2_grpc.ModelServiceStub(channel)
+        stub.HandleReloadConfigRequest(request, timeout=60)
+        metadata = requests.get(f"{server.rest}/metadata").json()
+        assert metadata["model_spec"]["version"] == "2"
+        del config.model_version_policy.specific.versions[:]
+        config.model_version_policy.specific.versions.append(1)
+        answer = thread.submit(post, server, slow, "/versions/2:predict")
+        wait_until(lambda: float(_metrics(server)["batching_session:queued_rows"]) > 0)
+        stub.HandleReloadConfigRequest(request, timeout=60)
+        assert states(server)["2"] == "UNLOADING" and not answer.done()
+        assert answer.result().status_code == 200
+        wait_until(lambda: states(server)["2"] == "END")
+
+
+def test_a_version_that_hangs_while_it_is_loaded_is_given_up(tmp_path):
+    (tmp_path / "1").mkdir()
+    os.mkfifo(tmp_path / "1" / "saved_model.pb")  # who reads it waits for a writer
+    code, errors = serve(tmp_path, "--port", "0", "--grpc-port", "0", "--load-timeout", "2")
+    assert code == 2 and "Loading was given up" in errors
 
 
 def test_a_reload_that_its_caller_gives_up_is_done_all_the_same(growing):

@@ -1,0 +1,277 @@
+"""Versions that come, hang, break and go, with models that are no graphs."""
+
+import asyncio
+import os
+import threading
+import types
+
+import grpc
+import pytest
+import tensorflow as tf
+from grpc_health.v1 import health_pb2
+from tensorflow_serving.apis import predict_pb2
+
+from keras_transformer.serving import versions as versions_module
+from keras_transformer.serving.batching import Batching
+from keras_transformer.serving.errors import ServingError
+from keras_transformer.serving.grpc_calls import Calls
+from keras_transformer.serving.grpc_interface import PredictionService
+from keras_transformer.serving.health import Health
+from keras_transformer.serving.metrics import Metrics
+from keras_transformer.serving.predicting import Predicting
+from keras_transformer.serving.settings import ServingConfig
+from keras_transformer.serving.versions import ALL, LATEST, Versions
+
+LOAD_SECONDS = 0.5
+HANGING = threading.Event()
+"""Set where versions that hang may go on."""
+
+
+class Model:
+    """Loads what its `saved_model.pb` says: a word for what happens."""
+
+    closed = []
+
+    def __init__(self, path):
+        self.number = path.name
+        content = (path / "saved_model.pb").read_text()
+        if content == "hangs":
+            HANGING.wait(30)
+        elif content != "good":
+            raise tf.errors.DataLossError(None, None, f"{path}/variables: {content}")
+        self.signatures = {"serving_default": Slow(self)}
+
+    def close(self):
+        Model.closed.append(self.number)
+
+
+class Slow:
+    """A signature whose runs wait until they may end."""
+
+    name = "serving_default"
+    is_batchable = True
+    may_end = threading.Event()
+    begun = threading.Event()
+
+    def __init__(self, model):
+        self._model = model
+        self.inputs = {"text": types.SimpleNamespace(dtype=tf.string, shape=(None,))}
+        self.outputs = {"translation": None}
+
+    def __call__(self, inputs, timeout=None):
+        Slow.begun.set()
+        assert Slow.may_end.wait(30)
+        assert self._model.number not in Model.closed, "it is closed while it answers"
+        return {"translation": inputs["text"]}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(versions_module, "LoadedModel", Model)
+    monkeypatch.setattr(versions_module, "_tidy_memory", lambda: None)
+    monkeypatch.setattr(versions_module, "RETRY_SECONDS", 0.05)
+    for event in (HANGING, Slow.may_end, Slow.begun):
+        event.clear()
+    Model.closed = []
+    yield
+    HANGING.set()
+    Slow.may_end.set()
+    for thread in threading.enumerate():
+        if thread.name == "loading":
+            thread.join()
+
+
+def add(directory, name, content="good"):
+    path = directory / name
+    path.mkdir()
+    (path / "saved_model.pb").write_text(content)
+
+
+def serve(directory, test, wanted=LATEST):
+    """Calls `await test(versions, metrics, settings)` while a directory's versions are served."""
+
+    async def main():
+        settings = ServingConfig(poll_seconds=0.02, load_timeout=LOAD_SECONDS, batch_threads=1)
+        metrics = Metrics("m")
+        versions = Versions(directory, "m", wanted, {}, settings, metrics)
+        await versions.start()
+        try:
+            await test(versions, metrics, settings)
+        finally:
+            Slow.may_end.set()
+            await versions.close()
+
+    asyncio.run(main())
+
+
+async def until(is_true):
+    async def look():
+        while not is_true():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(look(), 20)
+
+
+def page(metrics):
+    return metrics.page().decode()
+
+
+def states(versions):
+    return {number: version.state for number, version in versions.all.items()}
+
+
+def test_a_version_that_hangs_is_given_up_and_later_ones_are_loaded(tmp_path, capsys):
+    add(tmp_path, "1")
+
+    async def test(versions, metrics, _):
+        add(tmp_path, "2", "hangs")
+        await until(lambda: states(versions) == {1: "AVAILABLE", 2: "END"})
+        error = versions.all[2].error
+        assert error.code == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert f"within {LOAD_SECONDS:g} seconds. Loading was given up." in str(error)
+        assert (
+            'load_count{model_name="m",status="DEADLINE_EXCEEDED"} 1.0' in metrics.page().decode()
+        )
+        add(tmp_path, "3")
+        await until(lambda: states(versions) == {1: "END", 2: "END", 3: "AVAILABLE"})
+        # it comes to its end after all: nobody uses it, and it may be tried again
+        HANGING.set()
+        await until(lambda: "2" in Model.closed)
+        await versions.change({2, 3}, {})
+        await until(lambda: states(versions) == {1: "END", 2: "AVAILABLE", 3: "AVAILABLE"})
+
+    serve(tmp_path, test)
+    assert "warning: version 2 cannot be served: Expected it to be" in capsys.readouterr().err
+
+
+def test_a_version_that_hangs_is_not_tried_again_meanwhile(tmp_path):
+    add(tmp_path, "1")
+
+    async def test(versions, metrics, _):
+        add(tmp_path, "2", "hangs")
+        await until(lambda: states(versions).get(2) == "END")
+        await asyncio.sleep(0.3)  # many looks, and the time after which it would be tried
+        assert [t.name for t in threading.enumerate()].count("loading") == 1
+        assert 'status="DEADLINE_EXCEEDED"} 1.0' in page(metrics)
+
+    serve(tmp_path, test)
+
+
+def test_a_server_whose_only_version_hangs_does_not_start(tmp_path):
+    add(tmp_path, "1", "hangs")
+
+    async def test(*_):
+        raise AssertionError("it has started")
+
+    with pytest.raises(ValueError, match="Expected an export that can be served. .* given up"):
+        serve(tmp_path, test)
+
+
+def test_broken_half_copied_and_removed_versions_in_a_row(tmp_path, capsys):
+    add(tmp_path, "1")
+
+    async def test(versions, metrics, _):
+        add(tmp_path, "2", "broken")
+        await until(lambda: states(versions) == {1: "AVAILABLE", 2: "END"})
+        add(tmp_path, "3", "half")
+        await until(lambda: states(versions).get(3) == "END")
+        add(tmp_path, "4")
+        await until(lambda: states(versions).get(4) == "AVAILABLE")
+        (tmp_path / "4" / "saved_model.pb").unlink()  # it is removed, and 3 is the newest again
+        (tmp_path / "4").rmdir()
+        await asyncio.sleep(0.1)
+        assert states(versions)[4] == "AVAILABLE"  # 3 is still half: the last good one serves on
+        (tmp_path / "3" / "saved_model.pb").write_text("good")  # the rest has come
+        await until(lambda: states(versions) == {1: "END", 2: "END", 3: "AVAILABLE", 4: "END"})
+        add(tmp_path, "4")  # and comes back
+        await until(lambda: states(versions)[3] == "END" and states(versions)[4] == "AVAILABLE")
+        assert Model.closed == ["1", "4", "3"]
+        message = str(versions.all[2].error)
+        assert "broken" in message and str(tmp_path) not in message  # clients see it
+
+    serve(tmp_path, test)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_directories_of_odd_names_are_left_alone(tmp_path):
+    odd = ["one", "1.5", "-1", "+1", "1e3", "2 ", " 2", "2\n", "٣", "0x2", "9" * 20, ".2", "2~", ""]
+    for name in filter(None, odd):
+        add(tmp_path, name)
+    add(tmp_path, os.fsdecode(b"2\xff"))  # no UTF-8
+    (tmp_path / "5").write_text("a file")
+    (tmp_path / "6").mkdir()
+    (tmp_path / "7").symlink_to(tmp_path / "7")  # to itself
+    (tmp_path / "8").symlink_to(tmp_path / "nowhere")
+    add(tmp_path, "004")
+    add(tmp_path, "1")
+    add(tmp_path, "0001", "broken")  # also number 1, but not its usual name
+
+    async def test(versions, *_):
+        assert states(versions) == {1: "AVAILABLE", 4: "AVAILABLE"}
+        await asyncio.sleep(0.1)
+        assert states(versions) == {1: "AVAILABLE", 4: "AVAILABLE"}
+
+    serve(tmp_path, test, wanted=ALL)
+
+
+def test_without_a_version_the_newest_of_two_available_ones_answers(tmp_path):
+    for name in ("10", "9"):
+        add(tmp_path, name)
+
+    async def test(versions, *_):
+        assert states(versions) == {9: "AVAILABLE", 10: "AVAILABLE"}
+        with versions.using("m") as version:
+            assert version.number == 10
+        with versions.using("m", 9) as version:
+            assert version.number == 9
+
+    serve(tmp_path, test, wanted=ALL)
+
+
+def test_a_version_goes_when_its_slow_request_has_been_answered(tmp_path):
+    add(tmp_path, "1")
+
+    async def test(versions, metrics, settings):
+        batching = Batching(settings, metrics)
+        service = PredictionService(Predicting(versions, batching, settings), settings)
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "m"
+        request.inputs["text"].CopyFrom(tf.make_tensor_proto(["A dog runs."]))
+        answering = asyncio.create_task(service.Predict(request))
+        await until(Slow.begun.is_set)
+        add(tmp_path, "2")
+        await until(lambda: states(versions) == {1: "UNLOADING", 2: "AVAILABLE"})
+        await asyncio.sleep(0.2)  # several looks at who uses it
+        assert states(versions)[1] == "UNLOADING" and not Model.closed
+        with pytest.raises(ServingError), versions.using("m", 1):
+            pass  # for new requests it has gone
+        Slow.may_end.set()
+        response = await answering
+        assert response.outputs["translation"].string_val == [b"A dog runs."]
+        assert response.model_spec.version.value == 1
+        await until(lambda: states(versions) == {1: "END", 2: "AVAILABLE"})
+        assert Model.closed == ["1"]
+        await batching.close()
+
+    serve(tmp_path, test)
+
+
+def test_health_follows_the_versions_and_the_end(tmp_path):
+    add(tmp_path, "1")
+    status = health_pb2.HealthCheckResponse
+
+    async def test(versions, metrics, settings):
+        health = Health(versions, Calls(settings, metrics))
+        assert [health.status(n) for n in ("", "m", "x")] == [
+            status.SERVING,
+            status.SERVING,
+            status.SERVICE_UNKNOWN,
+        ]
+        versions.all[1].state = "UNLOADING"
+        assert health.status("") == health.status("m") == status.NOT_SERVING
+        versions.all[1].state = "AVAILABLE"
+        assert health.status("m") == status.SERVING
+        health.stop()
+        assert health.status("") == health.status("m") == status.NOT_SERVING
+
+    serve(tmp_path, test)
