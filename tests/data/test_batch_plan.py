@@ -60,6 +60,16 @@ def test_batches_differ_from_draw_to_draw():
     assert len(set(batches(1)) & set(batches(2))) < 0.2 * len(batches(1))
 
 
+def test_the_cuts_move_from_draw_to_draw():
+    """Also of pairs that are all as long, which would otherwise be cut alike."""
+    same = np.full(95, 10)
+    sizes = {
+        tuple(sorted(len(pairs) for pairs in plan_batches(same, same, 100, rng)))
+        for rng in map(np.random.default_rng, range(20))
+    }
+    assert len(sizes) > 3
+
+
 def test_without_randomness_the_longest_come_first():
     source, target = lengths(1999)
     batches = plan_batches(source, target, 500)

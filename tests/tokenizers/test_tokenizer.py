@@ -180,7 +180,9 @@ def test_a_vocabulary_that_does_not_fit_the_corpus(kind, sentences):
 
 
 def test_an_id_that_no_piece_has_reads_as_unknown(tokenizer):
-    assert tokenizer.to_pieces([4, 10_000]) == [tokenizer.pieces[4], tokenizer.pieces[1]]
+    last = tokenizer.vocab_size - 1
+    pieces = [tokenizer.pieces[i] for i in (4, last, UNKNOWN_ID, UNKNOWN_ID)]
+    assert tokenizer.to_pieces([4, last, last + 1, 10_000]) == pieces
 
 
 def test_what_can_be_cut_off_is_not_encoded(tokenizer):
