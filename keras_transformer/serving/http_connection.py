@@ -205,13 +205,13 @@ class HttpConnection(asyncio.Protocol):
         length = 0 if "transfer-encoding" in headers else int(headers.get("content-length", 0))
         most = self._settings.max_body_bytes
         if not self.has_slot:
-            self.has_slot = self._server.budget.try_acquire()
+            self.has_slot = self._server.take_place()
         if not self._event.http_version.startswith(b"1."):
             version = self._event.http_version.decode()
             message = f"Expected version 1 of HTTP. Received: version {version}."
             self._refuse(invalid(message, http_status=505))
         elif not (self.has_slot or self._event.method == b"GET"):
-            self._refuse(_too_many(self._server.budget.limit))
+            self._refuse(_too_many(self._settings.max_connections))
         elif length > most:
             self._refuse(too_large_body(most))
         elif self._event.method == b"POST" and not self._server.application.has(self._path()):

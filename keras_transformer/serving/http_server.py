@@ -25,16 +25,15 @@ class HttpServer:
         application: what answers: `answer(request)`, a coroutine, and `refuse(error)` give a
             `Response`; `has(path)` tells whether it has a path.
         settings: `ServingConfig`.
-        budget: `ConnectionBudget`.
 
     Attributes:
         num_reserved: bytes of large bodies that have come and are not answered yet.
     """
 
-    def __init__(self, listener, application, settings, budget):
+    def __init__(self, listener, application, settings):
         self.application = application
         self.settings = settings
-        self.budget = budget
+        self._num_places_left = settings.max_rest_connections
         self.is_stopping = False
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -76,12 +75,19 @@ class HttpServer:
         self.num_reserved += num_bytes
         return True
 
+    def take_place(self):
+        """Takes a place for a connection if one is left; returns whether it did."""
+        if not self._num_places_left:
+            return False
+        self._num_places_left -= 1
+        return True
+
     def leave(self, connection):
         """Forgets a connection, if it is known."""
         if connection in self._connections:
             del self._connections[connection]
             if connection.has_slot:
-                self.budget.release()
+                self._num_places_left += 1
         if not self._connections:
             self._is_empty.set()
 
@@ -94,7 +100,7 @@ class HttpServer:
             except OSError as error:
                 self._pause(error)
                 return
-            has_slot = self.budget.try_acquire()
+            has_slot = self.take_place()
             if not has_slot:
                 self._make_room()
             connection = HttpConnection(self, has_slot)

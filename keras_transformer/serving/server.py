@@ -7,7 +7,6 @@ import socket
 import threading
 
 from keras_transformer.serving.batching import Batching
-from keras_transformer.serving.connections import ConnectionBudget
 from keras_transformer.serving.descriptors import fit_connections
 from keras_transformer.serving.grpc_server import GrpcServer
 from keras_transformer.serving.http_server import HttpServer
@@ -130,8 +129,7 @@ class Server:
             self.port = listener.getsockname()[1]
             grpc_server = self._grpc_server(predicting, metrics)
             rest = RestInterface(predicting, settings, metrics)
-            budget = ConnectionBudget(settings.max_rest_connections)
-            http_server = HttpServer(listener, rest, settings, budget)
+            http_server = HttpServer(listener, rest, settings)
             stopping = asyncio.create_task(self._stopping.wait())
             try:
                 starting = asyncio.create_task(versions.start())

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from keras_transformer.serving.connections import ConnectionBudget
 from keras_transformer.serving.errors import ServingError
 from keras_transformer.serving.http_connection import HEAD_BYTES, Response
 from keras_transformer.serving.http_server import NUM_SPARE, HttpServer
@@ -53,7 +52,7 @@ class Running:
 
     def __init__(self, **settings):
         self.application = Echo()
-        self.budget = self.server = None
+        self.server = None
         self._settings = ServingConfig(**settings)
         self._is_ready, self._stop, self._loop = threading.Event(), None, None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -62,8 +61,7 @@ class Running:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.address = listener.getsockname()
-            self.budget = ConnectionBudget(self._settings.max_connections)
-            server = HttpServer(listener, self.application, self._settings, self.budget)
+            server = HttpServer(listener, self.application, self._settings)
             self.server = server
             server.start()
             self._is_ready.set()
@@ -190,7 +188,7 @@ def test_every_connection_ends(running):
 
 
 def test_who_does_not_read_the_answer_is_closed():
-    with Running(request_timeout=0.5, max_connections=1) as running:
+    with Running(request_timeout=0.5, max_connections=2) as running:
         with running.connect() as connection:
             connection.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
             time.sleep(1)
@@ -231,13 +229,13 @@ def send(connection, data):
 
 
 def test_over_the_limit_the_status_is_answered_and_the_rest_refused():
-    with Running(max_connections=2) as running, contextlib.ExitStack() as idle:
+    with Running(max_connections=3) as running, contextlib.ExitStack() as idle:
         for _ in range(NUM_SPARE + 100):
             idle.enter_context(running.connect())
         for _ in range(3):
             assert running.seconds_of_get() < 1
         found = running.ask(CHUNKED)
-        assert answered(found) == [503] and b"at most 2 open connections" in found
+        assert answered(found) == [503] and b"at most 3 open connections" in found
         idle.close()
         wait_until(lambda: answered(running.ask(CHUNKED + b"0\r\n\r\n" + CLOSE)) == [200, 200])
 

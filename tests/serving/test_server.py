@@ -471,7 +471,7 @@ def _environment():
         ("empty", "Expected an export in"),
         ("broken", "Expected an export that can be served"),
         ("port", "--port {number}: "),
-        ("no grpc port", "--grpc-port -1: "),
+        ("no grpc port", "--grpc-port: expected a whole number from 0 to 65535; received: -1"),
         pytest.param("grpc port", "--grpc-port {number}: ", marks=pytest.mark.slow),
         pytest.param("version", "Expected an export in", marks=pytest.mark.slow),
         pytest.param("label", "for the label stable", marks=pytest.mark.slow),
