@@ -6,6 +6,7 @@ step-00000500/state.npz           optimizer and random state; in the newest chec
 step-00000500/SHA256SUMS          checksums of these files
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -93,6 +94,13 @@ class Checkpoints:
         """Returns the newest checkpoint's path, or None."""
         return self.all()[-1] if self.all() else None
 
+    def stored_run_id(self):
+        """Returns the id of the run that the newest readable checkpoint belongs to, or ""."""
+        for path in reversed(self.all()):
+            with contextlib.suppress(DamagedCheckpoint):
+                return _read_state(path).run_id
+        return ""
+
     def read_state(self, path):
         """Returns the `TrainingState` of a checkpoint.
 
@@ -100,14 +108,7 @@ class Checkpoints:
             DamagedCheckpoint: it cannot be read.
             ValueError: it belongs to another run.
         """
-        try:
-            state = TrainingState(**json.loads((path / "state.json").read_text()))
-            for field in dataclasses.fields(state):
-                value = getattr(state, field.name)
-                if not isinstance(value, int | float if field.type is float else field.type):
-                    raise ValueError(f"state.json has {field.name}={value!r}")
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise DamagedCheckpoint(path, error) from None
+        state = _read_state(path)
         if state.run_id != self.run_id:
             raise ValueError(
                 f"Expected checkpoints of one run. Received: {path}, which belongs to another run "
@@ -249,10 +250,8 @@ class Checkpoints:
     def best(self):
         """Returns the path of the checkpoint that validation found best, or None."""
         for path in reversed(self.all()):
-            try:
+            with contextlib.suppress(DamagedCheckpoint):  # the one before knows too, or nearly
                 return self.path(self.read_state(path).best_step)
-            except DamagedCheckpoint:
-                pass  # the one before knows too, but for the last validation
         return None
 
     def load_mean(self, model, paths):
@@ -278,6 +277,18 @@ class Checkpoints:
                 remove_with_checksum(path, "state.npz")  # two thirds of its size
             else:
                 shutil.rmtree(path)
+
+
+def _read_state(path):
+    try:
+        state = TrainingState(**json.loads((path / "state.json").read_text()))
+        for field in dataclasses.fields(state):
+            value = getattr(state, field.name)
+            if not isinstance(value, int | float if field.type is float else field.type):
+                raise ValueError(f"state.json has {field.name}={value!r}")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise DamagedCheckpoint(path, error) from None
+    return state
 
 
 def bytes_of(variables):

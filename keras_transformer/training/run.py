@@ -49,7 +49,7 @@ FREE_SETTINGS = {
 class Identity:
     """Which run this is, so that nothing of another run is mixed with it.
 
-    A run of an earlier version of this package has no such file: "" and None stand for that.
+    What is not known, as of a run of an earlier version of this package, is "" or None.
     """
 
     run_id: str = ""
@@ -62,16 +62,15 @@ class Identity:
     """Checksum of the tokenizers."""
 
     @classmethod
-    def of(cls, corpora, tokenizers, run_id=None):
-        """Returns the identity of a run that trains on some text with some tokenizers.
+    def of(cls, corpora, tokenizers):
+        """Returns the identity of a new run.
 
         Args:
-            corpora, tokenizers: `(training, validation)` and `(source, target)`.
-            run_id: str; None: that of a new run.
+            corpora: `(training, validation)`, two `ParallelCorpus`.
+            tokenizers: `(source, target)`.
         """
-        training_text, validation_text = (corpus.checksum() for corpus in corpora)
-        run_id = uuid.uuid4().hex if run_id is None else run_id
-        return cls(run_id, training_text, validation_text, checksum_of_tokenizers(tokenizers))
+        texts = (corpus.checksum() for corpus in corpora)
+        return cls(uuid.uuid4().hex, *texts, checksum_of_tokenizers(tokenizers))
 
 
 class Run:
@@ -102,11 +101,11 @@ class Run:
         try:
             return Identity(**json.loads(self.identity_path.read_text()))
         except FileNotFoundError:
-            return Identity()
+            return Identity(Checkpoints(self.path / "checkpoints").stored_run_id())
         except (ValueError, TypeError):
             raise ValueError(
                 f"Expected the identity of a run. Received: {self.identity_path}, which is "
-                "damaged. Start another run from its weights, with --init-from, or put a copy back."
+                "damaged. Put a copy back, or remove it: the checkpoints say whose they are."
             ) from None
 
     @property

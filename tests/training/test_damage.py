@@ -130,8 +130,12 @@ def test_the_log_is_checked_before_anything_changes(run, longer, start, line):
 def test_a_damaged_identity_is_refused(run, longer, start):
     for content in ("", "[]", '{"id": 1}'):
         (run / "identity.json").write_text(content)
-        with pytest.raises(ValueError, match="identity.json, which is damaged"):
+        with pytest.raises(ValueError, match="identity.json, which is damaged.*or remove it"):
             start(longer, run)
+    before = json.loads((run / "checkpoints/step-00000010/state.json").read_text())["run_id"]
+    (run / "identity.json").unlink()  # which is the advice
+    start(longer, run)
+    assert Run(run).identity.run_id == before
 
 
 def test_checkpoints_without_settings_are_refused(run, config, start):
