@@ -38,30 +38,34 @@ def remove_with_checksum(directory, name):
     """Deletes a file of a directory, if it is there, and its checksum."""
     sums = directory / CHECKSUMS
     if sums.exists():
-        lines = sums.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if not line.endswith(f"  {name}\n")]
+        lines = sums.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if not line.endswith(f"  {name}\n".encode())]
         if kept != lines:
             with replacing(sums) as partial:
-                partial.write_text("".join(kept), encoding="utf-8")
+                partial.write_bytes(b"".join(kept))
     (directory / name).unlink(missing_ok=True)
 
 
-def check_checksums(directory, names=None):
+def check_checksums(directory, names=None, is_required=True):
     """Raises `ValueError` where a file of a directory is missing or is not what was written.
-
-    Nothing is checked in a directory without checksums, as earlier versions of this package wrote.
 
     Args:
         directory: path.
         names: names of the files to check, relative to the directory; None: all that are listed.
+        is_required: whether there must be checksums. Earlier versions of this package wrote none.
     """
     directory = pathlib.Path(directory)
     try:
         listed = (directory / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
+        if is_required:
+            raise ValueError(f"{CHECKSUMS} is missing") from None
         return
-    expected = {name: digest for digest, _, name in (x.partition("  ") for x in listed.split("\n"))}
-    for name in sorted(expected.keys() - {""} if names is None else names):
+    lines = (line.partition("  ") for line in listed.split("\n") if line)
+    expected = {name: digest for digest, _, name in lines}
+    if not expected:
+        raise ValueError(f"{CHECKSUMS} is empty")
+    for name in sorted(expected) if names is None else names:
         try:
             if checksum(directory / name) == expected.get(name):
                 continue

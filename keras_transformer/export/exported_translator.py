@@ -6,9 +6,8 @@ import pathlib
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
-from keras_transformer.checksums import check_checksums
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export.settings import SETTINGS
+from keras_transformer.export.settings import SETTINGS, check_export
 from keras_transformer.layers.whole_numbers import check_whole_numbers
 from keras_transformer.translator import Translation
 
@@ -40,7 +39,7 @@ class ExportedTranslator:
                 f"Expected an export of this package. Received: path={path}, without {SETTINGS}."
             ) from None
         try:
-            check_checksums(self.path)
+            check_export(self.path)
         except ValueError as error:
             raise ValueError(
                 f"Expected a whole export. Received: {self.path}, which is damaged ({error}). "

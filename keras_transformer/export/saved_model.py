@@ -209,6 +209,7 @@ def _write_settings(translator, n_best, split_sentences, verification, path):
         "target_vocab_size": translator.target_tokenizer.vocab_size,
         "model": keras.saving.serialize_keras_object(translator.model)["config"],
         "verification": verification._asdict(),
+        "checksums": True,
     }
     (path / SETTINGS).parent.mkdir(exist_ok=True)
     (path / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")

@@ -13,7 +13,7 @@ import threading
 import grpc
 
 from keras_transformer import console
-from keras_transformer.checksums import check_checksums
+from keras_transformer.export.settings import check_export
 from keras_transformer.serving.errors import (
     ServingError,
     damaged,
@@ -326,7 +326,7 @@ def _in_own_thread(function, *arguments):
 
 def _load_model(path):
     try:
-        check_checksums(path)
+        check_export(path)
     except ValueError as error:  # weights with flipped bits load, and translate to nonsense
         raise damaged(error) from None
     model = LoadedModel(path)

@@ -118,9 +118,9 @@ class Checkpoints:
 
     def check(self, path):
         """Raises `DamagedCheckpoint` where the weights or the state are not as they were saved."""
-        self.read_state(path)
+        state = self.read_state(path)
         try:
-            check_checksums(path, [WEIGHTS, "state.json"])
+            check_checksums(path, [WEIGHTS, "state.json"], is_required=state.run_id != "")
         except ValueError as error:
             raise DamagedCheckpoint(path, error) from None
 
@@ -179,14 +179,15 @@ class Checkpoints:
         """
         state = self.read_state(path)
         try:
-            check_checksums(path)
+            files = [WEIGHTS, "state.json", "state.npz"]
+            check_checksums(path, files, is_required=state.run_id != "")
             model.load_weights(path / WEIGHTS)
             with np.load(path / "state.npz") as tensors:
                 for name, variable in _rest(model).items():
                     variable.assign(tensors[name])
             if not all_finite([*model.weights, *_rest(model).values()]):
                 raise ValueError("its numbers are not finite")
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise DamagedCheckpoint(path, error) from None
         return state
 
@@ -265,13 +266,16 @@ class Checkpoints:
             weight.assign(total / len(paths))
 
     def _prune(self, state, keep):
-        paths, validated = self.all(), []
-        for path in paths[:]:
-            try:
-                validated += [path] if self.read_state(path).validated else []
-            except DamagedCheckpoint:
-                paths.remove(path)  # it stays: whoever owns it may mend it
-        kept = {*paths[-NUM_FULL:], *validated[-keep:], self.path(state.best_step)}
+        states = {}
+        for path in self.all():
+            with contextlib.suppress(DamagedCheckpoint):  # it stays: its owner may mend it
+                states[path] = self.read_state(path)
+        paths = list(states)
+        validated = [path for path in paths if states[path].validated]
+        # training may have to go on from any of the full ones, which have a best one each
+        full = paths[-NUM_FULL:]
+        best = {self.path(states[path].best_step) for path in full}
+        kept = {*full, *validated[-keep:], *best, self.path(state.best_step)}
         for path in paths[:-NUM_FULL]:
             if path in kept:
                 remove_with_checksum(path, "state.npz")  # two thirds of its size
@@ -281,6 +285,7 @@ class Checkpoints:
 
 def _read_state(path):
     try:
+        check_checksums(path, ["state.json"], is_required=False)  # an old one has none
         state = TrainingState(**json.loads((path / "state.json").read_text()))
         for field in dataclasses.fields(state):
             value = getattr(state, field.name)

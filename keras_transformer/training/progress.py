@@ -263,7 +263,9 @@ class SaveAndStop(keras.callbacks.Callback):
     def _diverged(self, what):
         learning_rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         newest = self.checkpoints.newest()
-        remedy = "Lower training.peak_learning_rate, warm up for longer, or set training.clip_norm"
+        remedy = "Raise training.warmup_steps, or set training.clip_norm"
+        if self.config.schedule == "inverse_square_root":
+            remedy = f"Lower training.peak_learning_rate. {remedy}"
         goes_on = f"the same command goes on from {newest}" if newest else "no checkpoint was made"
         return FloatingPointError(
             f"{what} not finite at step {self.state.step:,}, at a learning rate of "
@@ -297,4 +299,4 @@ class SaveAndStop(keras.callbacks.Callback):
             try:
                 self.checkpoints.save(self.model, state, self.config.keep_checkpoints)
             except FloatingPointError:
-                raise self._diverged("the optimizer's state is") from None
+                raise self._diverged("the weights or the optimizer's state are") from None

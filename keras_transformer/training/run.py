@@ -17,6 +17,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import uuid
 
 import keras_transformer  # its rooms load when used: tokenizers need TensorFlow, training does not
@@ -27,6 +28,7 @@ from keras_transformer.training.checkpoints import WEIGHTS, Checkpoints, Damaged
 from keras_transformer.whole_files import replacing
 
 CHECKPOINTS = ("best", "last", "averaged")
+TRAIN_FURTHER = "Train further: the training goes back to a whole checkpoint, if there is one."
 LIMITS = ("max_steps", "max_minutes", "patience")
 
 # What a second call may change of a run's settings: when it ends, how its model translates, how a
@@ -99,10 +101,13 @@ class Run:
     def identity(self):
         """The `Identity` of the run; `ValueError` where its file is damaged."""
         try:
-            return Identity(**json.loads(self.identity_path.read_text()))
+            content = json.loads(self.identity_path.read_text())
+            if not all(isinstance(value, str | None) for value in content.values()):
+                raise ValueError
+            return Identity(content.pop("run_id"), **content)
         except FileNotFoundError:
             return Identity(Checkpoints(self.path / "checkpoints").stored_run_id())
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise ValueError(
                 f"Expected the identity of a run. Received: {self.identity_path}, which is "
                 "damaged. Put a copy back, or remove it: the checkpoints say whose they are."
@@ -119,10 +124,12 @@ class Run:
         if not self.path.is_dir() or self.exists:
             return
         checkpoints = Checkpoints(self.path / "checkpoints")
-        if set(checkpoints.all()) - {checkpoints.path(0)}:  # step 0 holds no work yet
+        has_work = set(checkpoints.all()) - {checkpoints.path(0)}  # at step 0 there is none yet
+        if has_work or self.averaged_path.exists():
             raise ValueError(
                 f"Expected the settings of the run in {self.config_path}. Received: checkpoints "
-                "without settings. Put the file back, or name another directory."
+                "or averaged weights without settings. Put the file back, or name another "
+                "directory."
             )
         if any(self.path.iterdir()) and not self.lock_path.exists():
             raise ValueError(  # else it is a run that was killed while it was made
@@ -179,6 +186,8 @@ class Run:
 
     def create(self, config, source_tokenizer, target_tokenizer):
         """Writes the tokenizers, then the settings, which make the directory a run."""
+        shutil.rmtree(self.tokenizer_path, ignore_errors=True)  # of a run that was killed here
+        self.finished_path.unlink(missing_ok=True)  # of one whose other files somebody removed
         if source_tokenizer is target_tokenizer:
             source_tokenizer.save(self.tokenizer_path)
         else:
@@ -240,33 +249,65 @@ class Run:
         if checkpoint not in (None, *CHECKPOINTS):
             raise ValueError(f"Expected one of {CHECKPOINTS}. Received: checkpoint={checkpoint!r}.")
         checkpoint = checkpoint or self.default_checkpoint()
+        try:
+            return self._whole_weights_path(checkpoint)
+        except DamagedCheckpoint as error:
+            others = [name for name in CHECKPOINTS if name != checkpoint and self._is_whole(name)]
+            remedy = f"Choose the {' or the '.join(others)} weights." if others else TRAIN_FURTHER
+            raise ValueError(f"{error} {remedy}") from None
+
+    def any_weights_path(self, write=print):
+        """Returns the file of the weights that are the default or, where these are damaged, others.
+
+        Args:
+            write: called with a line that names the damaged weights, and those in their place.
+        """
+        try:
+            return self.weights_path()
+        except ValueError as error:
+            for name in CHECKPOINTS:
+                if self._is_whole(name):
+                    write(f"damaged     {error} The {name} weights are used.")
+                    return self.weights_path(name)
+            whole = self.checkpoints.validated(write)
+            if not whole:
+                raise
+            write(f"damaged     {error} The weights of {whole[-1]} are used.")
+            return whole[-1] / WEIGHTS
+
+    def _is_whole(self, checkpoint):
+        try:
+            self._whole_weights_path(checkpoint)
+        except ValueError:
+            return False
+        return True
+
+    def _whole_weights_path(self, checkpoint):
+        """Returns the file of "best", "last" or "averaged" weights.
+
+        Raises:
+            DamagedCheckpoint: they are damaged.
+            ValueError: there are none.
+        """
         if checkpoint == "averaged":
-            return self._averaged_weights_path()
+            if not self.averaged_path.is_file():
+                raise ValueError(
+                    "Expected averaged weights, which a run has once its training has ended. "
+                    f"Received: {self.path}, which has none. Use best or last, or train to the end."
+                )
+            expected = (self.finished() or {}).get("averaged_checksum")
+            if expected not in (None, checksum(self.averaged_path)):
+                reason = "it is not what its checksum in finished.json says"
+                raise DamagedCheckpoint(self.averaged_path, reason)
+            return self.averaged_path
         path = self.checkpoints.best() if checkpoint == "best" else self.checkpoints.newest()
         if path is None:
             raise ValueError(
                 f"Expected a run with a checkpoint. Received: {self.path}, which has none yet. "
                 "Train it further."
             )
-        try:
-            self.checkpoints.check(path)
-        except DamagedCheckpoint as error:
-            raise ValueError(f"{error} Choose {_others(checkpoint)} weights.") from None
+        self.checkpoints.check(path)
         return path / WEIGHTS
-
-    def _averaged_weights_path(self):
-        if not self.averaged_path.is_file():
-            raise ValueError(
-                "Expected averaged weights, which a run has once its training has ended. "
-                f"Received: {self.path}, which has none. Use best or last, or train to the end."
-            )
-        expected = (self.finished() or {}).get("averaged_checksum")
-        if expected not in (None, checksum(self.averaged_path)):
-            raise ValueError(
-                f"Expected whole weights. Received: {self.averaged_path}, which is damaged (it is "
-                f"not what its checksum says). Choose {_others('averaged')} weights."
-            )
-        return self.averaged_path
 
     def default_checkpoint(self):
         """Returns which weights validation has found better, "best" or "averaged"."""
@@ -276,9 +317,11 @@ class Run:
         if "checkpoint" in finished:
             return finished["checkpoint"]
         # an earlier version of this package averaged, and used the mean whatever came of it
-        best, metrics = self.checkpoints.best(), finished["metrics"]
-        best_bleu = -1.0 if best is None else self.checkpoints.read_state(best).best_bleu
-        return "averaged" if metrics.get("val_bleu", math.inf) >= best_bleu else "best"
+        best_bleu, best = -1.0, self.checkpoints.best()
+        with contextlib.suppress(DamagedCheckpoint):
+            best_bleu = -1.0 if best is None else self.checkpoints.read_state(best).best_bleu
+        mean_bleu = finished["metrics"].get("val_bleu", math.inf)
+        return "averaged" if mean_bleu >= best_bleu else "best"
 
     def finished(self):
         """Returns how training ended, as a dict, or None while it has not."""
@@ -298,10 +341,6 @@ class Run:
 def checksum_of_tokenizers(tokenizers):
     """Returns the SHA-256 of the `(source, target)` tokenizers."""
     return hashlib.sha256(b"".join(tokenizer.serialized for tokenizer in tokenizers)).hexdigest()
-
-
-def _others(checkpoint):
-    return " or ".join(f"the {name}" for name in CHECKPOINTS if name != checkpoint)
 
 
 def _check_finished(finished):

@@ -225,7 +225,7 @@ def check_start(config, run, init_from, devices, write):
     if init_from is not None:
         init_run = Run(init_from)
         init_config = init_run.load_config()
-        init_run.weights_path()
+        init_run.any_weights_path(say_nothing)
         config = dataclasses.replace(
             config, model=init_config.model, tokenizer=init_config.tokenizer
         )
@@ -285,7 +285,7 @@ def start(config, run, init_from, model, tokenizers, identity, state, write):
     shutil.rmtree(run.checkpoints.path(0), ignore_errors=True)  # of a run that was killed here
     run.write_identity(identity)
     if init_from is not None:  # saved first: a run that is killed now still starts there
-        load_weights(model, Run(init_from).weights_path())
+        load_weights(model, Run(init_from).any_weights_path(write))
         state.validated = False
         run.checkpoints.save(model, state, keep=1)
     run.create(config, *tokenizers)
@@ -471,6 +471,5 @@ def check_same_data(run, saved, now):
         if getattr(old, name) not in (None, getattr(new, name)):
             what = name.replace("_", " ")
             raise ValueError(
-                f"Expected the {what} that the run began with. Received: other text, of as "
-                f"many pairs. {remedy}"
+                f"Expected the {what} that the run began with. Received: other text. {remedy}"
             )

@@ -207,6 +207,21 @@ def test_a_damaged_export_is_refused(exported, tmp_path):
     (copy / "variables/variables.index").unlink()
     with pytest.raises(ValueError, match="variables.index: No such file"):
         export.load(tmp_path)
+    (copy / "SHA256SUMS").write_text("")
+    with pytest.raises(ValueError, match="SHA256SUMS is empty"):
+        export.load(tmp_path)
+    (copy / "SHA256SUMS").unlink()
+    with pytest.raises(ValueError, match="SHA256SUMS is missing"):
+        export.load(tmp_path)
+
+
+def test_an_export_of_an_earlier_version_is_loaded(exported, tmp_path, translator):
+    copy = shutil.copytree(exported, tmp_path / "1")
+    (copy / "SHA256SUMS").unlink()
+    settings = json.loads((copy / "assets.extra/keras_transformer.json").read_text())
+    del settings["checksums"]
+    (copy / "assets.extra/keras_transformer.json").write_text(json.dumps(settings))
+    assert export.load(tmp_path)("A dog runs.") == translator("A dog runs.")
 
 
 @pytest.mark.parametrize("content", ["a directory", "an empty directory", "a file"])

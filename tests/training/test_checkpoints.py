@@ -185,6 +185,48 @@ def test_each_damaged_file_is_found(tmp_path):
     assert checkpoints.restore(model, checkpoints.path(1)).step == 1
 
 
+def test_checksums_that_are_lost_are_damage_too(tmp_path):
+    checkpoints, model = Checkpoints(tmp_path, "a run"), compiled_model(seed=1)
+    checkpoints.save(model, TrainingState(step=1), keep=1)
+    sums = checkpoints.path(1) / "SHA256SUMS"
+    weights = [line for line in sums.read_text().splitlines(True) if "weights" in line]
+    for content in ("", "".join(weights)):
+        sums.write_text(content)
+        with pytest.raises(DamagedCheckpoint):
+            checkpoints.restore(model, checkpoints.path(1))
+    sums.unlink()
+    for use in (checkpoints.check, lambda path: checkpoints.restore(model, path)):
+        with pytest.raises(DamagedCheckpoint, match="SHA256SUMS is missing"):
+            use(checkpoints.path(1))
+
+
+def test_a_flipped_bit_of_the_state_is_damage_and_no_other_run(tmp_path):
+    checkpoints, model = Checkpoints(tmp_path, "a run"), compiled_model(seed=1)
+    checkpoints.save(model, TrainingState(step=1), keep=1)
+    state = checkpoints.path(1) / "state.json"
+    state.write_text(state.read_text().replace("a run", "b run"))
+    with pytest.raises(DamagedCheckpoint, match="state.json is not what"):
+        checkpoints.read_state(checkpoints.path(1))
+
+
+def test_damaged_checksums_of_an_old_checkpoint_end_no_training(tmp_path):
+    checkpoints, model = Checkpoints(tmp_path), compiled_model(seed=1)
+    for step in (1, 2):
+        checkpoints.save(model, TrainingState(step=step), keep=9)
+    with open(checkpoints.path(1) / "SHA256SUMS", "r+b") as file:
+        file.write(b"\xff\xfe")  # no UTF-8
+    for step in (3, 4):
+        checkpoints.save(model, TrainingState(step=step), keep=9)
+    assert checkpoints.newest() == checkpoints.path(4)
+
+
+def test_the_best_checkpoint_of_each_that_training_may_go_on_from_is_kept(tmp_path):
+    checkpoints, model = Checkpoints(tmp_path), compiled_model(seed=1)
+    for step, best in ((4, 4), (8, 4), (10, 10)):
+        checkpoints.save(model, TrainingState(step=step, best_step=best), keep=1)
+    assert [path.name[-2:] for path in checkpoints.all()] == ["04", "08", "10"]
+
+
 @pytest.mark.parametrize(
     "content", ["5", "[1]", "null", '{"step": "4"}', '{"best_bleu": null}', '{"steps": 4}']
 )

@@ -10,6 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
+from keras_transformer.checksums import write_checksums
 from keras_transformer.training.run import Run, load_run
 
 
@@ -69,12 +70,31 @@ def test_without_a_whole_checkpoint_the_weights_that_are_left_start_another_run(
     start(longer, tmp_path / "other", init_from=run)  # which is the advice
 
 
+def test_another_run_starts_from_whatever_weights_are_whole(run, longer, start, tmp_path):
+    (run / "finished.json").unlink()
+    (run / "averaged.weights.h5").unlink()
+    older = run / "checkpoints/step-00000004"
+    shutil.copytree(run / "checkpoints/step-00000008", older, dirs_exist_ok=True)
+    (older / "state.npz").unlink()
+    for step in (4, 8, 10):
+        path = run / f"checkpoints/step-{step:08d}"
+        state = json.loads((path / "state.json").read_text())
+        (path / "state.json").write_text(json.dumps({**state, "step": step, "best_step": 10}))
+        write_checksums(path)
+    for step in (8, 10):
+        flip(run / f"checkpoints/step-{step:08d}/model.weights.h5")
+    with pytest.raises(ValueError, match=f"--init-from {run}$"):
+        start(longer, run)
+    started = start(longer, tmp_path / "other", init_from=run)  # which is the advice
+    assert any("step-00000004" in line for line in started.lines)
+
+
 def test_weights_are_loaded_whole_or_not_at_all(run):
     flip(run / "averaged.weights.h5")
     flip(run / "checkpoints/step-00000010/model.weights.h5")
-    with pytest.raises(ValueError, match="averaged.weights.h5.*Choose the best or the last"):
+    with pytest.raises(ValueError, match="averaged.weights.h5.*Choose the best"):
         load_run(run, "averaged")
-    with pytest.raises(ValueError, match="step-00000010.*Choose the best or the averaged"):
+    with pytest.raises(ValueError, match="step-00000010.*Choose|Train further"):
         load_run(run, "last")
     best = json.loads((run / "checkpoints/step-00000010/state.json").read_text())["best_step"]
     if best != 10:
@@ -128,7 +148,7 @@ def test_the_log_is_checked_before_anything_changes(run, longer, start, line):
 
 
 def test_a_damaged_identity_is_refused(run, longer, start):
-    for content in ("", "[]", '{"id": 1}'):
+    for content in ("", "[]", "{}", '{"run_id": 1}', '{"run_id": "a", "tokenizers": 5}'):
         (run / "identity.json").write_text(content)
         with pytest.raises(ValueError, match="identity.json, which is damaged.*or remove it"):
             start(longer, run)
@@ -141,7 +161,9 @@ def test_a_damaged_identity_is_refused(run, longer, start):
 def test_checkpoints_without_settings_are_refused(run, config, start):
     (run / "config.yaml").unlink()
     before = files_of(run)
-    with pytest.raises(ValueError, match="config.yaml. Received: checkpoints without settings"):
+    with pytest.raises(
+        ValueError, match="config.yaml. Received: checkpoints or .* without settings"
+    ):
         start(config, run)
     assert files_of(run) == before
 
@@ -151,11 +173,22 @@ def test_a_checkpoint_of_another_run_is_refused(run, longer, start):
     shutil.copytree(run / "checkpoints/step-00000010", checkpoint)
     state = json.loads((checkpoint / "state.json").read_text())
     (checkpoint / "state.json").write_text(json.dumps({**state, "run_id": "another"}))
+    write_checksums(checkpoint)
     before = files_of(run)
     for use in (load_run, lambda path: start(longer, path)):
         with pytest.raises(ValueError, match="step-00000012, which belongs to another run"):
             use(run)
     assert files_of(run) == before
+
+
+def test_how_another_run_ended_is_not_taken_over(run, config, start):
+    (run / "config.yaml").unlink()
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(ValueError, match="averaged weights without settings"):
+        start(config, run)
+    (run / "averaged.weights.h5").unlink()
+    start(config, run)
+    assert not (run / "finished.json").exists()
 
 
 @pytest.mark.parametrize("split", ["training", "validation"])
