@@ -888,7 +888,8 @@ def test_serve_knows_versions_by_numbers(capsys, versions):
 
 def test_serve_says_which_libraries_it_wants(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h11", None)
-    monkeypatch.delitem(sys.modules, "keras_transformer.serving.server", raising=False)
+    for name in [name for name in sys.modules if name.startswith("keras_transformer.serving.")]:
+        monkeypatch.delitem(sys.modules, name)
     error = error_of(capsys, 2, ["serve", str(tmp_path)])
     assert "h11" in error and 'in the clone of this package: pip install ".[serving]"' in error
     assert "keras-transformer[" not in error  # which another project has on the package index

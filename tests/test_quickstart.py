@@ -88,8 +88,9 @@ def test_each_validation_is_shown(first):
     _, printed = first
     report = printed.split("2. Training")[1].split("3. Translations")[0]
     scored = [line for line in report.splitlines() if re.search(r"val_bleu +\d", line)]
-    assert len(scored) == 3
+    assert len(scored) == 4
     assert re.search("step +100 ", scored[0]) and re.search("step +200 ", scored[1])
+    assert scored[2].startswith("best checkpoint ") and scored[3].startswith("mean of 2 ")
 
 
 @pytest.mark.slow

@@ -282,8 +282,12 @@ def test_errors():
         Transformer(23, positions="learned", max_length=0)
     with pytest.raises(ValueError, match="Received: rate=1.0"):
         Transformer(23, dropout=1.0)
-    with pytest.raises(ValueError, match="Received: d_model=9"):
-        Transformer(23, d_model=9, num_heads=3).build()
+
+
+def test_an_odd_width_has_sinusoidal_positions_too():
+    model = Transformer(23, d_model=9, num_heads=3, num_layers=1, ff_dim=7)
+    ids = np.ones((2, 5), "int32")
+    assert model({"source_ids": ids, "target_ids": ids}).shape == (2, 5, 23)
 
 
 def test_a_length_over_the_learned_positions_is_refused(make_model, batch):
