@@ -183,6 +183,9 @@ class Versions:
 
     async def _change(self, wanted, labels):
         before, self._wanted = self._wanted, wanted
+        for version in self.all.values():
+            if version.retry_at is not None:  # whoever asks for a version wants it tried now
+                version.retry_at = 0.0
         await self.refresh(keep_labelled=labels.values())
         if isinstance(wanted, set) and not wanted <= self._available():
             self._wanted = before

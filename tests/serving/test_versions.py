@@ -157,6 +157,20 @@ def test_a_version_that_hangs_is_not_tried_again_meanwhile(tmp_path):
     serve(tmp_path, test)
 
 
+def test_a_version_that_was_broken_is_tried_at_once_when_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(versions_module, "RETRY_SECONDS", 600)
+    add(tmp_path, "1")
+
+    async def test(versions, *_):
+        add(tmp_path, "2", "broken")
+        await until(lambda: states(versions).get(2) == "END")
+        (tmp_path / "2" / "saved_model.pb").write_text("good")
+        await versions.change({2}, {})
+        assert states(versions)[2] == "AVAILABLE"
+
+    serve(tmp_path, test)
+
+
 def test_a_server_whose_only_version_hangs_does_not_start(tmp_path):
     add(tmp_path, "1", "hangs")
 
