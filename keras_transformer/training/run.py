@@ -266,9 +266,10 @@ class Run:
             return self.weights_path()
         except ValueError as error:
             for name in CHECKPOINTS:
-                if self._is_whole(name):
+                with contextlib.suppress(ValueError):
+                    path = self._whole_weights_path(name)
                     write(f"damaged     {error} The {name} weights are used.")
-                    return self.weights_path(name)
+                    return path
             whole = self.checkpoints.validated(write)
             if not whole:
                 raise
