@@ -3,11 +3,11 @@
 SUPPORTED = import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c '$(SUPPORTED)' 2> /dev/null && echo $$python && break; done)
-PYTEST = .venv/bin/python -m pytest -rs -n logical --maxprocesses 4 --dist loadfile \
+PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder
 # the rooms that run on every backend of Keras
-BACKEND_TESTS = tests/backend tests/layers tests/models tests/decoding tests/test_imports.py \
-	tests/training/test_data_parallel.py tests/training/test_losses.py \
+BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/decoding \
+	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
 	tests/training/test_metrics.py tests/training/test_schedules.py
 
 .PHONY: help quickstart test test-slow test-contract test-backends test-jax test-torch benchmark lint format clean
@@ -16,12 +16,12 @@ help:
 	@echo "make quickstart     train, translate and export a small model, in minutes"
 	@echo "make test           the tests"
 	@echo "make test-slow      the tests that take minutes"
-	@echo "make test-contract  TensorFlow Serving's contract, at any address (export/README.md)"
+	@echo "make test-contract  TensorFlow Serving's interface, of any server (export/README.md)"
 	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
-	@echo "make benchmark      speed beside other libraries; KERAS_TRANSFORMER_DATA names the text,"
-	@echo "                    RUN=DIR a run trained on it, to translate with, EXPORT=DIR one to serve"
+	@echo "make benchmark      compare speed with other libraries; set KERAS_TRANSFORMER_DATA to the text,"
+	@echo "                    RUN=DIR to a run trained on it, and EXPORT=DIR to an export to serve"
 	@echo "make lint           check the code with ruff"
-	@echo "make format         mend what ruff can"
+	@echo "make format         format the code and fix what ruff can fix"
 	@echo "make clean          remove the virtual environment and caches"
 
 quickstart: .venv/installed
@@ -33,12 +33,16 @@ test: .venv/installed
 test-slow: .venv/installed
 	$(PYTEST) -m slow
 
-# of the server that KERAS_TRANSFORMER_SERVER and KERAS_TRANSFORMER_SERVER_GRPC name, or of ours
+# tests the server in KERAS_TRANSFORMER_SERVER and KERAS_TRANSFORMER_SERVER_GRPC, or else ours
 test-contract: .venv/installed
-	.venv/bin/python -m pytest -rs tests/serving/test_contract.py
+	.venv/bin/python -m pytest -rsfE tests/serving/test_contract.py
 
 test-backends: test-jax test-torch
 
+# JAX keeps what it has compiled: later runs take a third of the time
+test-jax test-torch: export JAX_COMPILATION_CACHE_DIR ?= $(HOME)/.cache/keras_transformer/jax
+test-jax test-torch: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0
+test-jax test-torch: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES = -1
 test-jax test-torch: test-%: .venv/installed-backends
 	KERAS_BACKEND=$* $(PYTEST) $(BACKEND_TESTS)
 
@@ -68,11 +72,11 @@ clean:
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" && $(PYTHON) -c '$(SUPPORTED)' 2> /dev/null || { \
-		echo "Expected Python 3.10 to 3.13, which tensorflow-text has wheels for." \
+		echo "Expected Python 3.10 to 3.13, for which tensorflow-text has wheels." \
 			"Found: $$($(or $(PYTHON),python3) --version 2>&1)." \
-			"Install one of these, or name it: make PYTHON=python3.12" >&2; exit 1; }
+			"Install one of them, or name one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
-	.venv/bin/python -m pip install --quiet --upgrade pip  # that of Python 3.10 finds no solution
+	.venv/bin/python -m pip install --quiet --upgrade pip  # the pip of Python 3.10 finds no solution
 
 .venv/installed: .venv/bin/python setup.cfg pyproject.toml
 	.venv/bin/python -m pip install --editable '.[dev]'

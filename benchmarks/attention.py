@@ -1,10 +1,11 @@
-"""How time and memory of each attention grow with the length.
+"""Measures how time and memory of each attention grow with the length.
 
     python benchmarks/attention.py
 
-measures causal self-attention of one head of width 64, batch 1, forward and with its gradient, for
-lengths of 128 to 16,384, each point a process of its own. A point that does not fit in memory ends
-the line of its kind. What is timed is `benchmarks/attention_side.py`.
+runs causal self-attention with one head of width 64 and batch size 1, forward and with its
+gradient, for lengths of 128 to 16,384. Each point is measured in its own process, which is
+`benchmarks/attention_side.py`. The first length that does not fit into memory is the last one of
+its kind.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def plot(results, path):
     for ax in axes.flat:
         left, right = lengths[-4], lengths[-1]
         low = min(line.get_ydata()[-4] for line in ax.lines)
-        for power in (1, 2):  # what grows with the length, and with its square
+        for power in (1, 2):  # linear and quadratic growth
             ax.loglog([left, right], [low / 2, low / 2 * (right / left) ** power], "k:", alpha=0.6)
         ax.grid(alpha=0.3)
         ax.legend(fontsize=6, title="growth at the end: length to the", title_fontsize=6)
@@ -78,7 +79,7 @@ def plot(results, path):
 
 
 def slope(lengths, values):
-    """Returns the power of the length with which the last three values grow."""
+    """Returns the exponent with which the last three values grow with the length."""
     logs = np.log([lengths[-3:], values[-3:]])
     return np.polyfit(*logs, 1)[0]
 

@@ -1,4 +1,4 @@
-"""One point of the attention benchmark, in a process of its own: prints a line of JSON."""
+"""Measures one point of the attention benchmark in its own process; prints a line of JSON."""
 
 import argparse
 import json

@@ -1,11 +1,11 @@
-"""What each attention makes of the same minutes: steps, BLEU on Multi30k, time of a translation.
+"""Compares what each attention learns in the same time: steps, BLEU on Multi30k, translation time.
 
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/attention_translation.py --minutes 12
 
 measures how fast `tiny` trains with each kind of self-attention on the same batches of Multi30k
-(DATA/multi30k), each kind in turn; then trains each for the minutes, one after another on the same
-pinned cores, exports it and translates test_2016_flickr by the SavedModel without XLA, beam 4. What
-trains is `benchmarks/attention_translation_side.py`.
+(DATA/multi30k), each kind in turn. Then it trains each kind for the given minutes, one after
+another on the same pinned cores, exports it, and translates test_2016_flickr by the SavedModel
+without XLA, with beam size 4. `benchmarks/attention_translation_side.py` does the training.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def main():
 
 
 def training_speeds(kinds, cores):
-    """Returns real target tokens a second of each kind: the median of repeats, taken in turn."""
+    """Returns target tokens per second of each kind, the median of repeats in turn."""
     runs = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory() as folder:
         batches = pathlib.Path(folder, "batches.npz")

@@ -1,6 +1,6 @@
-"""Trains and exports one model of the benchmark of translations: prints a line of JSON.
+"""Trains and exports one model of the translation benchmark; prints a line of JSON.
 
-In a process of its own, called by `benchmarks/attention_translation.py`.
+`benchmarks/attention_translation.py` calls it in its own process.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import pathlib
 
 from pinned import multi30k
 
-KINDS = {  # widths that a sentence of 14 pieces notices
+KINDS = {  # windows and blocks shorter than a sentence of 14 tokens
     "dense": {},
     "local, window 4": {"attention": {"name": "local", "window": 4}},
     "block of 8": {"attention": {"name": "block", "block_size": 8}},
@@ -18,7 +18,7 @@ KINDS = {  # widths that a sentence of 14 pieces notices
     "linear, across too": {"attention": "linear", "cross_attention": "linear"},
     "Performer, 256 features": {"attention": "performer"},
 }
-TRAINING = {  # `tiny`, warmed up within the minutes, with one validation at their end
+TRAINING = {  # `tiny` with a shorter warm-up, and one validation at the end
     "peak_learning_rate": 0.003,
     "warmup_steps": 500,
     "checkpoint_every": 1_000_000,
@@ -39,10 +39,10 @@ def main():
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
 
-    from keras_transformer.config import Config, DecodingConfig
+    from keras_transformer.config import Config
     from keras_transformer.export import export_saved_model
+    from keras_transformer.loading import load
     from keras_transformer.training import train
-    from keras_transformer.translator import Translator
 
     data = multi30k()
     config = Config.from_preset("tiny").merged(
@@ -59,9 +59,8 @@ def main():
     run = arguments.folder / "run"
     metrics = train(config, run)
     step = json.loads((run / "finished.json").read_text())["step"]
-    decoding = DecodingConfig(beam_size=arguments.beam_size)
-    path = arguments.folder / f"export-{arguments.beam_size}"
-    export_saved_model(Translator.load(run), path, decoding)
+    translator = load(run, beam_size=arguments.beam_size)
+    export_saved_model(translator, arguments.folder / f"export-{arguments.beam_size}")
     print(json.dumps({"steps": step, **metrics}))
 
 

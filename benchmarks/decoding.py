@@ -1,17 +1,16 @@
-"""Decoding speed beside CTranslate2 and Hugging Face, with one model, on the same pinned cores.
+"""Compares decoding speed with CTranslate2 and Hugging Face, with one model, on the same cores.
 
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/decoding.py RUN
 
 translates Multi30k's 1,000 test sentences (DATA/multi30k) with the weights of RUN, a run of the
-preset `tiny`: by our exported SavedModel without XLA, as a stock TensorFlow Serving runs it, and by
-the same weights in CTranslate2 and in Hugging Face. Strings to strings, tokenization included.
-What is timed is `benchmarks/decoding_side.py`, where the searches' settings are as alike as the
-peers' options allow. Lines that differ from ours are scored by our model, both translations: which
-search has found the more probable one?
+preset `tiny`: with our exported SavedModel without XLA, as TensorFlow Serving runs it, and with the
+same weights in CTranslate2 and in Hugging Face. Times are from string to string, including
+tokenization. `benchmarks/decoding_side.py` is the timed process; its search settings are as similar
+as the options of the peers allow. Where a translation differs from ours, our model scores both, to
+tell which search has found the more probable one.
 """
 
 import argparse
-import dataclasses
 import os
 import pathlib
 import shutil
@@ -30,8 +29,8 @@ TASKS = {  # (beam size, sentences at once)
     "greedy, one at a time": (1, 1),
     "beam 4, one at a time": (4, 1),
 }
-SENTENCES_OF_HUGGING_FACE = 200  # one at a time, it takes minutes
-NEAR_TIE = 1e-3  # nats between two translations that rounding may exchange
+SENTENCES_OF_HUGGING_FACE = 200  # one at a time, all of them would take minutes
+NEAR_TIE = 1e-3  # nats; rounding may swap two translations that are closer
 
 
 def main():
@@ -57,25 +56,21 @@ def main():
 
 
 def write_models(run, folder, sides):
-    """Writes the models of all sides and the source.
+    """Writes the models of all libraries, and the source text.
 
     Returns the translator, the source lines and the references.
     """
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import peer_models
 
-    from keras_transformer.config import DecodingConfig
     from keras_transformer.export import export_saved_model
+    from keras_transformer.loading import load
     from keras_transformer.text_files import iterate_lines
-    from keras_transformer.translator import Translator
 
     data = multi30k()
-    loaded = Translator.load(run)
-    exact = DecodingConfig(length_penalty=LENGTH_PENALTY)
-    translator = Translator(loaded.model, loaded.tokenizer, decoding=exact)
     for beam_size in BEAM_SIZES:
-        decoding = dataclasses.replace(exact, beam_size=beam_size)
-        export_saved_model(translator, folder / f"export-{beam_size}", decoding)
+        translator = load(run, beam_size=beam_size, length_penalty=LENGTH_PENALTY)
+        export_saved_model(translator, folder / f"export-{beam_size}")
     peer_models.write_ctranslate2(translator, folder / "ctranslate2")
     if "Hugging Face" in sides:
         peer_models.write_hugging_face(translator, folder / "hugging_face.pt")
@@ -87,7 +82,7 @@ def write_models(run, folder, sides):
 
 
 def measure(task, folder, translator, source, references, arguments):
-    """Returns the results of each side: the median of repeats, taken in turn."""
+    """Returns the results of each library, the median of repeats in turn."""
     beam_size, batch_size = TASKS[task]
     runs = {side: [] for side in arguments.sides}
     for _ in range(arguments.repeats):

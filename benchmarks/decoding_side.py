@@ -1,7 +1,7 @@
-"""One side of the decoding benchmark, in a process of its own: prints a line of JSON.
+"""Runs the decoding benchmark for one library in its own process; prints a line of JSON.
 
-Strings to strings, tokenization included, by the same weights on every side. Called by
-`benchmarks/decoding.py`.
+Times are from string to string, including tokenization, with the same weights in every library.
+`benchmarks/decoding.py` calls it.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main():
 
 
 def in_batches(translate, lines, batch_size):
-    """Translates like lengths together, the longest first, and returns the lines' order."""
+    """Translates similar lengths together, the longest first; returns translations in order."""
     order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
     answers = [None] * len(lines)
     for start in range(0, len(order), batch_size):
@@ -55,13 +55,13 @@ def in_batches(translate, lines, batch_size):
     return answers
 
 
-def most_pieces(longest):
-    """Returns the limit of a batch, the end counted; ours has one for each sentence."""
+def max_tokens(longest):
+    """Returns the maximum tokens of a batch, including the end token; ours has one per sentence."""
     return min(256, 2 * longest + 10)
 
 
 def exported(folder, beam_size, threads):
-    """Our SavedModel, in a session without XLA as a stock server has it."""
+    """Our SavedModel, in a session without XLA, as on TensorFlow Serving."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
@@ -97,7 +97,7 @@ def ctranslate2(folder, beam_size, threads, compute_type="float32"):
             rows,
             beam_size=beam_size,
             length_penalty=LENGTH_PENALTY,
-            max_decoding_length=most_pieces(max(map(len, rows))),
+            max_decoding_length=max_tokens(max(map(len, rows))),
             suppress_sequences=forbidden,
         )
         return processor.decode([result.hypotheses[0] for result in found])
@@ -128,8 +128,8 @@ def hugging_face(folder, beam_size, threads):
             num_beams=beam_size,
             do_sample=False,
             length_penalty=LENGTH_PENALTY,
-            early_stopping=False,  # only when no live hypothesis can beat what has ended
-            max_new_tokens=most_pieces(width - 1),
+            early_stopping=False,  # stop when no unfinished hypothesis can win
+            max_new_tokens=max_tokens(width - 1),
             suppress_tokens=list(FORBIDDEN),
         )
         return processor.decode([[i for i in row if i > 3] for row in found.tolist()])

@@ -1,11 +1,11 @@
-"""What the division of a step costs: replicas, workers and accumulated parts.
+"""Measures what it costs to divide a step into replicas, workers and micro-batches.
 
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/distribution.py --preset tiny
 
-trains on batches of 8,192 padded tokens of Multi30k (DATA/multi30k), on two cores: by one process
-with 1, 2 and 4 logical devices, and in parts; and by two processes of one core each, beside two
-runs that know nothing of each other, on batches of 4,096. What is timed is
-`benchmarks/distribution_side.py`.
+trains on batches of 8,192 padded tokens of Multi30k (DATA/multi30k), on two cores: in one process
+with 1, 2 and 4 logical devices, and with micro-batches. Then it compares two workers of one core
+each with two independent runs on batches of 4,096. `benchmarks/distribution_side.py` is the timed
+process.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main():
 
 
 def measure(side, of_a_core, of_all_cores, preset):
-    """Returns target tokens a second, those of all processes together."""
+    """Returns the target tokens per second of all processes together."""
     script, flags = "distribution_side.py", ["--preset", preset, "--batches"]
     if side in IN_ONE_PROCESS:
         flags = [*IN_ONE_PROCESS[side], *flags, of_all_cores, "--threads", CORES]

@@ -1,11 +1,11 @@
-"""How time and memory grow with the length of the source and with the batch.
+"""Measures how time and memory grow with the length of the source and with the batch size.
 
     python benchmarks/growth.py
 
-measures one training step and one greedy search of the preset `tiny`, each in a process of its own,
-for lengths of 16 to 2,048 (4 sentences at once) and for 1 to 256 sentences (32 pieces each). The
-model is untrained, so that every search goes to the same limit, as many pieces as the source has.
-What is timed is `benchmarks/growth_side.py`.
+runs one training step and one greedy search of the preset `tiny`, for lengths of 16 to 2,048 (4
+sentences at once) and for 1 to 256 sentences (32 tokens each). The model is untrained, so every
+search goes on to its limit, as many tokens as the source has. Each point is measured in its own
+process, which is `benchmarks/growth_side.py`.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One point of the growth benchmark, in a process of its own: prints a line of JSON."""
+"""Measures one point of the growth benchmark in its own process; prints a line of JSON."""
 
 import argparse
 import json
@@ -51,7 +51,7 @@ def training(batch, length):
 
 
 def decoding(batch, length):
-    """Returns a function that searches as many pieces as the source has, greedily."""
+    """Returns a function for a greedy search of as many tokens as the source has."""
     import numpy as np
 
     from keras_transformer import Transformer, backend
@@ -62,7 +62,7 @@ def decoding(batch, length):
     model = Transformer.from_preset("tiny", VOCAB_SIZE, tie_output=False)
     model.build()
     kernel = model.output_layer.get_weights()[0]
-    kernel[:, END_ID] = 0.0  # never the most probable of so many random ones
+    kernel[:, END_ID] = 0.0  # so that no random hidden state makes the end token most probable
     model.output_layer.set_weights([kernel])
     config = DecodingConfig(beam_size=1, max_length=length)
     search = backend.compile_function(lambda ids: decode(model, ids, config).ids)

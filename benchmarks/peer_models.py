@@ -1,8 +1,8 @@
-"""A trained Transformer's weights as models of CTranslate2 and Hugging Face, number by number.
+"""Converts a trained Transformer to CTranslate2 and Hugging Face, with exactly the same weights.
 
-So every side of the decoding benchmark searches with the same model; in what the searches still
-differ stands in benchmarks/README.md. What is expected: a pre-norm `Transformer` with sinusoids,
-one shared table of embeddings and the output tied to it, as the preset `tiny` has it.
+So every library in the decoding benchmark searches with the same model; benchmarks/README.md lists
+the remaining differences of the searches. The model must be a pre-norm `Transformer` with
+sinusoidal positions, one shared embedding table and a tied output layer, as in the preset `tiny`.
 """
 
 import pathlib
@@ -17,27 +17,27 @@ MAX_POSITIONS = 512
 
 
 def write_ctranslate2(translator, directory):
-    """Writes the model in CTranslate2's format, by its public `TransformerSpec`."""
+    """Writes the model in CTranslate2's format, with its public `TransformerSpec`."""
     import ctranslate2
 
     model = translator.model
-    sizes = len(model.encoder_blocks), len(model.decoder_blocks)
+    sizes = len(model.encoder.blocks), len(model.decoder.blocks)
     spec = ctranslate2.specs.TransformerSpec.from_config(sizes, model.num_heads, pre_norm=True)
-    spec.config.layer_norm_epsilon = model.encoder_norm.epsilon
+    spec.config.layer_norm_epsilon = model.encoder.norm.epsilon
     spec.config.add_source_eos = True
     embeddings, positions = _embeddings(model), _positions(model)
     spec.encoder.embeddings[0].weight = embeddings
     spec.decoder.embeddings.weight = embeddings
     spec.decoder.projection.weight = embeddings
-    for stack, norm in ((spec.encoder, model.encoder_norm), (spec.decoder, model.decoder_norm)):
+    for stack, norm in ((spec.encoder, model.encoder.norm), (spec.decoder, model.decoder.norm)):
         stack.position_encodings.encodings = positions
         _set_norm(stack.layer_norm, norm)
 
-    for layer, block in zip(spec.encoder.layer, model.encoder_blocks, strict=True):
+    for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
         _set_self_attention(layer.self_attention, block.self_attention)
         _set_norm(layer.self_attention.layer_norm, block.self_attention_residual.normalization)
         _set_feed_forward(layer.ffn, block)
-    for layer, block in zip(spec.decoder.layer, model.decoder_blocks, strict=True):
+    for layer, block in zip(spec.decoder.layer, model.decoder.blocks, strict=True):
         _set_self_attention(layer.self_attention, block.self_attention)
         _set_norm(layer.self_attention.layer_norm, block.self_attention_residual.normalization)
         cross = block.cross_attention
@@ -74,7 +74,7 @@ def _set_feed_forward(spec, block):
 
 
 def _set_linear(spec, *layers):
-    """Sets one matrix of several layers, each `(output, input)`, and their biases."""
+    """Joins several layers, each `(output, input)`, into one matrix, and joins their biases."""
     spec.weight = np.concatenate([_numpy(layer.kernel).T for layer in layers])
     spec.bias = np.concatenate([_numpy(layer.bias) for layer in layers])
 
@@ -84,9 +84,9 @@ def _set_norm(spec, layer):
 
 
 def write_hugging_face(translator, path):
-    """Writes the model as Hugging Face's `M2M100`, pre-norm with a table of sinusoids, pickled.
+    """Writes a pickle of the model as Hugging Face's `M2M100`, which is pre-norm with sinusoids.
 
-    Its own format leaves the table out.
+    Hugging Face's own format would leave out the table of sinusoids.
     """
     import torch
     import transformers
@@ -95,8 +95,8 @@ def write_hugging_face(translator, path):
     config = transformers.M2M100Config(
         vocab_size=model.source_vocab_size,
         d_model=model.d_model,
-        encoder_layers=len(model.encoder_blocks),
-        decoder_layers=len(model.decoder_blocks),
+        encoder_layers=len(model.encoder.blocks),
+        decoder_layers=len(model.decoder.blocks),
         encoder_ffn_dim=model.ff_dim,
         decoder_ffn_dim=model.ff_dim,
         encoder_attention_heads=model.num_heads,
@@ -112,8 +112,8 @@ def write_hugging_face(translator, path):
     peer = transformers.M2M100ForConditionalGeneration(config).eval()
     copy = {"model.shared": model.source_embedding}
     for side, blocks, norm in (
-        ("encoder", model.encoder_blocks, model.encoder_norm),
-        ("decoder", model.decoder_blocks, model.decoder_norm),
+        ("encoder", model.encoder.blocks, model.encoder.norm),
+        ("decoder", model.decoder.blocks, model.decoder.norm),
     ):
         copy[f"model.{side}.layer_norm"] = norm
         for i, block in enumerate(blocks):
@@ -137,7 +137,7 @@ def write_hugging_face(translator, path):
                 is_kernel = name.endswith(("proj", "fc1", "fc2")) and value.ndim == 2
                 target.copy_(value.T if is_kernel else value)
         for stack in (peer.model.encoder, peer.model.decoder):
-            # its position p stands in row p + 1 + padding id
+            # position p is in row p + 1 + padding id
             stack.embed_positions.weights[1 : 1 + MAX_POSITIONS] = torch.from_numpy(
                 _positions(model)
             )

@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes on pinned cores, and a place for what they found."""
+"""Shared by the benchmarks: processes on pinned cores, and files for the results."""
 
 import json
 import os
@@ -14,13 +14,13 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 def run_pinned(script, arguments, cores=1, preload=None):
-    """Returns the JSON that a Python script prints last, run on the last so many cores.
+    """Runs a Python script on the last `cores` cores; returns the JSON that it prints last.
 
     Args:
-        script: name of a file beside this one.
+        script: name of a file in this directory.
         arguments: for the script.
         cores: number of cores, and of threads.
-        preload: path of a shared library that the process is to load first, or None.
+        preload: path of a shared library that the process loads first, or None.
     """
     places = sorted(os.sched_getaffinity(0))[-cores:]
     variables = {"LD_PRELOAD": str(preload)} if preload else {}
@@ -28,7 +28,7 @@ def run_pinned(script, arguments, cores=1, preload=None):
 
 
 def run_pinned_together(script, arguments, variables):
-    """As `run_pinned`, of processes at the same time: a core and environment variables for each."""
+    """Like `run_pinned`, but runs one process per core, each with its environment variables."""
     places = sorted(os.sched_getaffinity(0))[-len(variables) :]
     processes = [
         _start(script, arguments, [place], more)
@@ -58,7 +58,7 @@ def _result(process):
 
 
 def free_ports(number):
-    """Returns so many ports of this machine that nobody listens on."""
+    """Returns free ports of this machine."""
     sockets = [socket.create_server(("localhost", 0)) for _ in range(number)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -67,7 +67,7 @@ def free_ports(number):
 
 
 def multi30k():
-    """Returns the directory with Multi30k's raw text, or ends with a line that says how."""
+    """Returns the directory with Multi30k's raw text, or exits with an error message."""
     data = os.environ.get("KERAS_TRANSFORMER_DATA")
     if data is None or not pathlib.Path(data, "multi30k", "train.en.gz").exists():
         sys.exit(
@@ -78,7 +78,7 @@ def multi30k():
 
 
 def write_results(path, results):
-    """Writes results as JSON, with the machine that they are of."""
+    """Writes results as JSON, with a description of the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2) + "\n")
 
@@ -93,6 +93,6 @@ def machine():
 
 
 def peak_megabytes():
-    """Returns this process's peak; `ru_maxrss` would count what its parent held at the fork."""
+    """Returns this process's peak memory; `ru_maxrss` would include the parent's at the fork."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024

@@ -1,8 +1,8 @@
-"""How much faster training gets with a second core, beside what a large matrix product gains.
+"""Compares the gain of training by a second core with that of a large matrix product.
 
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/scaling.py --preset tiny
 
-trains on the same batches on 1 core and on 2, each side in turn, as `benchmarks/training.py` does.
+trains on the same batches on 1 core and on 2, each library in turn, like `benchmarks/training.py`.
 """
 
 import argparse

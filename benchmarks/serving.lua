@@ -1,4 +1,4 @@
--- For wrk: posts the lines of a file, one a request, in turn; prints what came of it as JSON.
+-- For wrk: posts the lines of a file in turn, one per request, and prints the results as JSON.
 --   wrk ... --latency --script serving.lua URL -- FILE
 -- `benchmarks/serving.py` calls it.
 

@@ -1,13 +1,13 @@
-"""The embedded server under load, beside `translate` on the same lines and the same cores.
+"""Measures the embedded server under load, compared with `translate` on the same lines and cores.
 
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/serving.py EXPORT [--soak MINUTES]
 
-starts `keras-transformer serve EXPORT`, lets `wrk` (Debian's package) send test_2016_flickr of
-Multi30k (DATA/multi30k), one sentence a request, from 1, 8 and 64 clients, and sets the sentences a
-second against what `ExportedTranslator` reaches with the same export in batches of 64. Both sides
-have all cores, taken in turn; wrk shares them with the server. Then `hey` (another package) offers
-ten times what can be answered of the longest sentence to a server with a short queue; then, with
---soak, 64 clients for that long, and the memory.
+starts `keras-transformer serve EXPORT`. `wrk` (a Debian package) sends test_2016_flickr of Multi30k
+(DATA/multi30k), one sentence per request, from 1, 8 and 64 clients. The sentences per second are
+compared with those of `ExportedTranslator` with the same export in batches of 64. Both have all
+cores, in turn; wrk shares them with the server. Then `hey` (another package) sends ten times as
+many requests as a server with a short queue can answer, each with the longest sentence. With
+--soak, 64 clients follow for that many minutes, while the memory is watched.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pinned import HERE, multi30k, run_pinned, write_results
 CLIENTS = (1, 8, 64)
 SECONDS = 15
 REPEATS = 3
-OVERLOAD, OVERLOAD_CLIENTS = 10, 500  # times what can be answered, offered by so many clients
+OVERLOAD, OVERLOAD_CLIENTS = 10, 500  # times the capacity, and the number of clients
 OVERLOAD_FLAGS = ["--max-queued", "128", "--max-rows", "64"]
 
 
@@ -52,14 +52,14 @@ def main():
 
 
 def measured(arguments, text):
-    """Returns what was found, and prints it."""
+    """Returns the results, and prints them."""
     side = [arguments.export, text]
     rates, loads = [], {clients: [] for clients in CLIENTS}
     for _ in range(REPEATS):
         found = run_pinned("serving_side.py", side, arguments.cores)
         rates.append(found["sentences"] / found["seconds"])
         with server(arguments.export, arguments.flags) as (url, process):
-            load(url, text, 64, 3)  # caches and threads
+            load(url, text, 64, 3)  # warms caches and threads
             for clients in CLIENTS:
                 loads[clients].append(load(url, text, clients, SECONDS))
     rate = statistics.median(rates)
@@ -85,7 +85,7 @@ def measured(arguments, text):
 
 @contextlib.contextmanager
 def server(export, flags):
-    """Gives the URL of the model and the process of a server that has loaded it."""
+    """Yields the URL of the model, and the process of the server that has loaded it."""
     command = [sys.executable, "-m", "keras_transformer", "serve", export, *flags]
     command += ["--port", "0", "--grpc-port", "0"]
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
@@ -100,7 +100,7 @@ def server(export, flags):
 
 
 def load(url, text, clients, seconds):
-    """Returns what wrk says of so many clients, each with one sentence at a time."""
+    """Returns the output of wrk for a number of clients, each with one request at a time."""
     command = ["wrk", "--threads", 1, "--connections", clients, "--duration", f"{seconds:g}s"]
     command += ["--timeout", "60s", "--script", HERE / "serving.lua", f"{url}:predict", "--", text]
     output = subprocess.run(
@@ -110,14 +110,14 @@ def load(url, text, clients, seconds):
 
 
 def overload(url, text):
-    """Offers more than can be served: how fast both answers come, and how soon it is over."""
+    """Measures an overload: the time of accepted and refused requests, and of the recovery."""
     sentence = max(text.read_text().splitlines(), key=len)
     body = json.dumps({"instances": [sentence]})
     longest = text.with_name("longest.txt")
     longest.write_text(sentence + "\n")
     served = load(url, longest, 64, SECONDS)
     capacity = served["answers"] / served["seconds"]
-    # each client tries twice its share: half of them wait for what was accepted
+    # each client tries twice its share, because half of them wait for accepted requests
     rate = math.ceil(2 * OVERLOAD * capacity / OVERLOAD_CLIENTS)
     command = ["hey", "-z", f"{SECONDS}s", "-c", OVERLOAD_CLIENTS, "-q", rate, "-t", 60]
     command += ["-m", "POST", "-T", "application/json", "-o", "csv", "-d", body, f"{url}:predict"]
@@ -142,7 +142,7 @@ def overload(url, text):
 
 
 def soak(url, text, process, minutes):
-    """Returns what 64 clients met in so many minutes, and the memory from the first tenth on."""
+    """Returns the results of 64 clients for some minutes, and the memory after the first tenth."""
     end = time.monotonic() + 60 * minutes
     rows = []
     while time.monotonic() < end:
@@ -162,7 +162,7 @@ def soak(url, text, process, minutes):
 
 
 def resident(process):
-    """Returns the megabytes of memory that a process has."""
+    """Returns the resident memory of a process in megabytes."""
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 

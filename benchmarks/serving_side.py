@@ -16,7 +16,7 @@ def main():
 
     translator = load(arguments.export)
     lines = arguments.text.read_text().splitlines()
-    translator.translate(lines)  # compiles nothing, and warms what there is
+    translator.translate(lines)  # warm-up
     seconds, passes = [], 3
     for _ in range(passes):
         start = time.perf_counter()

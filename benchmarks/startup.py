@@ -1,10 +1,10 @@
-"""Seconds from the command to the first training step, and whether the input ever holds it up.
+"""Measures the seconds from the command to the first training step, and waits for the input.
 
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/startup.py
 
-starts the command `train --preset tiny` on Multi30k (DATA/multi30k) with a tokenizer that is
-trained, and the same recipe in KerasHub; then compares steps fed by `TranslationBatches` with steps
-on the same batches in memory. What is timed is `benchmarks/startup_side.py`.
+starts the command `train --preset tiny` on Multi30k (DATA/multi30k) with a trained tokenizer, and
+the same recipe in KerasHub. Then it compares steps with input from `TranslationBatches` with steps
+on the same batches in memory. `benchmarks/startup_side.py` is the timed process.
 """
 
 import argparse

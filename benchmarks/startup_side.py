@@ -1,4 +1,4 @@
-"""One start of the start-up benchmark, in a process of its own: prints a line of JSON."""
+"""One start in its own process, for the start-up benchmark; prints a line of JSON."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ def main():
 
 
 def watch_steps(started):
-    """Prints the seconds since the command to the first and the tenth step, and ends there."""
+    """Prints the seconds from the command to the first and the tenth step, and exits."""
     import keras
 
     original = keras.callbacks.CallbackList.on_train_batch_end
@@ -60,7 +60,7 @@ def keras_hub(arguments):
 
 
 def pipeline(arguments):
-    """Prints the seconds of a step from `TranslationBatches`, and from the same batches ready."""
+    """Prints the seconds of a step with `TranslationBatches`, and with the batches in memory."""
     import keras
     import tensorflow as tf
 
@@ -82,7 +82,7 @@ def pipeline(arguments):
     model = Transformer.from_preset("tiny", 10_000)
     model.compile(keras.optimizers.Adam(), TokenCrossEntropy(0.1))
     seconds = {"ready": [], "pipeline": []}
-    for _ in range(4):  # in turn; the first makes what each shape needs
+    for _ in range(4):  # in turn; the first round builds what each shape needs
         for name, source in (("ready", in_memory), ("pipeline", dataset)):
             start = time.perf_counter()
             model.fit(source, verbose=0, shuffle=False)

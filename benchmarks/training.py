@@ -1,11 +1,12 @@
-"""Training speed beside KerasHub, PyTorch and Hugging Face, on the same pinned cores.
+"""Compares training speed with KerasHub, PyTorch and Hugging Face, on the same pinned cores.
 
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/training.py --preset tiny
 
-trains the same model on Multi30k (DATA/multi30k), each side in turn, and prints real target tokens
-a second: once all on the same batches, once each on its own of 4,096 padded tokens (ours by
-`TranslationBatches`; the others have none, and get the usual ones: buckets of 8 tokens, padded to
-the longest). What is timed is `benchmarks/training_side.py`.
+trains the same model on Multi30k (DATA/multi30k) in each library in turn, and prints target tokens
+per second without padding: once with the same batches for all, and once with each library's own
+batches of 4,096 padded tokens. Ours are from `TranslationBatches`. The others have no such feature,
+and get the usual buckets of 8 tokens, padded to the longest. `benchmarks/training_side.py` is the
+timed process.
 """
 
 import argparse
@@ -24,7 +25,7 @@ SIDES = [side for side in ALL_SIDES if side != "matrix product"]
 BATCHES = ("the same batches", "batches of their own")
 BATCH_TOKENS = 4096
 BUCKET_WIDTH = 8
-LOSS_STEPS = 10  # the last ones, whose mean loss is compared
+LOSS_STEPS = 10  # the mean loss of this many last steps is compared
 
 
 def main():
@@ -57,7 +58,7 @@ def main():
 
 
 def write_batches(ours, num_batches, usual=None, batch_tokens=BATCH_TOKENS):
-    """Writes batches of Multi30k, ours and, where there is a path, the usual; their tokenizer."""
+    """Writes our batches of Multi30k and, if there is a path, the usual; returns the tokenizer."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     from keras_transformer.data import ParallelCorpus, TranslationBatches
     from keras_transformer.tokenizers import SentencePieceTokenizer
@@ -75,10 +76,10 @@ def write_batches(ours, num_batches, usual=None, batch_tokens=BATCH_TOKENS):
 
 
 def build_mkl_switch(folder):
-    """Returns a library that lets PyTorch's MKL use AVX-512 on processors that are not Intel's.
+    """Returns the path of a library that lets PyTorch's MKL use AVX-512 on non-Intel processors.
 
-    It makes PyTorch up to 1.4 times as fast there, and changes nothing on Intel's; None without a C
-    compiler.
+    It makes PyTorch up to 1.4 times as fast there, and changes nothing on Intel processors. Returns
+    None without a C compiler.
     """
     source, library = folder / "mkl.c", folder / "mkl.so"
     source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
@@ -89,7 +90,7 @@ def build_mkl_switch(folder):
 
 
 def usual_batches(batches, rng):
-    """Returns the same pairs in buckets of 8 tokens, as `bucket_by_sequence_length` does it."""
+    """Returns the same pairs in buckets of 8 tokens, as `bucket_by_sequence_length` does."""
     pairs = [
         [row[row != 0] for row in rows] for batch in batches for rows in zip(*batch, strict=True)
     ]
@@ -122,7 +123,7 @@ def save(path, batches):
 
 
 def measure(batches, precision, arguments):
-    """Returns the results of each side: the median of repeats, taken in turn."""
+    """Returns the results of each library, the median of repeats in turn."""
     runs = {side: [] for side in arguments.sides}
     for _ in range(arguments.repeats):
         for side in runs:

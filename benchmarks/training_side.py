@@ -1,9 +1,9 @@
-"""One side of the training benchmark, in a process of its own: prints a line of JSON.
+"""Runs the training benchmark for one library in its own process; prints a line of JSON.
 
-Every side trains the same encoder-decoder (pre-norm, sinusoids, one table of embeddings tied to the
-output layer) with the same loss (label smoothing 0.1, mean over the real target tokens), Adam and
-dropout, on batches read from a file: once to make what each shape needs, once more to be timed.
-`benchmarks/training.py` calls it.
+Every library trains the same encoder-decoder (pre-norm, sinusoidal positions, one embedding table
+tied to the output layer) with the same loss (label smoothing 0.1, mean over target tokens without
+padding), Adam and dropout, on batches from a file. The first epoch builds what each shape needs,
+and the second is timed. `benchmarks/training.py` calls it.
 
 Shapes: B batch, S source length, T target length.
 """
@@ -18,7 +18,7 @@ from pinned import peak_megabytes
 LABEL_SMOOTHING = 0.1
 LEARNING_RATE = 1e-3
 DROPOUT = 0.3
-SIZES = {  # layers a stack, width, inner width, heads
+SIZES = {  # layers per stack, d_model, ff_dim, heads
     "tiny": (4, 128, 256, 4),
     "base": (6, 512, 2048, 8),
 }
@@ -32,7 +32,9 @@ def main():
     parser.add_argument("--preset", choices=SIZES, required=True)
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--model", type=json.loads, default={}, help="more, of keras_transformer")
+    parser.add_argument(
+        "--model", type=json.loads, default={}, help="more model arguments, for keras_transformer"
+    )
     arguments = parser.parse_args()
     batches = read_batches(arguments.batches)
     seconds, losses = SIDES[arguments.side](
@@ -59,7 +61,7 @@ def read_batches(path):
 
 
 def matrix_product(batches, sizes, bfloat16, threads):
-    """Not a model: a large product for each batch. Its "tokens" measure nothing but its gain."""
+    """A large matrix product for each batch, no model. Its "tokens" only serve to compare cores."""
     start_keras(bfloat16, threads)
     import tensorflow as tf
 
@@ -87,7 +89,7 @@ def start_keras(bfloat16, threads):
 
 
 def dataset_of(batches):
-    """Returns a `tf.data.Dataset` of `(inputs, labels, weights)`: the loss is a token's mean."""
+    """Returns a `tf.data.Dataset` of `(inputs, labels, weights)` for a mean loss over tokens."""
     import numpy as np
     import tensorflow as tf
 
@@ -116,7 +118,7 @@ def fit(model, loss, batches):
 
         def on_train_batch_end(self, batch, logs=None):
             self.end = time.perf_counter()
-            rows = len(batches[batch][0])  # Keras's running mean weighs a batch by its rows
+            rows = len(batches[batch][0])  # Keras weights the running mean by the rows of a batch
             total = logs["loss"] * sum(len(source) for source, *_ in batches[: batch + 1])
             self.losses.append(float(total - self.before) / rows)
             self.before = total
@@ -208,7 +210,7 @@ def keras_hub(batches, sizes, bfloat16, threads):
 
 
 def train_torch(model, forward, batches, bfloat16, threads):
-    """As `fit`, of a PyTorch model, in the plain loop of its tutorials."""
+    """Trains a PyTorch model like `fit`, in the loop of the PyTorch tutorials."""
     import torch
 
     torch.set_num_threads(threads)

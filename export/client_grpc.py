@@ -3,13 +3,12 @@
     python client_grpc.py "A dog runs." "A cat sleeps." [--address HOST:PORT] [--model NAME]
         [--label LABEL]
 
-Through the proxy of nginx.conf, with the password in TRANSLATOR_PASSWORD, or else typed:
+Through the proxy of nginx.conf (the password is in TRANSLATOR_PASSWORD, or you are asked for it):
 
     python client_grpc.py "A dog runs." --address translate.example.org:8443 --tls --user NAME
         [--ca-file FILE]
 
-Needs `grpcio` and `tensorflow-serving-api`, whose messages bring TensorFlow with them, and its
-start-up lines.
+Needs `grpcio` and `tensorflow-serving-api`, which imports TensorFlow with its start-up messages.
 """
 
 import argparse
@@ -42,13 +41,13 @@ def translate(channel, model, texts, label=None, timeout=35.0, metadata=()):
 
 
 def basic_authorization(user, password):
-    """Returns the metadata of a call that names a user, as HTTP's basic authentication has it."""
+    """Returns the metadata of a call with HTTP basic authentication."""
     credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
     return [("authorization", f"Basic {credentials}")]
 
 
 def open_channel(address, tls=False, ca_file=None):
-    """Returns a channel; with TLS, to a server whose certificate the system or `ca_file` trusts."""
+    """Returns a channel; with TLS, the system or `ca_file` must trust the server's certificate."""
     if not tls:
         return grpc.insecure_channel(address)
     trusted = None if ca_file is None else pathlib.Path(ca_file).read_bytes()
@@ -60,9 +59,11 @@ def main():
     parser.add_argument("text", nargs="+")
     parser.add_argument("--address", default="127.0.0.1:8500")
     parser.add_argument("--model", default="translator")
-    parser.add_argument("--label", help="as stable; without it the highest version answers")
+    parser.add_argument(
+        "--label", help="for example stable; without it the highest version answers"
+    )
     parser.add_argument("--tls", action="store_true")
-    parser.add_argument("--ca-file", metavar="FILE", help="who signed the proxy's certificate")
+    parser.add_argument("--ca-file", metavar="FILE", help="certificate authority of the proxy")
     parser.add_argument("--user", metavar="NAME")
     arguments = parser.parse_args()
     if (arguments.user or arguments.ca_file) and not arguments.tls:

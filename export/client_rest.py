@@ -2,13 +2,13 @@
 
     python client_rest.py "A dog runs." "A cat sleeps." [--url URL]
 
-A URL may end in a label, `.../v1/models/translator/labels/stable`. Through the proxy of nginx.conf,
-with the password in TRANSLATOR_PASSWORD, or else typed:
+A URL may end in a label: `.../v1/models/translator/labels/stable`. Through the proxy of nginx.conf
+(the password is in TRANSLATOR_PASSWORD, or you are asked for it):
 
     python client_rest.py "A dog runs." --user NAME [--ca-file FILE]
         --url https://translate.example.org:8443/v1/models/translator
 
-Needs `requests`. By hand:
+Needs `requests`. The same with curl:
 
     curl http://127.0.0.1:8501/v1/models/translator:predict -d '{"instances": ["A dog runs."]}'
 """
@@ -24,36 +24,37 @@ import time
 
 import requests
 
-AGAIN = {429, 503, 504}
-"""Statuses of a server that has too much to do: the request may succeed later."""
+RETRIED = {429, 503, 504}
+"""Statuses of a busy server: the request may succeed later."""
 RETRIES = 4
 LONGEST_PAUSE = 60.0
-"""Seconds; a server that asks for a longer pause is not asked again."""
+"""Seconds. If a server asks for a longer pause, the request is not repeated."""
 
 
 def translate(url, texts, timeout=35.0, **options):
     """Returns a list of dicts with translation, score and truncated, one for each text.
 
     Args:
-        url: of the model, or of one of its labels.
+        url: URL of the model, or of one of its labels.
         texts: list of str.
-        timeout: seconds for one answer. A busy server is asked up to `RETRIES` times more.
-        options: of `requests.post`, as `auth` and `verify`.
+        timeout: seconds for one answer. The request to a busy server is repeated up to `RETRIES`
+            times.
+        options: further arguments of `requests.post`, such as `auth` and `verify`.
     Raises:
-        RuntimeError: the server refuses; the message has the status and its reason.
+        RuntimeError: the server refused the request; the message has the status and the reason.
     """
     for attempt in range(RETRIES + 1):
         response = requests.post(
             f"{url}:predict", json={"instances": texts}, timeout=timeout, **options
         )
         pause = seconds_to_wait(response, attempt)
-        if response.status_code not in AGAIN or attempt == RETRIES or pause > LONGEST_PAUSE:
+        if response.status_code not in RETRIED or attempt == RETRIES or pause > LONGEST_PAUSE:
             break
         time.sleep(pause)
     try:
         answer = response.json()
     except requests.JSONDecodeError:
-        answer = None  # as the HTML page of a proxy
+        answer = None  # for example the HTML page of a proxy
     if response.status_code == 200 and isinstance(answer, dict) and "predictions" in answer:
         return answer["predictions"]
     if isinstance(answer, dict) and "error" in answer:
@@ -65,7 +66,7 @@ def translate(url, texts, timeout=35.0, **options):
 
 
 def seconds_to_wait(response, attempt):
-    """Returns what Retry-After says, or else a pause that doubles, drawn anew for each client."""
+    """Returns the seconds of Retry-After, or a random pause that doubles with each attempt."""
     after = response.headers.get("Retry-After", "")
     if after.isdecimal():
         return float(after)
@@ -82,7 +83,7 @@ def main():
     parser.add_argument("text", nargs="+")
     parser.add_argument("--url", default="http://127.0.0.1:8501/v1/models/translator")
     parser.add_argument("--user", metavar="NAME")
-    parser.add_argument("--ca-file", metavar="FILE", help="who signed the proxy's certificate")
+    parser.add_argument("--ca-file", metavar="FILE", help="certificate authority of the proxy")
     arguments = parser.parse_args()
     options = {}
     if arguments.ca_file:
@@ -94,7 +95,7 @@ def main():
         options["auth"] = (arguments.user, password)
     try:
         answers = translate(arguments.url, arguments.text, **options)
-    except (RuntimeError, OSError) as error:  # what requests raises is an OSError
+    except (RuntimeError, OSError) as error:  # errors of requests are OSErrors
         sys.exit(f"client_rest.py: {error}")
     for answer in answers:
         print(answer["translation"])

@@ -1,4 +1,4 @@
-"""How many sentences a second a server translates, and how long each takes, for some clients.
+"""Measures a server's sentences per second, and their latency, for a number of clients.
 
     python load_test.py FILE [--url URL] [--clients 64] [--seconds 30]
 
@@ -18,7 +18,7 @@ import requests
 
 
 def run_client(url, lines, until, answers):
-    """Appends (status, seconds) of each request to `answers`; status 0: no answer came."""
+    """Appends (status, seconds) of each request to `answers`; status 0 means no answer."""
     with requests.Session() as session:
         for line in lines:
             start = time.perf_counter()

@@ -2,19 +2,19 @@
 
     python reload_config.py [FILE] [--address HOST:PORT] [--stable N] [--canary N] [--file-only]
 
-`--stable` and `--canary` change the versions in the file first. TensorFlow Serving and
-`keras-transformer serve` both take it; the latter has one model and ignores `base_path`.
+`--stable` and `--canary` first change the versions in the file. The program works with TensorFlow
+Serving and with `keras-transformer serve`, which has one model and ignores `base_path`.
 Needs `grpcio` and `tensorflow-serving-api`.
 
-TensorFlow Serving refuses a label for a version that is not loaded, and loads nothing then. So a
-version that is not available yet is loaded first, under the labels as they are, and the labels
-move when it can answer.
+TensorFlow Serving refuses a label for a version that is not loaded, and then loads nothing. So a
+version that is not available yet is loaded first while the labels stay, and the labels move when
+the version can answer.
 
 TensorFlow Serving also reads the file every few seconds, and serves what it finds. So each step is
-written to the file before the server is told: whenever the server reads the file, it finds the
-step that it was told last, or the next one, and never an older one. (A read that began just before
-the file was replaced can still be served after the call, until the next read.) If a step fails,
-the old file is put back, and the server is told to serve that again.
+written to the file before the server is told. Whenever the server reads the file, it finds the
+latest step that it was told, or the next one, and never an older one. (A read that began just
+before the file was replaced can still take effect after the call, until the next read.) If a step
+fails, the old file is restored, and the server is told to serve it again.
 """
 
 import argparse
@@ -40,14 +40,14 @@ CONFIG = pathlib.Path(__file__).parent / "models.config"
 COMMENT = '# Which versions are served, and by which labels: README.md, "Another version".\n'
 RPC_SECONDS = 600
 LOADING_SECONDS = 600
-"""Seconds that versions have to become available."""
+"""Maximum seconds until versions are available."""
 STARTING_SECONDS = 5
-"""Seconds in which a server begins to load a version that exists."""
+"""Maximum seconds until a server starts to load an existing version."""
 State = get_model_status_pb2.ModelVersionStatus.State
 
 
 class Server:
-    """What a server serves, asked and changed by gRPC."""
+    """A running server; gRPC calls read and change what it serves."""
 
     def __init__(self, channel, model):
         self._models = model_service_pb2_grpc.ModelServiceStub(channel)
@@ -82,7 +82,7 @@ class Server:
         return metadata.model_spec.version.value
 
     def wait_for(self, versions):
-        """Returns when the versions are available, or it is clear that they will not be."""
+        """Waits until the versions are available, or until it is clear that they will not be."""
         start = time.monotonic()
         while time.monotonic() < start + LOADING_SECONDS:
             states = self.states()
@@ -124,10 +124,10 @@ def main():
 
 
 def parse(text):
-    """Returns the configuration in a text.
+    """Parses the text of a configuration.
 
     Raises:
-        ValueError: it is no configuration, or not of one model.
+        ValueError: the text is not a configuration, or not of exactly one model.
     """
     config = model_server_config_pb2.ModelServerConfig()
     try:
@@ -144,7 +144,7 @@ def only_model(config):
 
 
 def point_labels(model, labels):
-    """Gives the model's labels other versions, and serves those and no others."""
+    """Moves labels of the model to other versions; only labelled versions are served."""
     for label, version in labels.items():
         model.version_labels[label] = version
     specific = model.model_version_policy.specific
@@ -152,13 +152,13 @@ def point_labels(model, labels):
 
 
 def apply(config, path, server):
-    """Serves a configuration, and leaves it in the file; the old file is put back on failure."""
+    """Makes the server serve a configuration, and writes it; restores the old one on failure."""
     old_text = path.read_text()
     old = parse(old_text)
     steps = plan(config, server)
     try:
         for step in steps:
-            # what was written by hand stays as it was written
+            # keeps a file that was edited by hand unchanged if possible
             replace(path, old_text if step == old else as_text(step))
             server.reload(step)
             server.wait_for(only_model(step).model_version_policy.specific.versions)
@@ -170,7 +170,7 @@ def apply(config, path, server):
 
 
 def plan(config, server):
-    """Returns the configurations that lead from what is served to the wanted one."""
+    """Returns the configurations for each step from the served one to the wanted one."""
     labels = only_model(config).version_labels
     available = server.available()
     if set(labels.values()) <= available:
@@ -191,7 +191,7 @@ def as_text(config):
 
 
 def replace(path, text):
-    """Writes a file such that whoever reads it finds it whole, the old one or the new one."""
+    """Replaces a file atomically: a reader finds either the old text or the new one."""
     path = path.resolve()  # a link stays a link
     partial = path.with_name(f".{os.getpid()}.{path.name}")
     try:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Exports a run, serves it by TensorFlow Serving in Docker, and asks it for a translation:
 #   export/serve.sh RUN [TEXT]
-# A server that runs already is not restarted: it loads the new version and calls it `canary`.
-# With SERVING_GPU=1, on the machine's NVIDIA GPUs. SERVING_CPUS and SERVING_MEMORY limit a server
-# that is started; the defaults are all processors and 4g (8g on GPUs).
+# A running server is not restarted: it loads the new version under the label `canary`.
+# SERVING_GPU=1 uses the machine's NVIDIA GPUs. SERVING_CPUS and SERVING_MEMORY limit a new server;
+# the defaults are all processors and 4g (8g on GPUs).
 set -euo pipefail
 
 run=${1:?"usage: serve.sh RUN [TEXT]"}
@@ -16,7 +16,7 @@ text=${2:-"A dog runs on the beach."}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 if ! docker compose version > /dev/null 2>&1; then
-  echo "Expected Docker with its compose plugin: \`docker compose version\` fails. Without it, serve by:" >&2
+  echo "Expected Docker with its compose plugin: \`docker compose version\` fails. Without it, serve with:" >&2
   echo "  keras-transformer export $run $PWD/models/translator" >&2
   echo "  keras-transformer serve $PWD/models/translator" >&2
   exit 2
@@ -25,7 +25,7 @@ fi
 new=$(keras-transformer export "$run" models/translator --n-best 4)
 new=${new##*/}
 labels=(--canary "$new")
-# the version that the label stable names goes on serving, if it is there
+# the stable version keeps its label, if it exists
 stable=$(sed -n '/"stable"/{n;s/[^0-9]//g;p;}' models.config)
 [[ -n $stable && -d models/translator/$stable ]] || labels+=(--stable "$new")
 

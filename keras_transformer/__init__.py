@@ -1,7 +1,7 @@
-"""Trains a Transformer on parallel text, translates with it, scores, exports and serves it.
+"""Trains a Transformer on parallel text, translates with it, evaluates, exports and serves it.
 
-Importing the package imports neither TensorFlow nor Keras: a room loads when it is first used, or
-when `keras.models.load_model` meets a class that is in it.
+Importing the package imports neither TensorFlow nor Keras: a subpackage is imported when it is
+first used, or when `keras.models.load_model` needs a class from it.
 
 >>> import keras_transformer
 >>> keras_transformer.Config.from_preset("tiny")
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _ROOMS = (
     "backend",
     "config",
+    "convert",
     "data",
     "decoding",
     "evaluation",
@@ -27,7 +28,15 @@ _ROOMS = (
     "training",
     "translator",
 )
-_ROOM_OF_NAME = {"Config": "config", "Transformer": "models", "Translator": "translator"}
+_ROOM_OF_NAME = {
+    "Bert": "models",
+    "Config": "config",
+    "Gpt": "models",
+    "RnnSeq2Seq": "models",
+    "Transformer": "models",
+    "Translator": "translator",
+    "load": "loading",
+}
 
 __all__ = [*_ROOMS, *_ROOM_OF_NAME]
 

@@ -1,7 +1,7 @@
 """The command `keras-transformer`, and `python -m keras_transformer`.
 
-Nothing is imported here but what Python has loaded already, so that an interruption is answered
-from the first moment; all that takes time loads in `main`.
+Only what Python has loaded already is imported here, so that Ctrl-C ends the program cleanly from
+the start. Everything that takes time loads in `main`.
 """
 
 import sys

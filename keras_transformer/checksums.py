@@ -1,13 +1,14 @@
-"""Checksums of files, so that a damaged file is refused and not read as something else.
+"""Checksums of files, so that a damaged file is refused instead of read with wrong content.
 
-A directory keeps them in a file `SHA256SUMS`, as `sha256sum` of the GNU core utilities writes it:
+They stand in a file `SHA256SUMS` of each directory, in the format of `sha256sum`, so that
 `sha256sum --check SHA256SUMS` in that directory checks them without this package.
 """
 
 import hashlib
 import pathlib
 
-from keras_transformer.whole_files import replacing
+from keras_transformer.atomic_files import replacing
+from keras_transformer.errors import InputError
 
 CHECKSUMS = "SHA256SUMS"
 CHUNK_BYTES = 1 << 20
@@ -47,28 +48,29 @@ def remove_with_checksum(directory, name):
 
 
 def check_checksums(directory, names=None, is_required=True):
-    """Raises `ValueError` where a file of a directory is missing or is not what was written.
+    """Raises `ValueError` where a file of a directory is missing or differs from its checksum.
 
     Args:
         directory: path.
-        names: names of the files to check, relative to the directory; None: all that are listed.
-        is_required: whether there must be checksums. Earlier versions of this package wrote none.
+        names: names of the files to check, relative to the directory; None: all listed files.
+        is_required: whether a missing `SHA256SUMS` is an error. Earlier versions of this package
+            wrote none.
     """
     directory = pathlib.Path(directory)
     try:
         listed = (directory / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         if is_required:
-            raise ValueError(f"{CHECKSUMS} is missing") from None
+            raise InputError(f"{CHECKSUMS} is missing") from None
         return
     lines = (line.partition("  ") for line in listed.split("\n") if line)
     expected = {name: digest for digest, _, name in lines}
     if not expected:
-        raise ValueError(f"{CHECKSUMS} is empty")
+        raise InputError(f"{CHECKSUMS} is empty")
     for name in sorted(expected) if names is None else names:
         try:
             if checksum(directory / name) == expected.get(name):
                 continue
         except OSError as error:
-            raise ValueError(f"{name}: {error.strerror}") from None
-        raise ValueError(f"{name} is not what its checksum in {CHECKSUMS} says")
+            raise InputError(f"{name}: {error.strerror}") from None
+        raise InputError(f"{name} is not what its checksum in {CHECKSUMS} says")

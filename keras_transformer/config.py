@@ -1,7 +1,7 @@
-"""The settings of a run: small frozen dataclasses, one a group, read from YAML and saved as YAML.
+"""The settings of a run: one small frozen dataclass per group, read from YAML and saved as YAML.
 
-A default lives in one place: the architecture's in the constructor of `Transformer`, whose
-arguments are the group `model` (a dict), all others here. The line under a field is its meaning.
+A default lives in one place: those of the model in the constructor of its class, whose arguments
+are the group `model` (a dict), all others here. The line under a field is its meaning.
 
 >>> config = Config.from_preset("tiny").override(["training.max_steps=100", "model.num_heads=2"])
 >>> config.save("config.yaml")
@@ -12,7 +12,10 @@ import inspect
 import pathlib
 from typing import Literal
 
+from keras_transformer.atomic_files import replacing
 from keras_transformer.core_yaml import parse_yaml, to_yaml, yaml_word
+from keras_transformer.errors import InputError
+from keras_transformer.presets import read_preset
 from keras_transformer.settings import (
     LARGEST,
     Count,
@@ -27,34 +30,32 @@ from keras_transformer.settings import (
     plain_type,
     settings,
 )
-from keras_transformer.whole_files import replacing
 
-PRESETS = ("tiny", "base", "big")
 STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(SettingsGroup):
-    """Where the sentence pairs come from, and which are used."""
+    """Where the sentence pairs come from, and which of them are used."""
 
     GROUP = "data"
 
     source_train: str | None = None
-    """Source sentences to train on: a UTF-8 file, one a line; gzip where its name ends in .gz."""
+    """Source sentences for training: a UTF-8 file, one per line; a name in .gz means gzip."""
     target_train: str | None = None
-    """Their translations, line by line."""
+    """Their translations, in the same order."""
     source_valid: str | None = None
-    """Source sentences to validate on; without them a part of the training pairs is held out."""
+    """Source sentences for validation; without them, some of the training pairs are held out."""
     target_valid: str | None = None
-    """Their translations, line by line."""
+    """Their translations, in the same order."""
     dataset: str | None = None
-    """A TensorFlow data set in place of files, as tfds:ted_hrlr_translate/pt_to_en."""
+    """A TensorFlow data set instead of files, such as tfds:ted_hrlr_translate/pt_to_en."""
     max_length: Count = 128
-    """Most pieces of a side, the end counted; longer pairs are left out of training."""
+    """Maximum tokens per sentence, including the end token; longer pairs are left out."""
     validation_share: Share = 0.01
-    """Part of the training pairs held out where there are no validation files."""
+    """Share of the training pairs that is held out if there are no validation files."""
     validation_limit: Count = 2000
-    """Most pairs held out."""
+    """Maximum number of pairs that are held out."""
 
     @property
     def names_training_text(self):
@@ -64,18 +65,18 @@ class DataConfig(SettingsGroup):
         super().__post_init__()
         for source, target in (("source_train", "target_train"), ("source_valid", "target_valid")):
             if (getattr(self, source) is None) != (getattr(self, target) is None):
-                raise ValueError(
+                raise InputError(
                     f"Expected {source} and {target} together. Received: "
                     f"{source}={getattr(self, source)}, {target}={getattr(self, target)}. "
                     "Give both files, or neither."
                 )
         if self.dataset is not None and self.source_train is not None:
-            raise ValueError(
+            raise InputError(
                 "Expected training pairs from files or from a data set, not from both. Received: "
                 f"source_train={self.source_train}, dataset={self.dataset}. Leave one out."
             )
         if self.dataset is not None and not self.dataset.startswith("tfds:"):
-            raise ValueError(
+            raise InputError(
                 "Expected tfds: and the name of a TensorFlow data set. "
                 f"Received: dataset={self.dataset}. "
                 "Write it as tfds:ted_hrlr_translate/pt_to_en."
@@ -84,38 +85,38 @@ class DataConfig(SettingsGroup):
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(SettingsGroup):
-    """How text is split into pieces."""
+    """How text is split into tokens."""
 
     GROUP = "tokenizer"
 
     kind: Literal["sentencepiece", "wordpiece"] = "sentencepiece"
-    """Kind of tokenizer that is trained."""
+    """Kind of tokenizer to train."""
     model_type: Literal["bpe", "unigram"] = "bpe"
-    """Kind of SentencePiece model that is trained."""
+    """Kind of SentencePiece model to train."""
     vocab_size: Count = 10_000
-    """Pieces of a vocabulary, the four special ones counted."""
+    """Number of tokens in a vocabulary, including the four special tokens."""
     shared: bool = True
     """Whether source and target share one vocabulary."""
     model: str | None = None
-    """A SentencePiece model or WordPiece vocabulary file to use instead of training one."""
+    """A SentencePiece model or WordPiece vocabulary file, used instead of training one."""
     sampling: Share = 0.0
-    """Subword sampling in training (alpha of unigram, dropout of BPE); 0 is off."""
+    """Strength of subword sampling (alpha of unigram, dropout of BPE); 0 switches it off."""
 
     def __post_init__(self):
         super().__post_init__()
         if self.model is not None and not self.shared:
-            raise ValueError(
+            raise InputError(
                 "Expected one vocabulary for both languages with a tokenizer file of your own. "
                 f"Received: shared=false, model={self.model}. Leave one of them out."
             )
         if self.kind == "wordpiece" and self.sampling:
-            raise ValueError(
+            raise InputError(
                 "Expected no subword sampling with WordPiece, which has none. "
                 f"Received: kind={self.kind}, sampling={self.sampling}. "
                 "Set sampling to 0, or kind to sentencepiece."
             )
         if self.sampling and (self.model or "").endswith(".txt"):
-            raise ValueError(
+            raise InputError(
                 "Expected no subword sampling with a WordPiece vocabulary, which has none. "
                 f"Received: model={self.model}, sampling={self.sampling}. Set sampling to 0."
             )
@@ -128,55 +129,60 @@ class TrainingConfig(SettingsGroup):
     GROUP = "training"
 
     batch_tokens: Count = 4096
-    """Tokens a step of all devices together, padding counted: sentences times the longest side."""
+    """Maximum tokens per step on all devices, with padding: sentences times the longest length."""
     max_steps: Count = 100_000
-    """Most optimizer steps."""
+    """Maximum number of optimizer steps."""
     max_minutes: Positive | None = None
-    """Most minutes of training; null is no limit."""
-    schedule: Literal["paper", "inverse_square_root"] = "paper"
-    """Learning rate: the paper's, which follows from the model's width, or one of a given peak."""
+    """Maximum minutes of training; null means no limit."""
+    schedule: Literal["noam", "inverse_square_root"] = "noam"
+    """Learning rate schedule; noam, of Vaswani et al. (2017), depends on the width of the model."""
     peak_learning_rate: Positive = 0.005
     """Highest learning rate of the schedule inverse_square_root."""
     warmup_steps: Count = 4000
-    """Steps in which the learning rate rises."""
+    """Number of steps in which the learning rate rises."""
     label_smoothing: Share = 0.1
-    """Probability that the loss spreads over all pieces."""
+    """Probability that the loss spreads evenly over all tokens of the vocabulary."""
     clip_norm: Positive | None = None
-    """Largest norm of the whole gradient; null is no limit."""
+    """Maximum norm of the gradient of all weights together; null means no limit."""
     checkpoint_every: Count = 1000
-    """Steps from one validation and checkpoint to the next."""
+    """Number of steps between two checkpoints, each with a validation."""
     keep_checkpoints: Count = 10
-    """Last checkpoints kept. At the end their mean is used where validation finds it better."""
+    """Number of last checkpoints to keep. At the end, their mean is used if it validates better."""
     patience: CountOrZero = 10
-    """Validations without a better BLEU after which training stops; 0 is never."""
+    """Stop after this number of validations without a better score (BLEU); 0 means never."""
     seed: CountOrZero = 1
-    """Seed of weights, shuffling, dropout and held-out pairs."""
+    """Seed of the initial weights, shuffling, dropout and held-out pairs."""
     deterministic: bool = False
-    """Makes two runs on one CPU equal to the bit, killed in between or not; slower."""
+    """Makes two runs on one CPU bit-identical, even if one is interrupted; slower."""
     gradient_accumulation_steps: Count = 1
-    """Parts in which a device takes its share of a step, one after the other, to save memory."""
+    """Number of micro-batches per step on each device, to save memory."""
     mixed_precision: Literal["mixed_bfloat16", "mixed_float16"] | None = None
-    """Keras policy of the numbers inside the model; null is float32."""
+    """Keras dtype policy of the model; null means float32."""
     jit_compile: bool | None = None
-    """Whether XLA compiles each step, once for each shape; null: where Keras finds it pays."""
+    """Whether XLA compiles the step, once for each shape; null lets Keras decide."""
     static_shapes: bool = False
-    """Whether batches come in a few fixed shapes, for XLA and TPU."""
+    """Whether batches have a few fixed shapes, for XLA and TPUs."""
+
+    def __post_init__(self):
+        if self.schedule == "paper":  # the name of noam in earlier versions
+            object.__setattr__(self, "schedule", "noam")
+        super().__post_init__()
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig(SettingsGroup):
-    """How a translation is searched."""
+    """How the search for a translation works."""
 
     GROUP = "decoding"
 
     beam_size: Count = 4
-    """Hypotheses of the beam search; 1 is greedy search."""
+    """Number of hypotheses in the beam search; 1 means greedy search."""
     length_penalty: PositiveOrZero = 0.6
-    """Exponent alpha of the length normalization ((5 + length) / 6)^alpha; 0 is none."""
+    """Exponent alpha of the length normalization ((5 + length) / 6)^alpha; 0 means none."""
     max_length: Count = 256
-    """Most pieces of a translation, the end counted."""
+    """Maximum tokens of a translation, including the end token."""
     max_source_length: Count = 256
-    """Most pieces of an input; a longer one is cut, and flagged."""
+    """Maximum tokens of an input; a longer one is truncated and flagged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,8 +191,8 @@ class Config:
 
     Attributes:
         data, tokenizer, training, decoding: the dataclasses above.
-        model: dict of arguments of `Transformer`, the vocabulary sizes excepted: these come from
-            the tokenizer.
+        model: dict with the `name` of the model in `MODELS` ("transformer" if there is none) and
+            arguments of its class, except the vocabulary sizes, which come from the tokenizer.
     Raises:
         ValueError: unknown key, value of the wrong type or outside its range.
     """
@@ -199,30 +205,41 @@ class Config:
 
     def __post_init__(self):
         if self.model:
-            _check_model(self.model)
+            _check_model(self)
         if self.model.get("positions") == "learned":
             _check_learned_positions(self)
 
+    @property
+    def model_class(self):
+        """The class in `MODELS` that the group `model` names."""
+        from keras_transformer.models import MODELS
+
+        return MODELS[model_name(self.model)]
+
+    @property
+    def model_arguments(self):
+        """The arguments for the constructor of `model_class`, without vocabulary sizes."""
+        return {key: value for key, value in self.model.items() if key != "name"}
+
     @classmethod
     def from_preset(cls, name):
-        """Returns the settings of "tiny", "base" or "big"."""
-        check_known(name, PRESETS, "a preset")
-        return cls.load(pathlib.Path(__file__).parent / "presets" / f"{name}.yaml")
+        """Returns the settings of a preset: "tiny", "base", "big", "rnn" or "rnn_plain"."""
+        return cls().merged(read_preset(name))
 
     @classmethod
     def load(cls, path, base=None):
-        """Returns the settings in a YAML file, in place of those of `base` (None: the defaults)."""
+        """Returns `base` (None: the defaults) with the settings in a YAML file."""
         try:
             content = pathlib.Path(path).read_bytes()
         except OSError as error:
-            raise ValueError(
+            raise InputError(
                 f"Expected a readable configuration file. Received: {path}: {error.strerror}."
             ) from None
         try:
             values = parse_yaml(content)
             return (base or cls()).merged({} if values is None else values)
         except ValueError as error:
-            raise ValueError(f"{error} (file: {path})") from None
+            raise InputError(f"{error} (file: {path})") from None
 
     def save(self, path):
         """Writes all settings to a YAML file, whole or not at all."""
@@ -230,9 +247,9 @@ class Config:
             partial.write_text(to_yaml(dataclasses.asdict(self)), encoding="utf-8")
 
     def merged(self, values):
-        """Returns these settings with others in their place: a dict from group to dict."""
+        """Returns these settings with changes: `values` is a dict from group to dict."""
         if not isinstance(values, dict):
-            raise ValueError(
+            raise InputError(
                 f"Expected groups of settings: {', '.join(GROUPS)}. Received: {values!r}. "
                 "Write a group's name, a colon, and its keys and values indented below."
             )
@@ -241,13 +258,15 @@ class Config:
             check_known(group, GROUPS, "a group of settings")
             new = {} if new is None else new
             if not isinstance(new, dict):
-                raise ValueError(
+                raise InputError(
                     f"Expected keys and values in the group {group}. Received: {group}={new!r}. "
                     f"Write them as {group}: {{key: value}}."
                 )
             current = getattr(self, group)
             if group == "model":
-                changed[group] = {**current, **new}
+                # the arguments of one model mean nothing to another
+                is_same = model_name({**current, **new}) == model_name(current)
+                changed[group] = {**current, **new} if is_same else new
             else:
                 for key in new:
                     check_known(key, settings(GROUPS[group]), f"a setting of the group {group}")
@@ -257,14 +276,15 @@ class Config:
     def override(self, assignments):
         """Returns these settings with changes such as `["training.max_steps=100"]`.
 
-        A value is read as YAML; where the setting is text, it is taken as it stands, null excepted.
+        A value is read as YAML, except for a setting that is text: that is taken literally, except
+        for null.
         """
         values = {}
         for assignment in assignments:
             name, equals, text = assignment.partition("=")
             group, dot, key = name.strip().partition(".")
             if not (equals and dot and key):
-                raise ValueError(
+                raise InputError(
                     f"Expected group.key=value. Received: {assignment}. "
                     "Write it as training.max_steps=100."
                 )
@@ -274,7 +294,7 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class ConfigBeforeKeras(Config):
-    """The same settings, of which those of the model are not checked: for that Keras must load."""
+    """The same settings without a check of the group `model`, for which Keras must be imported."""
 
     def __post_init__(self):
         pass
@@ -290,59 +310,71 @@ def _parse_value(group, key, text):
     try:
         return parse_yaml(text)
     except ValueError as error:
-        raise ValueError(
+        raise InputError(
             f"Expected a YAML value. Received: {group}.{key}={text}: {error}"
         ) from None
 
 
-def _check_model(model):
+def model_name(model):
+    """Returns the name of the model that a group `model` describes."""
+    return model.get("name", "transformer")
+
+
+def _check_model(config):
     """Refuses unknown arguments and wrong types; the constructor itself checks the ranges."""
     from keras_transformer.layers.attention.by_name import attention_by_name
-    from keras_transformer.models import Transformer
+    from keras_transformer.models import MODELS
 
-    known = {
-        parameter.name: parameter.default
-        for parameter in inspect.signature(Transformer.__init__).parameters.values()
-        if parameter.default is not parameter.empty and parameter.name != "target_vocab_size"
-    }
-    for name, value in model.items():
-        check_known(name, known, "an argument of the model")
-        default = known[name]
-        if name in ("attention", "cross_attention"):
+    check_known(model_name(config.model), list(MODELS), "the name of a model")
+    parameters = _model_parameters(config.model_class)
+    for name, value in config.model_arguments.items():
+        check_known(name, parameters, "an argument of the model")
+        default, kind = parameters[name].default, parameters[name].annotation
+        if name in config.model_class.ATTENTION_SETTINGS:
             attention_by_name(value)
             numbers = value if isinstance(value, dict) else {}
             for argument, number in numbers.items():
                 _check_size(f"{name}.{argument}", number)
             continue
-        kind = int | None if default is None else type(default)
+        if kind is inspect.Parameter.empty:
+            kind = int | None if default is None else type(default)
         if not accepts(kind, value):
-            raise ValueError(
+            raise InputError(
                 f"Expected {name} to be {in_words(kind)}. "
                 f"Received: model.{name}={value!r}. The default is {yaml_word(default)}."
             )
         _check_size(name, value)
 
 
+def _model_parameters(model_class):
+    """Returns the arguments of a model's class that are settings: dict from name to parameter."""
+    return {
+        parameter.name: parameter
+        for parameter in inspect.signature(model_class.__init__).parameters.values()
+        if parameter.default is not parameter.empty and not parameter.name.endswith("vocab_size")
+    }
+
+
 def _check_size(name, value):
     if accepts(int, value) and abs(value) > LARGEST:
-        raise ValueError(
+        raise InputError(
             f"Expected {name} to be at most {LARGEST}. Received: model.{name}={value}."
         )
 
 
 def _check_learned_positions(config):
-    """Refuses lengths that the table of positions lacks."""
-    from keras_transformer.models import Transformer
-
-    default = inspect.signature(Transformer.__init__).parameters["max_length"].default
-    limit = config.model.get("max_length", default)
+    """Refuses lengths above that of the table of positions."""
+    limit = config.model.get(
+        "max_length", _model_parameters(config.model_class)["max_length"].default
+    )
     for name, length in (
         ("data.max_length", config.data.max_length),
         ("decoding.max_length", config.decoding.max_length),
         ("decoding.max_source_length", config.decoding.max_source_length),
     ):
         if length > limit:
-            raise ValueError(
+            raise InputError(
                 f"Expected {name} within the learned positions. Received: {name}={length}, "
-                f"model.max_length={limit}. Lower it, raise model.max_length, or take sinusoids."
+                f"model.max_length={limit}. Lower it, raise model.max_length, or choose "
+                "sinusoidal positions."
             )

@@ -3,10 +3,9 @@
 Exit codes: 0 success; 2 usage or input error; 1 anything else; 128 + n when signal n ended it, so
 130 interrupted, 143 terminated, 141 when the reader of the output has gone.
 
-An input error is what the package itself refuses: a `ValueError` from a `raise` statement in one
-of its files, or a path that the system refuses. The same `ValueError` out of Keras, TensorFlow or
-a slip of ours (`int("x")`) is not the user's mistake: exit code 1. There is thus no class of its
-own for errors, and a program that uses the package catches `ValueError`.
+An input error is an `InputError`, which the package raises for bad input, or a path that the system
+refuses. Any other `ValueError` comes from Keras, TensorFlow or a bug of ours. It is not the user's
+mistake and ends with exit code 1.
 """
 
 import contextlib
@@ -21,11 +20,12 @@ import sys
 import traceback
 import warnings
 
+from keras_transformer.errors import InputError
+
 PROGRAM = "keras-transformer"
 TRACEBACK = "KERAS_TRANSFORMER_TRACEBACK"
-"""Environment variable; set to 1, errors show their traceback and libraries their warnings."""
+"""Environment variable; if it is 1, errors show their traceback and libraries their warnings."""
 
-PACKAGE = pathlib.Path(__file__).parent
 REFUSED_PATHS = (
     FileExistsError,
     FileNotFoundError,
@@ -34,9 +34,9 @@ REFUSED_PATHS = (
     PermissionError,
 )
 REFUSED_ERRORS = (errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
-"""The same by number, where Python has no class for it."""
+"""Further errors of this kind, for which Python has no class."""
 BACKENDS = {"tensorflow": "tensorflow", "jax": "jax[cpu]", "torch": "torch"}
-"""Keras's backends that the package runs on, and how pip calls the library of each."""
+"""The Keras backends that the package runs on, and what pip installs for each."""
 NO_TENSORFLOW = (
     "TensorFlow and tensorflow-text are needed here and cannot be imported. tensorflow-text has "
     "wheels for Python 3.10 to 3.13 on Linux (x86-64 and ARM) and on macOS (Apple processors); "
@@ -64,7 +64,7 @@ def run(command):
         if (signal_number := getattr(error, "signal_number", None)) is not None:
             say(str(error))  # training, which saves its work before it obeys
             return 128 + signal_number
-        if _is_refused_path(error) or _is_refused_input(error):
+        if _is_refused_path(error) or isinstance(error, InputError):
             say(f"error: {' '.join(str(error).split())}")
             return 2
         if isinstance(error, ImportError) and _root(error) in ("tensorflow", "tensorflow_text"):
@@ -81,11 +81,11 @@ def run(command):
 def start_keras():
     """Imports Keras, TensorFlow and tensorflow-text without their messages.
 
-    TensorFlow 2.21 writes some to standard error before any of its settings is heard, so the
-    stream is turned off during the import.
+    TensorFlow 2.21 writes to standard error before it reads its settings, so the stream is turned
+    off during the import.
 
     Raises:
-        ValueError: Keras is to run on a backend that does not exist or is not installed.
+        ValueError: the backend that Keras is set to does not exist or is not installed.
     """
     check_backend()
     if wants_traceback():
@@ -99,10 +99,10 @@ def start_keras():
 
 
 def check_backend(for_export=False):
-    """Refuses a backend before Keras does, which says less, and only after seconds.
+    """Refuses a wrong backend at once; Keras needs seconds for it and explains less.
 
     Args:
-        for_export: whether the command exports, which TensorFlow alone can.
+        for_export: whether the command exports, which only the TensorFlow backend can.
     """
     source, backend = "KERAS_BACKEND", os.environ.get("KERAS_BACKEND")
     if not backend:
@@ -111,39 +111,39 @@ def check_backend(for_export=False):
             path = os.path.expanduser(source.removesuffix(": backend"))
             backend = str(json.loads(pathlib.Path(path).read_text()).get("backend", backend))
     if backend not in BACKENDS:
-        raise ValueError(
+        raise InputError(
             f"Expected a backend of Keras: {', '.join(BACKENDS)}. Received: {source}={backend}. "
             "Choose one of them."
         )
     if importlib.util.find_spec(backend) is None and backend != "tensorflow":
-        raise ValueError(
+        raise InputError(
             f"Expected a backend of Keras that is installed. Received: {source}={backend}. "
             f'Install it (pip install "{BACKENDS[backend]}"), or choose tensorflow.'
         )
     if for_export and backend != "tensorflow":
-        raise ValueError(
+        raise InputError(
             "Expected Keras on TensorFlow, which an export needs. "
-            f"Received: {source}={backend}. Choose tensorflow: weights move over."
+            f"Received: {source}={backend}. Choose tensorflow: it loads the same weights."
         )
 
 
 def end_at_once(signalled):
-    """Ends the process as `run` does after a signal, and waits for no thread.
+    """Ends the process as `run` does after a signal, without waiting for other threads.
 
     Args:
-        signalled: the `KeyboardInterrupt` or `SystemExit` that the signal has become.
+        signalled: the `KeyboardInterrupt` or `SystemExit` that the signal has raised.
     """
     interrupted = isinstance(signalled, KeyboardInterrupt)
     if interrupted:
         say("interrupted")
-    with contextlib.suppress(OSError):  # nobody may read it any more
+    with contextlib.suppress(OSError):  # perhaps nobody reads the output any more
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(128 + signal.SIGINT if interrupted else signalled.code)
 
 
 def say(text):
-    """Prints a line to standard error, with the program's name before it, if anybody reads it."""
+    """Prints a line to standard error after the program's name; ignored if nobody reads it."""
     with contextlib.suppress(OSError):
         print(f"{PROGRAM}: {text}", file=sys.stderr)
 
@@ -154,7 +154,7 @@ def wants_traceback():
 
 @contextlib.contextmanager
 def _discarded_stderr():
-    """Sends what is written to file descriptor 2, by C++ code too, nowhere."""
+    """Discards what is written to file descriptor 2, also by C++ code."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:
@@ -169,7 +169,7 @@ def _discarded_stderr():
 
 @contextlib.contextmanager
 def _signals_held():
-    """Delivers SIGINT and SIGTERM at the end: an import in C++ loses them, or dies of them."""
+    """Delivers SIGINT and SIGTERM only at the end: C++ code loses them in an import, or crashes."""
     received = []
     handlers = {
         number: signal.signal(number, lambda number, _frame: received.append(number))
@@ -185,7 +185,7 @@ def _signals_held():
 
 
 def _open_missing_streams():
-    """Puts the null device in the place of each standard stream that the caller has closed."""
+    """Opens the null device for each standard stream that the caller has closed."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)  # the lowest free number: that of the stream
@@ -193,7 +193,7 @@ def _open_missing_streams():
 
 
 def _drop_what_cannot_be_written():
-    """Keeps Python from trying again on its way out, complaining, and exiting with 120."""
+    """Keeps Python from writing it again when it exits, which would end with exit code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -209,16 +209,9 @@ def _is_refused_path(error):
     return isinstance(error, OSError) and error.errno in REFUSED_ERRORS
 
 
-def _is_refused_input(error):
-    if not isinstance(error, ValueError):
-        return False
-    raised = traceback.extract_tb(error.__traceback__)[-1]
-    return PACKAGE in pathlib.Path(raised.filename).parents and raised.line.startswith("raise")
-
-
 def _root(error):
     return (error.name or "").partition(".")[0]
 
 
 def _exit_by_signal(number, _frame):
-    sys.exit(128 + number)  # an exception, so that what is half done is undone on the way out
+    sys.exit(128 + number)  # raises an exception, so that half-written files are removed

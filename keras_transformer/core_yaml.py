@@ -8,23 +8,25 @@ import re
 
 import yaml
 
+from keras_transformer.errors import InputError
+
 MOST_DIGITS = 1000
-"""Digits of the longest number: Python itself refuses to print one of more than 4,300."""
+"""Maximum digits of a number. Python refuses to print one of more than 4,300 digits."""
 
 
 def parse_yaml(text):
     """Returns the value of a YAML text; a mapping may be merged into another one by `<<`.
 
     Raises:
-        ValueError: no YAML, or a key that stands twice in a mapping; the message is one line.
+        ValueError: the text is not YAML, or a mapping has a key twice; the message is one line.
     """
     try:
         return yaml.load(text, _Loader)
     except RecursionError:
-        raise ValueError("Expected YAML. Received: one that is nested too deeply.") from None
+        raise InputError("Expected YAML. Received: text that is nested too deeply.") from None
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"Expected YAML. Received: {reason}.") from None
+        raise InputError(f"Expected YAML. Received: {reason}.") from None
 
 
 def to_yaml(value):
@@ -33,13 +35,13 @@ def to_yaml(value):
 
 
 def yaml_word(value):
-    """Returns a plain value as YAML writes it, as `null` for None."""
+    """Returns a plain value as YAML writes it, such as `null` for None."""
     return to_yaml(value).partition("\n")[0]
 
 
 def _whole_number(text):
     if len(text) > MOST_DIGITS:
-        raise ValueError(
+        raise InputError(
             f"Expected a number of at most {MOST_DIGITS:,} digits. Received: one of {len(text):,}."
         )
     return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
@@ -49,7 +51,7 @@ def _number(text):
     return float(re.sub(r"\.(inf|nan)$", r"\1", text.lower()))
 
 
-# name of the tag: what is read as such, and how; the first that matches counts
+# from the name of a tag to the pattern of its texts and their conversion; the first match counts
 _SCALARS = {
     "null": (r"null|Null|NULL|~|", lambda text: None),
     "bool": (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
@@ -76,16 +78,16 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    raise ValueError(
+                    raise InputError(
                         f"Expected each key once. Received: {key.value!r} a second time, on line "
-                        f"{key.start_mark.line + 1}. Put what belongs to it in one place."
+                        f"{key.start_mark.line + 1}. Put all its values in one place."
                     )
                 seen.add((key.tag, key.value))
         return node
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text which YAML 1.1, as in PyYAML, or YAML 1.2 takes for something else."""
+    """Quotes text that YAML 1.1 (as in PyYAML) or YAML 1.2 would read as something else."""
 
 
 def _constructor(name, pattern, convert):

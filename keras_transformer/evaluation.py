@@ -8,6 +8,8 @@ import typing
 
 from sacrebleu.metrics import BLEU, CHRF
 
+from keras_transformer.errors import InputError
+
 
 class Score(typing.NamedTuple):
     """One corpus score; `str(score)` is sacreBLEU's own line with signature and details."""
@@ -33,13 +35,13 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", hints=True):
             as long as `hypotheses`.
         lowercase: whether both sides are lowercased first.
         tokenize: name of a sacreBLEU tokenizer; `"none"` for text that is tokenized already.
-        hints: whether sacreBLEU says on standard error that text looks tokenized already.
+        hints: whether sacreBLEU may warn on standard error that text looks tokenized already.
     Raises:
-        ValueError: for unequal line counts, no lines at all, an unknown tokenizer, or one whose
-            packages or model file are not there.
+        ValueError: the line counts differ, there are no lines, the tokenizer is unknown, or its
+            packages or model file are missing.
     """
     if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(
+        raise InputError(
             f"`tokenize` must name a sacreBLEU tokenizer. Received: tokenize={tokenize!r}. "
             f"Choose one of {', '.join(BLEU.TOKENIZERS)}."
         )
@@ -49,9 +51,9 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", hints=True):
         metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=quiet)
     # SystemExit is how sacreBLEU reports a download that failed on its certificate
     except (ImportError, OSError, RuntimeError, SystemExit) as error:
-        raise ValueError(
+        raise InputError(
             f"The sacreBLEU tokenizer {tokenize!r} needs an extra package or a downloaded model "
-            f"that is not there ({' '.join(str(error).split())}). Received: tokenize={tokenize!r}. "
+            f"that is missing ({' '.join(str(error).split())}). Received: tokenize={tokenize!r}. "
             "Install what it names, or choose another tokenizer."
         ) from error
     return _score(metric, hypotheses, references)
@@ -60,7 +62,7 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", hints=True):
 def chrf(hypotheses, references, lowercase=False):
     """Returns corpus chrF2, character 6-grams with beta 2 (Popović, 2015, https://aclanthology.org/W15-3049).
 
-    Arguments and errors are those of `bleu`; there is no tokenizer because characters need none.
+    Arguments and errors are those of `bleu`, without a tokenizer, which characters do not need.
     """
     references = _reference_streams(hypotheses, references)
     return _score(CHRF(lowercase=lowercase), hypotheses, references)
@@ -69,7 +71,7 @@ def chrf(hypotheses, references, lowercase=False):
 def _reference_streams(hypotheses, references):
     """Returns `references` as a list of lists, each as long as `hypotheses`."""
     if len(hypotheses) == 0:
-        raise ValueError(
+        raise InputError(
             "Expected at least one hypothesis to score. Received: 0 lines. "
             "Check that the file or list of translations is not empty."
         )
@@ -77,7 +79,7 @@ def _reference_streams(hypotheses, references):
         references = [references]
     for number, stream in enumerate(references, start=1):
         if len(stream) != len(hypotheses):
-            raise ValueError(
+            raise InputError(
                 "Expected as many reference lines as hypotheses. Received: "
                 f"{len(hypotheses)} hypotheses, {len(stream)} lines in reference {number}. "
                 "Line i of every file must belong to the same source sentence."

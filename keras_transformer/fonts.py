@@ -1,4 +1,4 @@
-"""Fonts for text in any script: those of matplotlib's settings, and installed ones for the rest."""
+"""Fonts for text in any script: those of matplotlib's settings, then other installed fonts."""
 
 import contextlib
 import pathlib
@@ -6,14 +6,14 @@ import unicodedata
 import warnings
 
 CJK = ("BOPOMOFO", "CJK", "FULLWIDTH", "HALFWIDTH", "HANGUL", "HIRAGANA", "IDEOGRAPHIC", "KATAKANA")
-"""First words of the names of letters that one font, Noto Sans CJK, has."""
+"""First words of the Unicode names of letters that the font Noto Sans CJK has."""
 
 
 def families_for(texts):
     """Returns the names of fonts that together have the letters of some texts.
 
-    The fonts of matplotlib's `rcParams["font.family"]` come first. Of letters that no installed
-    font has a warning says so, with the fonts to install; they are drawn as boxes.
+    The fonts of matplotlib's `rcParams["font.family"]` come first. Letters that no installed font
+    has are drawn as boxes, and a warning names the fonts to install.
     """
     import matplotlib
     from matplotlib import font_manager
@@ -45,13 +45,13 @@ def _is_drawn(letter):
 
 
 def _installed_fonts():
-    """Returns the sets of letters of all upright fonts but matplotlib's own, by their names."""
+    """Returns the letters of all upright fonts except matplotlib's own: dict from name to set."""
     import matplotlib
     from matplotlib import font_manager
 
     manager = font_manager.fontManager
     for path in set(font_manager.findSystemFonts()) - {entry.fname for entry in manager.ttflist}:
-        with contextlib.suppress(Exception):  # whatever is wrong with a font that nobody chose
+        with contextlib.suppress(Exception):  # a broken font that nobody asked for
             manager.addfont(path)  # installed since matplotlib made its list
     own = pathlib.Path(matplotlib.get_data_path())
     regular_first = sorted(manager.ttflist, key=lambda entry: (entry.weight != 400, entry.name))

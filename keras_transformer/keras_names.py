@@ -1,8 +1,8 @@
 """Tells Keras the names of our classes, which load when a saved model asks for one.
 
 `keras.models.load_model` finds a class by the name that it was registered under, and a class
-registers itself when its module is imported. `import keras_transformer` imports no module, and not
-even Keras, so it leaves placeholders with Keras, now or as soon as Keras is imported.
+registers itself when its module is imported. `import keras_transformer` imports none of these
+modules, not even Keras, so it registers placeholders, now or as soon as Keras is imported.
 """
 
 import importlib
@@ -13,40 +13,61 @@ PACKAGE = "keras_transformer"
 CLASSES = {
     "layers": (
         "Attention",
+        "BertEmbedding",
         "BlockAttention",
+        "ConvolutionalEmbedding",
+        "Decoder",
         "DecoderBlock",
         "Dense",
         "Dropout",
         "EluFeatures",
+        "Encoder",
         "EncoderBlock",
         "FeedForward",
+        "GridPositions",
         "HeadwiseDense",
         "LayerNormalization",
         "LearnedPositions",
         "LinearAttention",
         "LocalAttention",
         "MultiHeadAttention",
+        "PatchEmbedding",
         "PositiveRandomFeatures",
         "Residual",
+        "RnnDecoder",
+        "RnnEncoder",
         "ScaledDotProductAttention",
         "SinusoidalPositions",
         "StridedAttention",
         "TokenEmbedding",
     ),
-    "models": ("Transformer",),
+    "models": (
+        "Bert",
+        "BertClassifier",
+        "BertPretraining",
+        "BertTokenClassifier",
+        "Gpt",
+        "ImageCaptioner",
+        "RnnSeq2Seq",
+        "Transformer",
+        "VisionTransformer",
+    ),
     "training": (
         "InverseSquareRoot",
-        "PaperSchedule",
+        "NoamSchedule",
         "Perplexity",
         "TokenAccuracy",
         "TokenCrossEntropy",
     ),
 }
-"""From room to the classes in it that a saved model may name; a test reads them in the source."""
+"""Per room, the classes that a saved model may name; a test compares them with the source."""
+
+OLD_NAMES = {"PaperSchedule": ("training", "NoamSchedule")}
+"""From the name of a class in earlier versions to its room and its name today."""
 
 
 class Placeholder:
-    """Stands with Keras for a class of ours, until the class takes its place by being imported."""
+    """Registered under the name of one of our classes until the class itself is imported."""
 
     def __init__(self, room, name):
         self._room = room
@@ -58,27 +79,29 @@ class Placeholder:
     def __call__(self, *args, **kwargs):
         return self._load()(*args, **kwargs)
 
-    def __getattr__(self, attribute):  # as `from_config`, which is what Keras asks for
+    def __getattr__(self, attribute):  # such as `from_config`, which Keras calls
         return getattr(self._load(), attribute)
 
 
 def register():
-    """Leaves a placeholder for each class with Keras, now or when Keras has been imported."""
+    """Registers a placeholder for each class with Keras, now or when Keras is imported."""
     if "keras" in sys.modules:
-        _leave_placeholders(sys.modules["keras"])
+        _register_placeholders(sys.modules["keras"])
     else:
         sys.meta_path.insert(0, _AfterKeras())
 
 
-def _leave_placeholders(keras):
-    known = keras.saving.get_custom_objects()  # what is registered, not a copy of it
+def _register_placeholders(keras):
+    known = keras.saving.get_custom_objects()  # the registry itself, not a copy
     for room, names in CLASSES.items():
         for name in names:
             known.setdefault(f"{PACKAGE}>{name}", Placeholder(room, name))
+    for old_name, (room, name) in OLD_NAMES.items():
+        known.setdefault(f"{PACKAGE}>{old_name}", Placeholder(room, name))
 
 
 class _AfterKeras(importlib.abc.MetaPathFinder):
-    """Finds Keras as it is found without it, and leaves the placeholders once it is imported."""
+    """Lets the other finders find Keras, and registers the placeholders when it is imported."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras":
@@ -91,8 +114,8 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
 
             def execute_and_register(module):
                 execute(module)
-                sys.meta_path.remove(self)  # not before: to be found is not to be imported
-                _leave_placeholders(module)
+                sys.meta_path.remove(self)  # only now: `find_spec` alone imports nothing
+                _register_placeholders(module)
 
             spec.loader.exec_module = execute_and_register
         return spec

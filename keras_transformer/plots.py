@@ -1,4 +1,4 @@
-"""Pictures for papers and notebooks: attention maps, position encodings, learning curves.
+"""Pictures for papers and notebooks: attention maps, also over images, positions, learning curves.
 
 Each function returns the matplotlib `Figure`, which a notebook shows by itself, and writes it to
 `path` where one is given: PNG, PDF or SVG by its suffix, and whole or not at all.
@@ -14,8 +14,9 @@ import warnings
 
 import numpy as np
 
+from keras_transformer.atomic_files import replacing
+from keras_transformer.errors import InputError
 from keras_transformer.fonts import families_for
-from keras_transformer.whole_files import replacing
 
 FORMATS = ("png", "pdf", "svg")
 BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
@@ -30,7 +31,7 @@ STYLE = {
     "xtick.color": "#404040",
     "ytick.color": "#404040",
     "legend.frameon": False,
-    "text.parse_math": False,  # a piece may hold dollar signs
+    "text.parse_math": False,  # a token may contain dollar signs
     "lines.linewidth": 1.2,
     "savefig.dpi": 200,
     "savefig.bbox": "tight",
@@ -42,52 +43,55 @@ READABLE_SPACE = "\u2423"
 
 
 def check_format(path):
-    """Raises `ValueError` where the suffix of `path` is not that of a picture, or none."""
+    """Raises `ValueError` where `path` has a suffix that is not that of a picture."""
     if _format_of(path) not in FORMATS:
-        raise ValueError(
+        raise InputError(
             f"Expected a picture: .{', .'.join(FORMATS)}. Received: {path}. Change the suffix."
         )
 
 
 def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
-    """Draws all heads of a layer: each row is a piece that attends, its columns where to.
+    """Draws all heads of a layer: a row for each token that attends, a column for each it sees.
 
     Args:
         attention_map: `AttentionMap` of `Translator.attention`.
         path: file to write, or None.
         layer: index into the layers of the stack; -1 is the last.
-        kind: `"encoder"` or `"decoder"` for self-attention, or `"cross"`. A decoder row bears the
-            piece that is predicted there, a decoder column the piece that is read there.
+        kind: `"encoder"` or `"decoder"` for self-attention, or `"cross"`. A row of the decoder has
+            the name of the token predicted at that position, a column that of the token read there.
     Raises:
         ValueError: unknown kind or layer.
     Warns:
-        UserWarning: the map is of a text that was cut, or no installed font has some letters.
+        UserWarning: the text or its translation was cut, or no installed font has some letters.
+
+    Example:
+        attention_maps(translator.attention("A dog runs."), "encoder.png", layer=0, kind="encoder")
     """
     if kind not in attention_map.weights:
-        raise ValueError(
+        raise InputError(
             f"Expected a kind of attention. Received: kind={kind!r}. "
             f"Choose one of: {', '.join(attention_map.weights) or 'none'}; linear attention has no "
-            "weights."
+            "weights, nor has a model without attention."
         )
     layers = attention_map.weights[kind]
     if not -len(layers) <= layer < len(layers):
-        raise ValueError(
+        raise InputError(
             f"Expected one of the {len(layers)} layers. Received: layer={layer}. "
             "Count from 0, or from -1 backwards."
         )
     if attention_map.truncated:
         warnings.warn(
             "The text or its translation reached a limit of length and is incomplete: the picture "
-            f"shows the first {len(attention_map.source_pieces)} pieces of the text and "
+            f"shows the first {len(attention_map.source_pieces)} tokens of the text and "
             f"{len(attention_map.target_pieces)} of the translation.",
             stacklevel=2,
         )
     weights = layers[layer]  # (H, T, S)
     source, target = attention_map.source_pieces, attention_map.target_pieces
     queries, keys, query_title, key_title = {
-        "encoder": (source, source, "source piece", "source piece attended to"),
-        "decoder": (target, attention_map.target_inputs, "piece predicted", "piece attended to"),
-        "cross": (target, source, "piece predicted", "source piece attended to"),
+        "encoder": (source, source, "source token", "source token attended to"),
+        "decoder": (target, attention_map.target_inputs, "predicted token", "token attended to"),
+        "cross": (target, source, "predicted token", "source token attended to"),
     }[kind]
     num_columns = _columns_of_grid(len(weights), len(keys) / len(queries))
     num_rows = len(weights) // num_columns
@@ -119,10 +123,13 @@ def position_encoding(num_positions, d_model, layout="interleaved", path=None):
     """Draws the sinusoidal position encoding: the whole matrix, and some of its waves below.
 
     Args:
-        num_positions: how many positions, counted from 0.
+        num_positions: number of positions, counted from 0.
         d_model: D.
         layout: `"interleaved"` or `"concatenated"`, see `sinusoidal_encoding`.
         path: file to write, or None.
+
+    Example:
+        position_encoding(100, 128, "concatenated", "positions.png")
     """
     from keras import ops
 
@@ -151,8 +158,8 @@ def learning_curves(metrics, path=None):
 
     Args:
         metrics: path of a run's `metrics.jsonl`, or a list of dicts with its keys `step`, `loss`,
-            `val_loss`, `val_bleu` and `learning_rate`; what is missing is left out. A record with
-            the key `weights` is of other weights than that step's, averaged ones, and not drawn.
+            `val_loss`, `val_bleu` and `learning_rate`; missing ones are left out. A record with the
+            key `weights` is not drawn: its metrics are those of averaged weights.
         path: file to write, or None.
     Raises:
         ValueError: nothing to draw.
@@ -160,7 +167,7 @@ def learning_curves(metrics, path=None):
     records = metrics if isinstance(metrics, list) else _read_json_lines(metrics)
     records = [record for record in records if "weights" not in record]
     panels = [
-        ("loss (nats a token)", [("loss", "training", BLUE), ("val_loss", "validation", ORANGE)]),
+        ("loss (nats per token)", [("loss", "training", BLUE), ("val_loss", "validation", ORANGE)]),
         ("validation BLEU", [("val_bleu", "", GREEN)]),
         ("learning rate", [("learning_rate", "", PURPLE)]),
     ]
@@ -170,9 +177,9 @@ def learning_curves(metrics, path=None):
     ]
     drawn = [(title, curves) for title, curves in drawn if any(len(c[0]) for c in curves)]
     if not drawn:
-        raise ValueError(
+        raise InputError(
             "Expected records with `step` and a metric to draw. "
-            f"Received: {len(records)} records without. Train a little longer first."
+            f"Received: {len(records)} records without these. Train a little longer first."
         )
     with _drawing():
         figure = _figure((5.6, 0.6 + 1.6 * len(drawn)), layout="constrained")
@@ -196,8 +203,93 @@ def learning_curves(metrics, path=None):
     return figure
 
 
+def image_attention(images, maps, path=None):
+    """Draws images, and beside each what is attended to: the rest is dark.
+
+    Args:
+        images: `(B, height, width, channels)`, with one channel or three.
+        maps: dict from a title to maps `(B, rows, columns)`, such as those of
+            `models.class_token_attention` and `models.attention_rollout`.
+        path: file to write, or None.
+    Raises:
+        ValueError: no maps, or not one for each image.
+
+    Example:
+        image_attention(np.zeros((1, 8, 8, 3)), {"last layer": np.ones((1, 2, 2))}, "image.png")
+    """
+    maps = {title: np.asarray(values) for title, values in maps.items()}
+    if not maps or any(len(values) != len(images) for values in maps.values()):
+        received = {title: values.shape for title, values in maps.items()}
+        raise InputError(
+            f"Expected maps of {len(images)} images, by their titles. Received: maps={received}."
+        )
+    with _drawing():
+        size = 1.6 * (1 + len(maps)) + 0.2, 1.6 * len(images) + 0.3
+        figure = _figure(size, layout="compressed")
+        panels = figure.subplots(len(images), 1 + len(maps), squeeze=False)
+        for number, (image, row) in enumerate(zip(images, panels, strict=True)):
+            _draw_image(row[0], image)
+            for panel, values in zip(row[1:], maps.values(), strict=True):
+                _draw_image(panel, image, values[number])
+        for panel, title in zip(panels[0], ("image", *maps), strict=True):
+            panel.set_title(title, pad=3)
+        _write(figure, path)
+    return figure
+
+
+def caption_attention(image, words, maps, path=None):
+    """Draws an image, and for each word of its caption what the word attends to.
+
+    Args:
+        image: `(height, width, channels)`, with one channel or three.
+        words: the words, T in number.
+        maps: `(T, rows, columns)`, such as those of `models.ImageCaptioner.attention_maps`.
+        path: file to write, or None.
+    Raises:
+        ValueError: not one map for each word.
+
+    Example:
+        caption_attention(np.zeros((8, 8, 3)), ["a", "dog"], np.ones((2, 4, 4)), "caption.png")
+    """
+    maps = np.asarray(maps)
+    if maps.ndim != 3 or len(maps) != len(words):
+        raise InputError(
+            f"Expected maps of {len(words)} words, (T, rows, columns). "
+            f"Received: words={list(words)}, maps.shape={maps.shape}."
+        )
+    num_columns = min(6, 1 + len(words))
+    num_rows = math.ceil((1 + len(words)) / num_columns)
+    with _drawing():
+        figure = _figure((1.4 * num_columns, 1.6 * num_rows), layout="compressed")
+        panels = figure.subplots(num_rows, num_columns, squeeze=False).flat
+        style = {"pad": 3, "family": families_for(words)}
+        _draw_image(panels[0], image)
+        for panel, word, values in zip(panels[1:], words, maps, strict=False):
+            _draw_image(panel, image, values)
+            panel.set_title(_labels([word])[0], **style)
+        for panel in panels[1 + len(words) :]:
+            panel.set_axis_off()
+        _write(figure, path)
+    return figure
+
+
+def _draw_image(panel, image, attention=None):
+    """Draws an image; with `attention` `(rows, columns)`, darker where there is less of it."""
+    image = np.asarray(image, "float32")
+    image = (image - image.min()) / max(image.max() - image.min(), 1e-6)
+    image = np.broadcast_to(image, (*image.shape[:2], 3))
+    if attention is not None:
+        (height, width), (rows, columns) = image.shape[:2], attention.shape
+        cells = np.ix_(np.arange(height) * rows // height, np.arange(width) * columns // width)
+        light = attention[cells] / max(attention.max(), 1e-6)
+        image = image * (0.15 + 0.85 * light[..., None])
+    panel.imshow(image, vmin=0, vmax=1)
+    panel.set_xticks([])
+    panel.set_yticks([])
+
+
 def _columns_of_grid(num_panels, panel_aspect):
-    """Returns the divisor of `num_panels` that makes a picture a little wider than high."""
+    """Returns the divisor of `num_panels` that makes the picture a little wider than high."""
 
     def distance(num_columns):
         return abs(math.log(panel_aspect * num_columns**2 / num_panels / 1.5))
@@ -205,13 +297,13 @@ def _columns_of_grid(num_panels, panel_aspect):
     return min((n for n in range(1, num_panels + 1) if num_panels % n == 0), key=distance)
 
 
-def _labels(pieces):
-    return [piece.replace(SENTENCE_PIECE_SPACE, READABLE_SPACE) for piece in pieces]
+def _labels(tokens):
+    return [token.replace(SENTENCE_PIECE_SPACE, READABLE_SPACE) for token in tokens]
 
 
-def _label_inches(pieces, size):
-    """Returns about how long the longest label is, set in `size` points."""
-    return max(len(piece) for piece in pieces) * size * 0.6 / 72
+def _label_inches(tokens, size):
+    """Returns the approximate length of the longest label in a font of `size` points."""
+    return max(len(token) for token in tokens) * size * 0.6 / 72
 
 
 def _curve(records, key):
@@ -228,7 +320,7 @@ def _curve(records, key):
 
 
 def _read_json_lines(path):
-    """Returns the dicts of a JSON-lines file; a line that a killed run left torn is skipped."""
+    """Returns the dicts of a JSON-lines file, without a last line that a killed run left half."""
     records = []
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(json.JSONDecodeError):
@@ -238,7 +330,7 @@ def _read_json_lines(path):
 
 @contextlib.contextmanager
 def _drawing():
-    """Sets the style, and leaves it to `families_for` to say which letters no font has."""
+    """Sets the style and silences matplotlib on missing letters: `families_for` names them."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
@@ -247,7 +339,7 @@ def _drawing():
 
 
 def _figure(size, layout):
-    # not pyplot, which would keep every figure and choose a window system
+    # not pyplot, which would keep every figure in memory and choose a window system
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout=layout)

@@ -1,6 +1,6 @@
-"""Checked settings: dataclass fields whose annotation says what they may be.
+"""Dataclass fields whose values are checked against their annotations.
 
-The line under a field is its meaning; error messages and the help of the command line show it.
+The line under a field is its meaning: error messages and the help of the command line show it.
 """
 
 import ast
@@ -17,16 +17,17 @@ import typing
 from typing import Annotated, Literal, NamedTuple
 
 from keras_transformer.core_yaml import yaml_word
+from keras_transformer.errors import InputError
 
 
 class Range(NamedTuple):
-    """What a number must be: in words, and as a test."""
+    """The numbers that a setting accepts: in words, and as a function."""
 
     expected: str
     accepts: typing.Callable
 
 
-LARGEST = 2**31 - 1  # of TensorFlow's and NumPy's sizes and seeds
+LARGEST = 2**31 - 1  # limit of sizes and seeds in TensorFlow and NumPy
 Count = Annotated[int, Range(f"a whole number from 1 to {LARGEST}", lambda n: 1 <= n <= LARGEST)]
 CountOrZero = Annotated[
     int, Range(f"a whole number from 0 to {LARGEST}", lambda n: 0 <= n <= LARGEST)
@@ -62,7 +63,7 @@ def settings(group_class):
 
 @dataclasses.dataclass(frozen=True)
 class SettingsGroup:
-    """A group of settings, each checked against its annotation; `GROUP` is its name.
+    """A group of settings whose values are checked against their annotations; `GROUP` is its name.
 
     Raises:
         ValueError: a value of the wrong type or outside its range.
@@ -75,7 +76,7 @@ class SettingsGroup:
                 value = os.fspath(value)
                 object.__setattr__(self, name, value)
             if not accepts(setting.annotation, value):
-                raise ValueError(
+                raise InputError(
                     f"Expected {name} to be {in_words(setting.annotation)}. "
                     f"Received: {self.GROUP}.{name}={value!r}. "
                     f"Its meaning: {setting.meaning} The default is {yaml_word(setting.default)}."
@@ -83,15 +84,15 @@ class SettingsGroup:
 
 
 def check_known(name, known, what):
-    """Raises `ValueError` with the known names, and the likely one, unless `name` is known."""
+    """Raises `InputError` with the known names, and the most similar one, for an unknown name."""
     if name not in known:
         close = difflib.get_close_matches(str(name), known, n=1)
         remedy = f"Did you mean {close[0]}?" if close else "Choose a known one."
-        raise ValueError(f"Expected {what}: {', '.join(known)}. Received: {name}. {remedy}")
+        raise InputError(f"Expected {what}: {', '.join(known)}. Received: {name}. {remedy}")
 
 
 def accepts(annotation, value):
-    """Returns whether a value is what an annotation says; whole numbers are numbers too."""
+    """Returns whether a value has the type of an annotation; whole numbers are numbers too."""
     if annotation is types.NoneType:
         return value is None
     if annotation is float:
@@ -101,7 +102,7 @@ def accepts(annotation, value):
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if annotation is str:
-        return isinstance(value, str) and "\0" not in value  # which no path may hold
+        return isinstance(value, str) and "\0" not in value  # no path can contain it
     if annotation is bool:
         return isinstance(value, bool)
     if typing.get_origin(annotation) is Literal:
@@ -126,7 +127,7 @@ def in_words(annotation):
 
 
 def plain_type(annotation):
-    """Returns the type that an annotation is about: bool, int, float or str."""
+    """Returns the type in an annotation: bool, int, float or str."""
     if isinstance(annotation, type):
         return annotation
     first = typing.get_args(annotation)[0]

@@ -1,4 +1,4 @@
-"""Text a line at a time, from and to files and the standard streams; UTF-8, gzip by the name."""
+"""Reads and writes UTF-8 text line by line; a file whose name ends in `.gz` is gzip."""
 
 import contextlib
 import gzip
@@ -7,14 +7,15 @@ import pathlib
 import sys
 import zlib
 
-from keras_transformer.whole_files import replacing
+from keras_transformer.atomic_files import replacing
+from keras_transformer.errors import InputError
 
 
 def iterate_lines(path=None):
     """Yields the lines of a file, or of standard input, without their line ends.
 
-    A line ends at a line feed only: other characters that Unicode calls line ends, as U+2028,
-    are text. A file whose name ends in `.gz` is gzip.
+    A line ends at a line feed only: other characters that Unicode calls line ends, such as
+    U+2028, are part of the text.
 
     Raises:
         ValueError: the file is missing or unreadable, is not gzip, or is not UTF-8; the message
@@ -26,50 +27,50 @@ def iterate_lines(path=None):
             for number, line in enumerate(stream, start=1):
                 yield _decode(line, name, number)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(
+        raise InputError(
             f"Expected a whole gzip file, as the name says. Received: {name}: {error}"
         ) from None
     except OSError as error:
-        raise ValueError(f"Expected a readable file. Received: {name}: {error.strerror}") from None
+        raise InputError(f"Expected a readable file. Received: {name}: {error.strerror}") from None
 
 
 def check_readable(path):
-    """Raises `ValueError` where there is no file to read, without reading: it may be a pipe."""
+    """Raises `ValueError` unless there is a file to read; does not open it, as it may be a pipe."""
     path = pathlib.Path(path)
     if path.is_dir() or not os.access(path, os.R_OK):
         reason = "Is a directory" if path.is_dir() else "Permission denied"
         reason = reason if path.exists() else "No such file"
-        raise ValueError(f"Expected a file to read. Received: {path}: {reason}. Check the name.")
+        raise InputError(f"Expected a file to read. Received: {path}: {reason}. Check the name.")
 
 
 def check_writable(path):
-    """Raises `ValueError` where no file can be at `path`, before the work that would fill it."""
+    """Raises `ValueError` unless a file can be written to `path`, before the work for it starts."""
     path = pathlib.Path(path)
     if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(
+        raise InputError(
             f"Expected a file to write, in a directory that exists. Received: {path}. "
             "Make the directory, or choose another name."
         )
 
 
 def check_directory(path):
-    """Raises `ValueError` where no directory can be at `path`, or nothing be written into it."""
+    """Raises `ValueError` unless `path` is a writable directory, or can become one."""
     path = pathlib.Path(path)
     present = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not present.is_dir() or not os.access(present, os.W_OK):
         reason = "cannot be written" if present.is_dir() else "is a file"
-        raise ValueError(
+        raise InputError(
             f"Expected a directory to write to. Received: {path}, where {present} {reason}. "
             "Name another."
         )
 
 
 def check_utf8(name, text):
-    """Raises `ValueError` where a text of the command line was no UTF-8."""
+    """Raises `ValueError` where an argument of the command line is not UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError(
+        raise InputError(
             f"Expected UTF-8 text. Received: {name} as {text.encode('utf-8', 'surrogateescape')}. "
             "Convert it to UTF-8."
         ) from None
@@ -79,7 +80,7 @@ def check_utf8(name, text):
 def writing_lines(path=None):
     """Yields a function that writes one line to a file, or to standard output.
 
-    The file takes its place when all is written; if anything fails, what stood there stays.
+    The file replaces an old one when everything is written; if anything fails, the old one stays.
     """
     if path is None:
         yield lambda line: _write(sys.stdout.buffer, line, flush=True)
@@ -99,7 +100,7 @@ def _decode(line, name, number):
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise InputError(
             f"Expected UTF-8 text. Received: {name}, line {number}: {error.reason} "
             f"(byte 0x{line[error.start]:02x}). Convert it to UTF-8."
         ) from None
@@ -110,5 +111,5 @@ def _decode(line, name, number):
 
 def _write(stream, line, flush=False):
     stream.write(line.encode("utf-8") + b"\n")
-    if flush:  # who reads, a person perhaps, sees each line when it is there
+    if flush:  # a reader, perhaps a person, sees each line at once
         stream.flush()

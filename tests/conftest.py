@@ -1,5 +1,7 @@
 """What several rooms' tests share. TensorFlow is imported in the fixtures that need it alone."""
 
+import fcntl
+import os
 import random
 
 import pytest
@@ -45,9 +47,9 @@ SENTENCE_PAIRS = [
 LONGEST_FILES = {
     "test_train.py",
     "test_divided_step.py",
-    "test_cli_end_to_end.py",
+    "test_end_to_end.py",
     "test_readme.py",
-    "test_quickstart.py",
+    "test_tour.py",
     "test_server.py",
 }
 
@@ -76,43 +78,67 @@ def corpus(sentence_pairs):
 
 
 @pytest.fixture(scope="session")
-def translator(tokenizer, sentence_pairs):
+def made_once(tmp_path_factory):
+    """A function that makes a directory once for all processes of pytest-xdist."""
+
+    def made_once(name, make):
+        base = tmp_path_factory.getbasetemp()
+        base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+        with open(base / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (base / name).exists():
+                partial = base / f"{name}.partial"
+                partial.mkdir()
+                make(partial)
+                partial.rename(base / name)
+        return base / name
+
+    return made_once
+
+
+@pytest.fixture(scope="session")
+def translator(tokenizer, sentence_pairs, made_once):
     """Trained for seconds: knows most of the pairs by heart, so that answers differ and end."""
     import keras
+    import tensorflow as tf
 
     from keras_transformer.config import DecodingConfig
     from keras_transformer.models import Transformer
     from keras_transformer.translator import Translator
 
-    random.seed(1)  # Keras draws the initializers' seeds from it
-    source_texts, target_texts = zip(*sentence_pairs, strict=True)
-    source_ids, _ = tokenizer.encode_padded(source_texts, 100)
-    labels, _ = tokenizer.encode_padded(target_texts, 100)
-    labels = labels.numpy()
-    target_ids = labels.copy()
-    target_ids[:, 1:], target_ids[:, 0] = labels[:, :-1], 2  # 2 starts a translation
-    model = Transformer(
-        tokenizer.vocab_size,
-        num_layers=1,
-        d_model=32,
-        ff_dim=48,
-        num_heads=2,
-        dropout=0.0,
-        normalize_first=True,
-    )
-    model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(True))
-    inputs = {"source_ids": source_ids.numpy(), "target_ids": target_ids}
-    model.fit(inputs, labels, sample_weight=labels != 0, batch_size=31, epochs=60, verbose=0)
+    def new_model():
+        sizes = dict(num_layers=1, d_model=32, ff_dim=48, num_heads=2)
+        return Transformer(tokenizer.vocab_size, **sizes, dropout=0.0, normalize_first=True)
+
+    def train(directory):
+        random.seed(1)  # Keras draws the initializers' seeds from it
+        source_texts, target_texts = zip(*sentence_pairs, strict=True)
+        source_ids, _ = tokenizer.encode_padded(source_texts, 100)
+        labels, _ = tokenizer.encode_padded(target_texts, 100)
+        labels = labels.numpy()
+        target_ids = labels.copy()
+        target_ids[:, 1:], target_ids[:, 0] = labels[:, :-1], 2  # 2 starts a translation
+        model, loss = new_model(), keras.losses.SparseCategoricalCrossentropy(True)
+        model.compile(keras.optimizers.Adam(0.01), loss)
+        inputs = {"source_ids": source_ids.numpy(), "target_ids": target_ids}
+        whole = tf.data.Dataset.from_tensors((inputs, labels, labels != 0)).repeat(60)
+        model.fit(whole, verbose=0)  # 60 epochs of one step would take longer
+        model.save_weights(directory / "model.weights.h5")
+
+    model = new_model()
+    model.build()
+    model.load_weights(made_once("translator", train) / "model.weights.h5")
     decoding = DecodingConfig(beam_size=3, max_length=60, max_source_length=50)
     return Translator(model, tokenizer, decoding=decoding)
 
 
 @pytest.fixture(scope="session")
-def exported(translator, tmp_path_factory):
+def exported(translator, made_once):
     """The path of an export of the translator, with its two best translations."""
     from keras_transformer.export import export_saved_model
 
-    return export_saved_model(translator, tmp_path_factory.mktemp("exports"), n_best=2)
+    made = made_once("exports", lambda path: export_saved_model(translator, path, n_best=2))
+    return made / "1"
 
 
 @pytest.fixture(scope="session")
@@ -122,6 +148,14 @@ def texts(sentence_pairs):
     swapped = [f"{b} {a.lower()}" for a, b in zip(sources, sources[1:], strict=False)]
     odd = ["", " \t\u3000", "zebra \U0001f44d\U0001f3fd мир"]
     return [*sources[:30], *odd, *swapped, " ".join(sources)]
+
+
+@pytest.fixture(scope="session")
+def run_eagerly():
+    """Whether a few steps take less time eagerly: JAX compiles each of their operations alone."""
+    import keras
+
+    return keras.backend.backend() != "jax"
 
 
 def pytest_collection_modifyitems(items):

@@ -9,7 +9,6 @@ import yaml
 from keras_transformer import config as config_module
 from keras_transformer.config import (
     GROUPS,
-    PRESETS,
     Config,
     DataConfig,
     DecodingConfig,
@@ -17,6 +16,8 @@ from keras_transformer.config import (
     TrainingConfig,
 )
 from keras_transformer.core_yaml import parse_yaml, to_yaml
+from keras_transformer.models import MODELS, Transformer
+from keras_transformer.presets import MODEL_PRESETS
 from keras_transformer.settings import settings
 
 OTHER_VALUES = {
@@ -203,12 +204,12 @@ def test_the_base_preset_is_the_constructors_default():
 
 
 def test_every_preset_file_has_a_name():
-    files = (pathlib.Path(config_module.__file__).parent / "presets").glob("*")
-    assert sorted(path.stem for path in files) == sorted(PRESETS)
+    files = (pathlib.Path(config_module.__file__).parent / "presets").glob("*.yaml")
+    assert sorted(path.stem for path in files) == sorted(sum(MODEL_PRESETS.values(), ()))
 
 
 def test_an_unknown_preset_names_the_known():
-    with pytest.raises(ValueError, match="tiny, base, big. Received: bigg. Did you mean big?"):
+    with pytest.raises(ValueError, match="big, rnn, rnn_plain. Received: bigg. Did you mean big?"):
         Config.from_preset("bigg")
 
 
@@ -231,7 +232,7 @@ def test_an_unknown_preset_names_the_known():
         ("model.normalize_first=1", "true or false. Received: model.normalize_first=1"),
         ("training.max_steps", "group.key=value. Received: training.max_steps."),
         ("max_steps=3", "group.key=value. Received: max_steps=3."),
-        ("training.max_steps=0", "from 1 to .*. Received: training.max_steps=0. Its meaning: Most"),
+        ("training.max_steps=0", "from 1 to .*. Received: training.max_steps=0. Its meaning: Max"),
         ("training.max_steps=2.5", "a whole number from 1 to 2147483647. Received: .*2.5"),
         ("training.max_steps=true", "a whole number from 1 to 2147483647. Received: .*True"),
         ("training.max_steps=null", "a whole number from 1 to 2147483647. Received: .*None"),
@@ -242,7 +243,7 @@ def test_an_unknown_preset_names_the_known():
         ("training.peak_learning_rate=.nan", "a number above 0. Received: .*=nan"),
         ("training.label_smoothing=1", "from 0 to below 1. Received: training.label_smoothing=1"),
         ("training.deterministic=1", "true or false. Received: training.deterministic=1"),
-        ("training.schedule=fast", "paper or inverse_square_root. Received: .*'fast'"),
+        ("training.schedule=fast", "noam or inverse_square_root. Received: .*'fast'"),
         (
             "training.mixed_precision=float16",
             "mixed_bfloat16 or mixed_float16 or null. Received: .*'float16'",
@@ -341,3 +342,56 @@ def test_a_missing_file_is_refused_by_name(tmp_path):
 
 def test_decoding_takes_whole_numbers_for_numbers():
     assert DecodingConfig(length_penalty=1).length_penalty == 1
+
+
+def test_the_schedule_may_have_the_name_of_earlier_versions(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("training: {schedule: paper}\n")
+    for config in (
+        Config.load(path),
+        Config().override(["training.schedule=paper"]),
+        Config(training=TrainingConfig(schedule="paper")),
+    ):
+        assert config == Config() and config.training.schedule == "noam"
+
+
+class Another(Transformer):
+    """A model with arguments of its own."""
+
+    def __init__(self, vocab_size, width=5, num_layers=2, **kwargs):
+        raise NotImplementedError
+
+
+def test_a_model_without_a_name_is_a_transformer(tmp_path):
+    named = Config().merged({"model": {"name": "transformer", "num_layers": 3}})
+    unnamed = Config().merged({"model": {"num_layers": 3}})
+    assert named.model_class is unnamed.model_class is Transformer
+    assert named.model_arguments == unnamed.model_arguments == {"num_layers": 3}
+    named.save(tmp_path / "config.yaml")
+    assert Config.load(tmp_path / "config.yaml") == named
+
+
+def test_an_unknown_model_names_the_known_ones():
+    with pytest.raises(
+        ValueError, match="the name of a model: .*transformer. Received: transformr"
+    ):
+        Config().override(["model.name=transformr"])
+
+
+def test_the_arguments_of_a_model_are_those_of_its_class(monkeypatch):
+    monkeypatch.setitem(MODELS, "another", Another)
+    config = Config().merged({"model": {"name": "another", "width": 7}})
+    assert config.model_class is Another and config.model_arguments == {"width": 7}
+    with pytest.raises(ValueError, match="model: width, num_layers. Received: d_model"):
+        config.override(["model.d_model=8"])
+    with pytest.raises(ValueError, match="Expected width to be a whole number"):
+        config.override(["model.width=wide"])
+
+
+def test_another_model_starts_from_its_own_defaults(monkeypatch):
+    monkeypatch.setitem(MODELS, "another", Another)
+    preset = Config.from_preset("tiny")
+    config = preset.merged({"model": {"name": "another"}})
+    assert config.model == {"name": "another"}
+    assert config.override(["model.num_layers=9"]).model_arguments == {"num_layers": 9}
+    assert preset.merged({"model": {"name": "transformer"}}).model_arguments == preset.model

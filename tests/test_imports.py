@@ -1,6 +1,7 @@
 """Which room may import what, read from the source and tried in fresh processes."""
 
 import ast
+import graphlib
 import pathlib
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 import keras_transformer
 from keras_transformer import keras_names, layers
-from keras_transformer.training import PaperSchedule, TokenAccuracy, TokenCrossEntropy
+from keras_transformer.training import NoamSchedule, TokenAccuracy, TokenCrossEntropy
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -19,8 +20,28 @@ TENSORFLOW = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "tensorflo
 TENSORFLOW_ROOMS = ("tokenizers/", "data/", "export/", "serving/")
 TENSORFLOW_FILES = (
     "backend/tensorflow.py",
-    "training/distribution.py",
+    "training/distribution/slurm.py",
+    "training/distribution/tensorflow.py",
     "training/divided_step.py",
+)
+ROOMS = (  # each may import those that stand before it
+    *(
+        "errors",
+        "special_ids",
+        "version_numbers",
+        "core_yaml",
+        "settings",
+        "atomic_files",
+        "checksums",
+    ),
+    *("text_files", "fonts", "presets", "keras_names"),
+    *("teacher_forcing", "length_batches"),
+    *("backend", "layers", "decoding", "models"),
+    *("tokenizers", "data", "config", "runs"),
+    *("translator", "evaluation", "plots", "training"),
+    "convert",
+    *("export", "loading", "console", "serving", "quickstart"),
+    *("cli", "__main__"),
 )
 PORTABLE_ROOMS = ("layers/", "models/", "decoding/", "backend/")
 OTHER_BACKENDS = {"jax", "torch"}
@@ -38,6 +59,34 @@ def imported(source):
     return names
 
 
+def imported_modules(source):
+    """Returns the modules of the package that a source text imports, also those in functions.
+
+    An attribute of the package, as `keras_transformer.tokenizers.load`, loads its room too.
+    """
+    modules = {module_of(file): file for file in FILES}
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found.update(name if name in modules else node.module for name in names)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "keras_transformer":
+            found.add(ast.unparse(node))
+    return {modules[name] for name in found if name in modules} - {"__init__.py"}
+
+
+def module_of(file):
+    """Returns the name under which a file of the package is imported."""
+    parts = ["keras_transformer", *file.removesuffix(".py").split("/")]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(file):
+    return file.partition("/")[0].removesuffix(".py")
+
+
 def run_python(program, **environment):
     """Runs a program in a fresh process, without the variables that turn Keras round."""
     return subprocess.run(
@@ -48,6 +97,31 @@ def run_python(program, **environment):
 def test_imports_are_found_wherever_they_stand():
     source = "import os.path\ndef f():\n    from tensorflow.python import a\n    import jax as j"
     assert imported(source) == {"os", "tensorflow", "jax"}
+
+
+def test_modules_are_found_wherever_they_are_used():
+    source = """
+import keras_transformer
+from keras_transformer import backend
+def f():
+    from keras_transformer.data import batches
+    return keras_transformer.tokenizers.load, keras_transformer.__version__
+"""
+    expected = {"backend/__init__.py", "data/batches.py", "tokenizers/__init__.py"}
+    assert imported_modules(source) == expected
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if room_of(file) != "__init__"])
+def test_a_room_imports_those_below_it_alone(file):
+    height = {room: i for i, room in enumerate(ROOMS)}
+    for other in imported_modules((PACKAGE / file).read_text()):
+        assert height[room_of(other)] <= height[room_of(file)], f"{file} imports {other}"
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """`__init__.py` of a room gathers its names for users of the room, not for its own files."""
+    graph = {file: imported_modules((PACKAGE / file).read_text()) - {file} for file in FILES}
+    assert list(graphlib.TopologicalSorter(graph).static_order())  # or it raises CycleError
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -87,13 +161,38 @@ def test_layers_models_decoding_and_training_need_no_tensorflow():
         "    sys.modules[name] = None  # an import of it fails\n"
         "import numpy as np\n"
         "from keras_transformer import Transformer, decoding, evaluation, layers, plots\n"
-        "from keras_transformer.training import TokenCrossEntropy, TokenAccuracy, PaperSchedule\n"
+        "from keras_transformer.training import TokenCrossEntropy, TokenAccuracy, NoamSchedule\n"
         "model = Transformer(50, num_layers=1, d_model=6, ff_dim=5, num_heads=2)\n"
         "inputs = {'source_ids': np.array([[7, 5, 3]]), 'target_ids': np.array([[2, 9]])}\n"
         "print(model(inputs).shape)"
     )
     process = run_python(program, KERAS_BACKEND="jax")
     assert process.stdout == "(1, 2, 50)\n", process.stderr
+
+
+def test_several_jax_devices_train_without_tensorflow():
+    pytest.importorskip("jax", reason="jax is not installed")
+    program = (
+        "import sys\n"
+        f"for name in {sorted(TENSORFLOW)}:\n"
+        "    sys.modules[name] = None  # an import of it fails\n"
+        "import numpy as np\n"
+        "from keras_transformer import Transformer\n"
+        "from keras_transformer.training import TokenCrossEntropy\n"
+        "from keras_transformer.training.distribution import started\n"
+        "ids = np.full((4, 5), 7, 'int32')\n"
+        "batch = {'source_ids': ids, 'target_ids': ids}, ids, np.full((4, 5), 1 / 20, 'float32')\n"
+        "with started('auto') as devices:\n"
+        "    sizes = dict(num_layers=1, d_model=6, ff_dim=5, num_heads=2)\n"
+        "    model = devices.model_class(Transformer)(50, **sizes)\n"
+        "    model.compile('sgd', TokenCrossEntropy())\n"
+        "    batches = devices.dataset(batch for _ in range(3))\n"
+        "    losses = model.fit(batches, epochs=3, steps_per_epoch=1, verbose=0).history['loss']\n"
+        "    print(devices, losses[2] < losses[0])"
+    )
+    flags = "--xla_force_host_platform_device_count=2"
+    process = run_python(program, KERAS_BACKEND="jax", XLA_FLAGS=flags)
+    assert process.stdout == "2 replicas True\n", process.stderr
 
 
 def test_rooms_and_names_load_when_used():
@@ -130,7 +229,7 @@ def test_importing_the_package_is_enough_to_load_a_model(imports, tmp_path):
     attention = layers.MultiHeadAttention(2, attention=layers.LocalAttention(3))
     outputs = attention(layers.EncoderBlock(2, 7)(inputs), causal=True)
     model = keras.Model(inputs, layers.FeedForward(5)(outputs))
-    model.compile(keras.optimizers.Adam(PaperSchedule(6)), TokenCrossEntropy(), [TokenAccuracy()])
+    model.compile(keras.optimizers.Adam(NoamSchedule(6)), TokenCrossEntropy(), [TokenAccuracy()])
     model.save(tmp_path / "model.keras")
     sizes = dict(num_layers=1, d_model=6, ff_dim=5, num_heads=2)
     transformer = keras_transformer.Transformer(50, **sizes)

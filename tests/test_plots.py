@@ -165,7 +165,7 @@ def test_a_broken_font_is_passed_over(installed_fonts, tmp_path):
 
 
 def test_a_text_that_was_cut_is_warned_of(attention_map):
-    with pytest.warns(UserWarning, match="shows the first 5 pieces of the text and 3 of the"):
+    with pytest.warns(UserWarning, match="shows the first 5 tokens of the text and 3 of the"):
         plots.attention_maps(attention_map._replace(truncated=True))
 
 
@@ -280,6 +280,57 @@ def test_a_step_logged_again_after_a_resume_counts_once():
 def test_nothing_to_draw_is_refused(records):
     with pytest.raises(ValueError, match=f"Received: {len(records)} records"):
         plots.learning_curves(records)
+
+
+def brightness(panel):
+    """The mean of each quarter of the image that a panel shows."""
+    (image,) = panel.images
+    pixels = np.asarray(image.get_array()).mean(axis=-1)
+    return pixels.reshape(2, pixels.shape[0] // 2, 2, pixels.shape[1] // 2).mean(axis=(1, 3))
+
+
+@pytest.mark.parametrize("num_channels", [1, 3])
+def test_images_are_bright_where_attention_is(tmp_path, num_channels):
+    images = np.ones((2, 8, 4, num_channels), "uint8")
+    images[:, 0, 0] = 0
+    maps = np.array([[[0.1, 0.6], [0.2, 0.1]], [[0.0, 0.0], [0.0, 1.0]]])
+    path = tmp_path / "images.png"
+    figure = plots.image_attention(images, {"last": maps, "rollout": maps[::-1]}, path)
+    panels = np.reshape(figure.axes, (2, 3))
+    assert [panel.get_title() for panel in panels[0]] == ["image", "last", "rollout"]
+    for row, first, second in zip(panels, maps, maps[::-1], strict=True):
+        assert brightness(row[0])[0, 1] == brightness(row[0])[1, 1] == 1.0
+        for panel, drawn in ((row[1], first), (row[2], second)):
+            found, light = brightness(panel), drawn / drawn.max()
+            for cell in ((0, 1), (1, 0), (1, 1)):  # the corner has a dark pixel
+                assert found[cell] == pytest.approx(0.15 + 0.85 * light[cell], abs=1e-5)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_caption_is_drawn_word_by_word(tmp_path):
+    words = ["a", "dog", "on", "a", "$mat$", "sleeps", "</s>"]
+    maps = np.random.default_rng(1).uniform(size=(7, 2, 2))
+    path = tmp_path / "caption.png"
+    image = np.ones((4, 4, 3))
+    image[1, 1] = 0
+    figure = plots.caption_attention(image, words, maps, path)
+    assert [panel.get_title() for panel in figure.axes[:8]] == ["", *words]
+    for panel, drawn in zip(figure.axes[1:8], maps, strict=True):
+        (shown,) = panel.images
+        light = np.asarray(shown.get_array())[::2, ::2, 0]
+        np.testing.assert_allclose(light, 0.15 + 0.85 * drawn / drawn.max(), rtol=1e-5)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("maps", [{}, {"last": np.ones((3, 2, 2))}])
+def test_other_maps_than_images_are_refused(maps):
+    with pytest.raises(ValueError, match="Expected maps of 2 images"):
+        plots.image_attention(np.ones((2, 4, 4, 1)), maps)
+
+
+def test_other_maps_than_words_are_refused():
+    with pytest.raises(ValueError, match=r"maps of 1 words.*maps.shape=\(2, 4, 4\)"):
+        plots.caption_attention(np.ones((4, 4, 1)), ["a"], np.ones((2, 4, 4)))
 
 
 def test_matplotlib_is_loaded_only_when_drawing():

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from keras_transformer.config import PRESETS, Config
+from keras_transformer.config import Config
+from keras_transformer.presets import MODEL_PRESETS, PRESETS
 
 # Section 5.1: byte-pair encoding with a vocabulary of 37,000 shared by source and target, steps of
 # about 25,000 tokens a side. 5.3: the schedule of equation 3 with 4,000 steps of warm-up; Adam's
@@ -33,7 +34,7 @@ PAPER = {
         "batch_tokens": 25_000,
         "max_steps": 100_000,
         "max_minutes": None,
-        "schedule": "paper",
+        "schedule": "noam",
         "peak_learning_rate": 0.005,  # which this schedule does not have
         "warmup_steps": 4000,
         "label_smoothing": 0.1,
@@ -56,7 +57,42 @@ PAPER = {
     },
 }
 
+RNN = {
+    **PAPER,
+    "model": {
+        "name": "rnn_seq2seq",
+        "num_layers": 1,
+        "d_model": 256,
+        "units": 256,
+        "cell": "gru",
+        "bidirectional": True,
+        "attention": "bahdanau",
+        "score": "additive",
+        "dropout": 0.3,
+    },
+    "tokenizer": {**PAPER["tokenizer"], "vocab_size": 10_000},
+    "training": {
+        **PAPER["training"],
+        "batch_tokens": 4096,
+        "max_steps": 20_000,
+        "schedule": "inverse_square_root",
+        "peak_learning_rate": 0.002,
+        "warmup_steps": 500,
+        "clip_norm": 1.0,
+        "checkpoint_every": 250,
+    },
+}
+
 RECIPES = {
+    # Bahdanau et al., 2015, and Cho et al., 2014, in a width for a CPU
+    "rnn": RNN,
+    "rnn_plain": {
+        **RNN,
+        "model": {
+            **{name: value for name, value in RNN["model"].items() if name != "score"},
+            "attention": None,
+        },
+    },
     # table 3
     "base": {
         **PAPER,
@@ -111,7 +147,7 @@ def test_the_recipe_of_a_preset(name):
     assert dataclasses.asdict(Config.from_preset(name)) == RECIPES[name]
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", MODEL_PRESETS["transformer"])
 def test_what_the_model_of_a_preset_leaves_to_the_constructor(name):
     """The paper's model but for its sizes: sinusoids, ReLU, one table for three uses."""
     from keras_transformer.models import Transformer

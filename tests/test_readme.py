@@ -13,7 +13,7 @@ README = pathlib.Path(__file__).parents[1] / "README.md"
 SPLITS = ("train", "val", "test_2016_flickr")
 FEW_STEPS = (
     "--set tokenizer.vocab_size=200 --set training.checkpoint_every=2 --max-steps 4 "
-    "--set training.batch_tokens=300"
+    "--set training.batch_tokens=300 --set model.num_layers=1"
 )
 
 
@@ -23,7 +23,9 @@ def blocks(language):
 
 @pytest.fixture
 def multi30k(tmp_path, sentence_pairs):
-    """A directory with files of Multi30k's names."""
+    """A directory with files of Multi30k's names, and one of Tiny Shakespeare's."""
+    text = "\n".join(text for pair in sentence_pairs for text in pair)
+    (tmp_path / "input.txt").write_text(text, encoding="utf-8")
     for split in SPLITS:
         for language, sentences in zip(
             ("en", "de"), zip(*sentence_pairs, strict=True), strict=True
@@ -63,12 +65,18 @@ def test_the_programs(multi30k, monkeypatch):
     for long, short in {
         "vocab_size=10_000": "vocab_size=200",
         "epochs=30": "epochs=1",
+        '"tiny", tokenizer.vocab_size': '"tiny", tokenizer.vocab_size, num_layers=1',
+        "epochs=12": "epochs=1",
+        "max_new_tokens=500": "max_new_tokens=5",
+        "epochs=100": "epochs=1",
+        "num_train=20_000, num_held_out=500": "num_train=128, num_held_out=100",
+        "epochs=25": "epochs=1",
         ".override(\n    [": ".override(\n    [*FEW_STEPS, ",
     }.items():
         assert long in program
         program = program.replace(long, short)
     settings = re.findall(r"--set (\S+)", FEW_STEPS)
-    names = {"FEW_STEPS": [*settings, "training.max_steps=4", "model.num_layers=1"]}
+    names = {"FEW_STEPS": [*settings, "training.max_steps=4"]}
     exec(compile(program, str(README), "exec"), names)
     (translations,) = names["translator"].translate(["A dog runs."], n_best=3)
     assert len(translations) == 3
@@ -84,9 +92,9 @@ def test_the_file_tree_names_what_is_there():
         for name in named
         if not any(
             (root / name).exists()
-            for root in (README.parent, package, package / "layers", package / "data")
+            for root in (README.parent, package, package / "layers", package / "quickstart")
         )
     ]
     assert not missing
     files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
-    assert files - set(named) - {"console.py", "special_ids.py"} == set()
+    assert files - set(named) - {"console.py"} == set()

@@ -10,13 +10,14 @@ import pytest
 from keras import ops
 
 from keras_transformer import export
-from keras_transformer import translator as translator_module
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.data import TranslationBatches
+from keras_transformer.decoding import batch_search
+from keras_transformer.loading import load
 from keras_transformer.models import Transformer
+from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.training.losses import TokenCrossEntropy
-from keras_transformer.training.run import Run
 from keras_transformer.translator import Translation, Translator
 
 NUM_LAYERS, NUM_DECODER_LAYERS, NUM_HEADS = 1, 2, 4
@@ -76,7 +77,7 @@ def test_answers_stand_in_the_order_of_the_texts_and_do_not_depend_on_neighbours
     alone = [translator(source) for source in sources]
     assert len(set(alone)) > 6
     assert translator(sources) == alone
-    monkeypatch.setattr(translator, "batch_size", 3)
+    monkeypatch.setattr(translator._batch_search, "batch_size", 3)
     assert translator(sources) == alone
 
 
@@ -90,7 +91,7 @@ def test_blank_texts_are_empty_and_do_not_reach_the_model(
     def fail(*_):
         raise AssertionError("the model was called")
 
-    monkeypatch.setattr(translator_module, "decode", fail)
+    monkeypatch.setattr(batch_search, "decode", fail)
     untouched = Translator(model, tokenizer)
     assert untouched.translate(BLANK, n_best=2) == [[Translation("", 0.0, False)] * 2] * 4
     assert untouched.score(BLANK, ["Hund"] * 4).tolist() == [0.0] * 4
@@ -204,7 +205,7 @@ def test_samples_follow_the_seed(translator, sources):
 
 
 def test_batches_draw_different_samples(translator, monkeypatch):
-    monkeypatch.setattr(translator, "batch_size", 1)
+    monkeypatch.setattr(translator._batch_search, "batch_size", 1)
     assert len(set(translator.sample(["The bus is not here!"] * 7, seed=1))) > 1
 
 
@@ -219,8 +220,9 @@ def test_samples_follow_the_seed_in_threads(translator, sources, monkeypatch):
     texts, seeds = sources[:2], [1, 2, 1, 3]
     alone = [translator.sample(texts, seed=seed) for seed in seeds]
     assert alone[0] == alone[2] and alone[0] != alone[1]
-    compile_search = translator._compile
-    monkeypatch.setattr(translator, "_compile", lambda *search: slowly(compile_search(*search)))
+    search = translator._batch_search
+    compiled = search.compiled
+    monkeypatch.setattr(search, "compiled", lambda *arguments: slowly(compiled(*arguments)))
     with concurrent.futures.ThreadPoolExecutor(len(seeds)) as threads:
         found = list(threads.map(lambda seed: translator.sample(texts, seed=seed), seeds))
     assert found == alone
@@ -281,9 +283,7 @@ def test_each_kind_of_search_is_compiled_once(model, tokenizer, sources, monkeyp
         return counted
 
     for name in ("decode", "decode_sampled"):
-        monkeypatch.setattr(
-            translator_module, name, counting(name, getattr(translator_module, name))
-        )
+        monkeypatch.setattr(batch_search, name, counting(name, getattr(batch_search, name)))
     translator = Translator(model, tokenizer, decoding=GREEDY)
     for texts in (sources[:2], sources[:3], sources[:5]):
         translator(texts)
@@ -433,11 +433,11 @@ def test_a_run_is_loaded_with_its_search(greedy_translator, model, tokenizer, so
     run = Run(tmp_path / "run")
     run.create(Config(model=SIZES, decoding=GREEDY), tokenizer, tokenizer)
     model.save_weights(run.averaged_path)
-    loaded = Translator.load(run.path, "averaged")
+    loaded = load(run.path, "averaged")
     assert loaded.decoding == GREEDY
     assert loaded(sources) == greedy_translator(sources)
     with pytest.raises(ValueError, match="a checkpoint"):
-        Translator.load(run.path, checkpoint="last")
+        load(run.path, checkpoint="last")
 
 
 @pytest.mark.parametrize("part", ["", "7"])
@@ -445,11 +445,11 @@ def test_an_export_is_loaded_by_its_room(tmp_path, monkeypatch, part):
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "saved_model.pb").touch()
     monkeypatch.setattr(export, "load", lambda path: ("export", path))
-    assert Translator.load(str(tmp_path / part)) == ("export", tmp_path / part)
+    assert load(str(tmp_path / part)) == ("export", tmp_path / part)
     with pytest.raises(ValueError, match="one set of weights. Received: checkpoint='best'"):
-        Translator.load(tmp_path / part, checkpoint="best")
+        load(tmp_path / part, checkpoint="best")
 
 
 def test_nothing_to_load_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Expected a run directory"):
-        Translator.load(tmp_path)
+        load(tmp_path)

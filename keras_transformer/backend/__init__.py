@@ -1,7 +1,7 @@
-"""The few hot operations that deserve one implementation a backend.
+"""The few performance-critical operations that have an implementation for each backend.
 
-`portable.py` holds the reference in `keras.ops`, for every backend; a module named after a
-backend replaces what that backend does better. Same names, same answers: a test holds them equal.
+`portable.py` holds the reference in `keras.ops`, for every backend. A module named after a backend
+replaces what that backend can do faster, under the same names; a test compares the results.
 """
 
 import keras
@@ -13,11 +13,14 @@ from keras_transformer.backend.portable import (
     compile_function,
     dropout,
     enable_determinism,
+    ensure_shape,
     projected_cross_entropy,
+    scan,
     search_loop,
     start_cache,
     take_rows,
     token_cross_entropy,
+    with_room,
 )
 
 if keras.backend.backend() == "tensorflow":
@@ -27,11 +30,14 @@ if keras.backend.backend() == "tensorflow":
         compile_function,
         dropout,
         enable_determinism,
+        ensure_shape,
         projected_cross_entropy,
+        scan,
         search_loop,
         start_cache,
         take_rows,
         token_cross_entropy,
+        with_room,
     )
 
 __all__ = [
@@ -41,9 +47,12 @@ __all__ = [
     "compile_function",
     "dropout",
     "enable_determinism",
+    "ensure_shape",
     "projected_cross_entropy",
+    "scan",
     "search_loop",
     "start_cache",
     "take_rows",
     "token_cross_entropy",
+    "with_room",
 ]

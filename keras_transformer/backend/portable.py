@@ -1,6 +1,7 @@
-"""The hot operations in `keras.ops`: the reference for every backend, and the fallback.
+"""The performance-critical operations in `keras.ops`: the reference, and the fallback.
 
-Shapes: L cache length, R rows, N tokens, D width, V vocabulary.
+Shapes: B batch (inputs), L cache length, R rows, H heads, K width of a head, D and F widths, V
+vocabulary; N tokens in losses, hypotheses of each input in searches.
 """
 
 from typing import NamedTuple
@@ -10,9 +11,9 @@ from keras import ops
 
 
 class TokenLosses(NamedTuple):
-    """What training wants to know of the tokens; the logits, hundreds of megabytes, are not kept.
+    """The loss and what metrics need, instead of the logits, which take hundreds of megabytes.
 
-    A gradient flows through `loss` alone.
+    Gradients flow only through `loss`.
     """
 
     loss: object
@@ -29,7 +30,7 @@ def dropout(x, rate, seed_generator):
 
 
 def token_cross_entropy(logits, labels, label_smoothing=0.0):
-    """Cross-entropy of each token against the smoothed one-hot label, in float32.
+    """Returns the cross-entropy of each token with its smoothed one-hot label, in float32.
 
     The target distribution is `(1 - label_smoothing) * one_hot(label) + label_smoothing / V`
     (Szegedy et al., 2016, section 7, https://arxiv.org/abs/1512.00567).
@@ -37,7 +38,7 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
     Args:
         logits: `(..., V)`.
         labels: `(...)`, integers in `[0, V)`.
-        label_smoothing: the share of the probability that is spread over the vocabulary.
+        label_smoothing: probability that is spread evenly over the vocabulary.
     Returns:
         `(...)` float32, nats.
     """
@@ -51,24 +52,32 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
 def projected_cross_entropy(
     hidden, table, labels, weights, label_smoothing=0.0, training=False, jit_compile=False
 ):
-    """`token_cross_entropy` of the logits `hidden · table^T`, summed, and what metrics ask for.
+    """Returns the summed `token_cross_entropy` of the logits `hidden · table^T`, and more.
 
     Args:
         hidden: `(N, D)`.
         table: `(V, D)`, the same dtype.
         labels: `(N,)`, integers in `[0, V)`.
         weights: `(N,)` float32, the factor of each token's loss.
-        label_smoothing: as of `token_cross_entropy`.
-        training: whether a gradient will be wanted.
-        jit_compile: whether XLA compiles what calls this.
+        label_smoothing: see `token_cross_entropy`.
+        training: whether gradients will be computed.
+        jit_compile: whether XLA compiles the caller.
     Returns:
-        `TokenLosses`. Tokens with the label 0 and the weight 0 count nowhere, and may be left out
-        of the computation: their entries are then 0.
+        `TokenLosses`. A backend may skip tokens with label 0 and weight 0, which affect neither
+        loss nor metrics; their entries are then 0.
     """
     logits = ops.matmul(hidden, ops.transpose(table))
     loss = ops.sum(weights * token_cross_entropy(logits, labels, label_smoothing))
     correct = ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels)
     return TokenLosses(loss, token_cross_entropy(logits, labels), ops.cast(correct, "float32"))
+
+
+def ensure_shape(x, shape):
+    """Returns `x`, whose shape must be `shape` with any size for None; callers check known sizes.
+
+    On TensorFlow a size may be unknown until the graph runs, which then fails if it differs.
+    """
+    return x  # all sizes are known
 
 
 def add_bias(x, bias):
@@ -77,19 +86,19 @@ def add_bias(x, bias):
 
 
 def take_rows(values, indices):
-    """Returns `values[indices]`; indices from 0."""
+    """Returns `values[indices]`; the indices must not be negative."""
     return ops.take(values, indices, axis=0)
 
 
 def start_cache(num_rows, num_heads, max_length, width, dtype):
-    """Returns `(R, H, L, K)` of zeros for `cache_update`, with L up to `max_length` for now."""
+    """Returns zeros `(R, H, L, K)` for `cache_update`; L is at most `max_length` and may grow."""
     return ops.zeros((num_rows, num_heads, max_length, width), dtype=dtype)
 
 
 def cache_update(caches, step, values):
-    """Returns caches `(R, H, L, ...)` with the values `(R, H, ...)` at position `step` of L.
+    """Returns caches `(R, H, L, ...)` with the values `(R, H, ...)` written to position `step`.
 
-    The arguments must not be read any more: a backend may change them in place.
+    Callers must not read the arguments afterwards: a backend may change them in place.
     """
     at_step = (ops.arange(ops.shape(caches[0])[2]) == step)[:, None]
     return [
@@ -98,45 +107,66 @@ def cache_update(caches, step, values):
     ]
 
 
-def search_loop(body, state, cache, memory, num_hypotheses, max_length):
-    """Calls `body` for step 0, 1, 2 and so on, as long as any sentence is active.
+def with_room(cache, step):
+    """Returns nested caches `(R, H, L, ...)` in which position `step`, an int, has its place.
 
-    A backend may leave sentences out that are not active any more, and make a cache longer that
-    has become too short.
+    For loops outside of `search_loop`, which lengthens its caches itself.
+    """
+    return cache  # as long as it will ever be
+
+
+def search_loop(body, state, cache, memory, num_hypotheses, max_length):
+    """Calls `body` for step 0, 1, 2 and so on, until the search has ended for every input.
+
+    A backend may drop inputs whose search has ended, and lengthen a cache that is full.
 
     Args:
-        body: from the step, the state, the cache and the memory to the next state and cache.
-            Nothing that is one sentence's may depend on another's.
-        state: list of tensors `(B, ...)`; the first, bool `(B,)`, says which sentence is active.
-        cache: list of tensors `(B * N, H, L or 1, ...)`, L the most positions that the cache has
-            room for; 1, static, of what has no position.
-        memory: list of tensors `(B, ...)`, which `body` reads.
+        body: function of the step, the state, the cache and the memory. Returns the next state and
+            cache. Inputs must not depend on one another.
+        state: named tuple of tensors `(B, ...)`. Its field `active`, bool `(B,)`, says for which
+            inputs the search goes on.
+        cache: nested tensors `(B * N, H, L or 1, ...)`, where L is the number of positions that the
+            cache has room for; a static 1 if the tensor has no positions. Tensors of rank 1 or 2
+            have no positions either.
+        memory: nested tensors `(B, ...)`, which `body` reads.
         num_hypotheses: N.
-        max_length: a number of steps after which no sentence is active.
+        max_length: number of steps after which every search has ended.
     Returns:
-        The last state, a list.
+        The final state.
     """
 
-    def any_active(step, active, *_):
-        return ops.any(active)
+    def any_active(step, state, cache):
+        return ops.any(state.active)
 
-    def advance(step, *tensors):
-        new_state, new_cache = body(
-            step, list(tensors[: len(state)]), list(tensors[len(state) :]), memory
-        )
-        return (step + 1, *new_state, *new_cache)
+    def advance(step, state, cache):
+        return (step + 1, *body(step, state, cache, memory))
 
-    start = (ops.convert_to_tensor(0, "int32"), *state, *cache)
-    return list(ops.while_loop(any_active, advance, start)[1 : 1 + len(state)])
+    start = (ops.convert_to_tensor(0, "int32"), state, cache)
+    return ops.while_loop(any_active, advance, start)[1]
+
+
+def scan(step, carry, inputs):
+    """Calls `step` for each position of the inputs, and stacks what it returns.
+
+    Args:
+        step: function of the carry and the inputs `(...)` of one position. Returns the next carry,
+            of the same shapes, and the nested outputs of this position.
+        carry: nested tensors before the first step.
+        inputs: nested tensors `(T, ...)`.
+    Returns:
+        The last carry, and the outputs `(T, ...)`.
+    """
+    return ops.scan(step, carry, inputs)
 
 
 def compile_function(function, variables=()):
-    """Returns `function`, compiled where the backend compiles; tensors in, tensors out.
+    """Returns `function`, compiled if the backend can compile.
 
     Args:
-        function: of tensors, each of one rank and dtype in all calls.
-        variables: the Keras variables that `function` reads and that change between calls; JAX
-            would keep the values of the first call as constants.
+        function: function from tensors to tensors. Each argument has the same rank and dtype in all
+            calls.
+        variables: the Keras variables that `function` reads and that change between calls. JAX
+            would otherwise keep their values in the first call as constants.
     """
     if keras.backend.backend() == "jax":
         import jax
@@ -155,7 +185,7 @@ def compile_function(function, variables=()):
 
 
 def enable_determinism():
-    """Makes every later operation give the same bits for the same input."""
+    """Makes all later operations deterministic: the same input gives the same bits."""
     if keras.backend.backend() == "torch":
         import torch
 

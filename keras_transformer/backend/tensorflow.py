@@ -1,7 +1,10 @@
-"""The hot operations where TensorFlow on a CPU can do better than `keras.ops`.
+"""The performance-critical operations for which TensorFlow on a CPU is faster than `keras.ops`.
 
-Shapes: L cache length, R rows, N tokens, D width, C tokens of a chunk, V vocabulary.
+Shapes: L cache length, R rows, H heads, N tokens, N' tokens that are not skipped, D width, C
+tokens per chunk, V vocabulary.
 """
+
+import functools
 
 import numpy as np
 import tensorflow as tf
@@ -10,29 +13,28 @@ from keras_transformer.backend import portable
 from keras_transformer.backend.portable import TokenLosses
 
 CACHE_GROWTH = 8
-"""Fewest positions by which a search's cache grows when it is full."""
+"""Minimum number of positions by which a search's cache grows when it is full."""
 
 CACHE_ROWS = 128
-"""Rows times positions by which it grows at least: of few rows, room costs less than growing."""
+"""Minimum rows times positions by which it grows: for few rows, space costs less than growing."""
 
 CHUNK_ROWS = 256
-"""Tokens whose logits exist at a time: 10 MB of float32 for 10,000 pieces, which a cache holds."""
-
+"""Tokens whose logits exist at a time: 10 MB of float32 if V is 10,000, which a cache can hold."""
 
 REPLICA_STRIDE = 0x3C6EF372
-"""Between the dropout seeds of two replicas; any large number that makes their bits others."""
+"""Difference between the dropout seeds of two replicas; any large number makes the bits differ."""
 
 
 def dropout(x, rate, seed_generator):
-    """Dropout that decides each entry by one random byte: a quarter of the random numbers.
+    """Dropout that needs one random byte per entry, a quarter of the usual random numbers.
 
-    The rate is therefore rounded to a multiple of 1/256; what is kept is scaled by the rounded
-    rate, so that the expectation is exact.
+    The rate is therefore rounded to a multiple of 1/256. The entries that are kept are scaled by
+    the rounded rate, so that the expectation is exact.
     """
-    threshold = min(round(rate * 256), 255)  # a rate below 1 keeps something
+    threshold = min(round(rate * 256), 255)  # a rate below 1 does not drop everything
     size = tf.size(x)
     seed = tf.cast(tf.convert_to_tensor(seed_generator.next()), tf.int32)
-    replica = tf.distribute.get_replica_context()  # its copy of the seed is as the others'
+    replica = tf.distribute.get_replica_context()  # all replicas have the same seed
     if replica is not None and replica.num_replicas_in_sync > 1:
         seed += tf.stack([REPLICA_STRIDE * replica.replica_id_in_sync_group, 0])
     words = tf.random.stateless_uniform(
@@ -45,7 +47,7 @@ def dropout(x, rate, seed_generator):
 
 
 def token_cross_entropy(logits, labels, label_smoothing=0.0):
-    """As in `portable.py`, with a gradient that keeps no second array of the logits' size."""
+    """As in `portable.py`; the gradient needs no second array of the logits' size in memory."""
     shape = tf.shape(labels)
     vocab_size = logits.shape[-1]
 
@@ -61,7 +63,7 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
 
         def gradient(upstream):  # (N,)
             values = tf.cast(logits, tf.float32)
-            # upstream * (softmax - smoothed one-hot), with the factor inside the exponential's pass
+            # upstream * (softmax - smoothed one-hot), multiplied in the pass that takes the exp
             result = tf.exp(values - normalizer[:, None]) * upstream[:, None]
             if label_smoothing:
                 result -= (label_smoothing / vocab_size) * upstream[:, None]
@@ -77,11 +79,11 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
 def projected_cross_entropy(
     hidden, table, labels, weights, label_smoothing=0.0, training=False, jit_compile=False
 ):
-    """As in `portable.py`, by chunks of tokens, and without those that count nowhere.
+    """As in `portable.py`, in chunks of tokens, and without tokens of label 0 and weight 0.
 
-    The weights are known here, so the gradients are made while a chunk's probabilities are in the
-    cache: no array `(N, V)` is ever written to memory. For XLA as in `portable.py`, which knows
-    no number of tokens that varies, and on other devices than CPUs, where Keras compiles with it.
+    The weights are known here, so the gradients are computed while a chunk's probabilities are in
+    the cache: no array `(N, V)` is ever written to memory. `portable.py` is used with XLA, which
+    needs a static number of tokens, and on devices other than CPUs, where Keras compiles with XLA.
     """
     if jit_compile or any(d.device_type != "CPU" for d in tf.config.list_physical_devices()):
         return portable.projected_cross_entropy(
@@ -92,20 +94,20 @@ def projected_cross_entropy(
     labels, weights = tf.gather_nd(labels, counted), tf.gather_nd(weights, counted)
 
     @tf.custom_gradient
-    def of_counted(hidden, table):
+    def counted_losses(hidden, table):
         rows = tf.gather_nd(hidden, counted)
         losses, gradients = _by_chunks(rows, table, labels, weights, label_smoothing, training)
 
         def gradient(upstream, *_):
-            # scaled in float32: a loss scale comes too late for what has been rounded before it
-            of_rows, of_table = (upstream * x for x in gradients)
-            of_rows = tf.cast(of_rows, hidden.dtype)
-            of_hidden = tf.scatter_nd(counted, of_rows, tf.shape(hidden, tf.int64))
-            return of_hidden, tf.cast(of_table, table.dtype)
+            # In float32: values that are rounded before the loss scale is applied are lost.
+            row_gradient, table_gradient = (upstream * x for x in gradients)
+            row_gradient = tf.cast(row_gradient, hidden.dtype)
+            hidden_gradient = tf.scatter_nd(counted, row_gradient, tf.shape(hidden, tf.int64))
+            return hidden_gradient, tf.cast(table_gradient, table.dtype)
 
         return losses, gradient
 
-    loss, cross_entropy, correct = of_counted(hidden, table)
+    loss, cross_entropy, correct = counted_losses(hidden, table)
     cross_entropy, correct = (
         tf.scatter_nd(counted, values, num_rows[None]) for values in (cross_entropy, correct)
     )
@@ -113,44 +115,45 @@ def projected_cross_entropy(
 
 
 def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
-    """Returns `(loss, cross_entropy, correct)` and the gradients of the loss, or (), a pair.
+    """Returns the pair of `(loss, cross_entropy, correct)` and the gradients of the loss.
 
-    With r = 1 - p(label), and q(v) = p(v) / r the distribution of the other tokens, the gradient
-    of a token's loss with respect to its logits is, for the label, label_smoothing - r, for
-    another token r q(v), and for each label_smoothing / V less. Only q fills a row, and is rounded
-    to the dtype of `hidden`. The rest is float32, in which r is exact also for a label that is
-    almost sure, where p(label) - 1 would be the small difference of two rounded numbers.
+    The gradients are () unless training. Let r = 1 - p(label), and let q(v) = p(v) / r be the
+    distribution of the other tokens. The gradient of a token's loss with respect to its logits is
+    label_smoothing - r for the label and r q(v) for another token, minus label_smoothing / V for
+    each. Only q fills a row, and is rounded to the dtype of `hidden`. The rest is float32, in which
+    r is precise even if p(label) is almost 1, where p(label) - 1 would be the small difference of
+    two rounded numbers.
     """
     num_tokens, vocab_size = tf.shape(labels)[0], table.shape[0]
-    num_chunks = tf.maximum(1, -(-num_tokens // CHUNK_ROWS))  # of no tokens, one that is empty
-    # weights as small as 1 / (tokens of a batch) would leave float16 few bits, or none
+    num_chunks = tf.maximum(1, -(-num_tokens // CHUNK_ROWS))  # without tokens, one empty chunk
+    # Weights as small as 1 / (tokens in a batch) would leave few bits of float16, or none.
     largest_weight = tf.maximum(tf.reduce_max(tf.abs(weights)), float(np.finfo("float32").tiny))
     relative_weights = weights / largest_weight
 
-    def one_chunk(chunk, of_table, *columns):
+    def one_chunk(chunk, table_gradient, *columns):
         start = chunk * CHUNK_ROWS
         end = tf.minimum(start + CHUNK_ROWS, num_tokens)
         x, chunk_labels = hidden[start:end], labels[start:end]
         logits = tf.matmul(x, table, transpose_b=True)  # (C, V)
         label_logits, logits = _without_labels(logits, chunk_labels)
         others = tf.nn.softmax(logits)  # q
-        # 16 bits of a float from 0, read as a whole number, have its order and are compared faster
+        # Read as integers, non-negative 16-bit floats have the same order, and compare faster.
         in_order = tf.bitcast(others, tf.int16) if others.dtype.size == 2 else others
         best = tf.argmax(in_order, axis=-1, output_type=labels.dtype)
         best_logits, best_share = _at(best, logits), _at(best, others)
-        log_odds = best_logits - tf.math.log(best_share) - label_logits  # of r against p(label)
+        log_odds = best_logits - tf.math.log(best_share) - label_logits  # log(r / p(label))
         is_first = (label_logits == best_logits) & (chunk_labels < best)
         correct = (label_logits > best_logits) | is_first
         values = [label_logits, log_odds, tf.cast(correct, tf.float32)]
         if training:
             factors = relative_weights[start:end] * tf.sigmoid(log_odds)
             weighted = tf.cast(factors[:, None] * tf.cast(x, tf.float32), x.dtype)
-            of_table += tf.cast(tf.matmul(others, weighted, transpose_a=True), tf.float32)
+            table_gradient += tf.cast(tf.matmul(others, weighted, transpose_a=True), tf.float32)
             values.append(tf.matmul(others, table))
         columns = [
             column.write(chunk, value) for column, value in zip(columns, values, strict=True)
         ]
-        return chunk + 1, of_table, *columns
+        return chunk + 1, table_gradient, *columns
 
     def column(dtype, *shape):
         return tf.TensorArray(dtype, num_chunks, element_shape=[None, *shape], infer_shape=False)
@@ -158,11 +161,11 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
     columns = [column(tf.float32) for _ in range(3)]
     if training:
         columns.append(column(hidden.dtype, hidden.shape[1]))
-    _, of_table, *columns = tf.while_loop(
+    _, table_gradient, *columns = tf.while_loop(
         lambda chunk, *_: chunk < num_chunks,
         one_chunk,
         (0, tf.zeros(table.shape if training else []), *columns),
-        parallel_iterations=2,  # what one core leaves over, another takes up
+        parallel_iterations=2,  # cores that one chunk leaves idle work on the next
     )
     label_logits, log_odds, correct, *expected = (column.concat() for column in columns)
     cross_entropy = tf.math.softplus(log_odds)
@@ -174,22 +177,22 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
     if not training:
         return losses, ()
     rest, weights = tf.sigmoid(log_odds)[:, None], weights[:, None]  # r
-    of_labels = tf.cast(tf.gather(table, labels), tf.float32)
-    of_hidden = rest * (tf.cast(expected[0], tf.float32) - of_labels)
-    of_hidden += label_smoothing * (of_labels - mean_embedding)
+    label_embeddings = tf.cast(tf.gather(table, labels), tf.float32)
+    hidden_gradient = rest * (tf.cast(expected[0], tf.float32) - label_embeddings)
+    hidden_gradient += label_smoothing * (label_embeddings - mean_embedding)
     weighted = weights * hidden
-    of_table *= largest_weight
-    of_table -= (label_smoothing / vocab_size) * tf.reduce_sum(weighted, axis=0)
-    of_table = tf.tensor_scatter_nd_add(
-        of_table, labels[:, None], (label_smoothing - rest) * weighted
+    table_gradient *= largest_weight
+    table_gradient -= (label_smoothing / vocab_size) * tf.reduce_sum(weighted, axis=0)
+    table_gradient = tf.tensor_scatter_nd_add(
+        table_gradient, labels[:, None], (label_smoothing - rest) * weighted
     )
-    return losses, (weights * of_hidden, of_table)
+    return losses, (weights * hidden_gradient, table_gradient)
 
 
 def _without_labels(logits, labels):
-    """Returns the labels' logits `(C,)` in float32, and `logits` `(C, V)` with the least there.
+    """Returns the labels' logits `(C,)` in float32, and `logits` `(C, V)` in which they are least.
 
-    In place: a copy takes half as long as the softmax.
+    The logits are changed in place: a copy takes half as long as the softmax.
     """
     label_logits = _at(labels, logits)
     num_rows, vocab_size = tf.shape(labels)[0], logits.shape[1]
@@ -205,21 +208,26 @@ def _at(ids, values):
     return tf.cast(tf.gather(values, ids, axis=1, batch_dims=1), tf.float32)
 
 
-def add_bias(x, bias):
-    """As in `portable.py`, kept apart: fused with the product it takes twice as long, of few rows.
+def ensure_shape(x, shape):
+    """As in `portable.py`, with an operation in the graph that compares the sizes."""
+    return tf.ensure_shape(x, shape)
 
-    TensorFlow fuses what stands side by side; the check of the shape stands between.
+
+def add_bias(x, bias):
+    """As in `portable.py`, not fused with the matrix product: with few rows that is twice as fast.
+
+    TensorFlow fuses adjacent operations; a check of the shape separates them.
     """
     return tf.ensure_shape(x, [None, bias.shape[0]]) + bias
 
 
 def take_rows(values, indices):
-    """As in `portable.py`, in one operation: Keras's own first looks for indices below 0."""
+    """As in `portable.py`, in one operation: Keras's also handles negative indices."""
     return tf.gather(values, indices)
 
 
 def start_cache(num_rows, num_heads, max_length, width, dtype):
-    """As in `portable.py`; an operation with state, which no optimization merges with its like."""
+    """As in `portable.py`, by a stateful operation, so that no optimization merges two caches."""
     length = tf.minimum(max_length, _growth(num_rows))
     shape = tf.stack([num_rows, num_heads, length, width])
     cache = tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
@@ -227,7 +235,7 @@ def start_cache(num_rows, num_heads, max_length, width, dtype):
 
 
 def cache_update(caches, step, values):
-    """As in `portable.py`, in place: TensorFlow's scatter copies a loop's variable in each step."""
+    """As in `portable.py`, in place: TensorFlow's scatter copies a loop variable in every step."""
     num_rows, num_heads, length, _ = tf.unstack(tf.shape(caches[0]))
     places = tf.range(num_rows * num_heads) * length + step
     updated = []
@@ -240,62 +248,72 @@ def cache_update(caches, step, values):
 
 
 def search_loop(body, state, cache, memory, num_hypotheses, max_length):
-    """As in `portable.py`; what is finished costs nothing, nor what a cache has not yet reached.
+    """As in `portable.py`; ended inputs and unused cache positions cost nothing.
 
-    An inner loop takes steps of constant shapes. It ends when the cache is full, or a quarter of
-    its sentences is done: then these leave, and the cache grows.
+    An inner loop runs steps with constant shapes. It stops when the cache is full, or when the
+    search has ended for a quarter of its inputs: then these are dropped, and the cache grows.
     """
 
-    def unfinished(step, rows, results, state, cache, memory):
+    def any_left(step, rows, results, state, cache, memory):
         return tf.size(rows) > 0
 
     def take_steps(step, rows, results, state, cache, memory):
-        num_sentences = tf.size(rows)
-        room = tf.minimum(max_length, step + _growth(num_sentences * num_hypotheses))
-        cache = [_lengthened(tensor, room) for tensor in cache]
+        num_inputs = tf.size(rows)
+        room = tf.minimum(max_length, step + _growth(num_inputs * num_hypotheses))
+        cache = tf.nest.map_structure(lambda tensor: _lengthened(tensor, room), cache)
 
         def go_on(step, state, cache):
-            num_active = tf.math.count_nonzero(state[0], dtype=tf.int32)
-            return (step < room) & (4 * num_active > 3 * num_sentences)
+            num_active = tf.math.count_nonzero(state.active, dtype=tf.int32)
+            return (step < room) & (4 * num_active > 3 * num_inputs)
 
         def advance(step, state, cache):
             return (step + 1, *body(step, state, cache, memory))
 
-        # one step after the other: each writes the cache in place
+        # Steps must not overlap, because each writes the cache in place.
         start = (step, state, cache)
         step, state, cache = tf.while_loop(go_on, advance, start, parallel_iterations=1)
 
-        results = [
-            tf.tensor_scatter_nd_update(result, rows[:, None], tensor)
-            for result, tensor in zip(results, state, strict=True)
-        ]
-        kept = tf.where(state[0])[:, 0]
+        def write(result, tensor):
+            return tf.tensor_scatter_nd_update(result, rows[:, None], tensor)
+
+        kept = tf.where(state.active)[:, 0]
         kept_rows = kept[:, None] * num_hypotheses + tf.range(num_hypotheses, dtype=kept.dtype)
+        kept_rows = tf.reshape(kept_rows, [-1])
         return (
             step,
             tf.gather(rows, kept),
-            results,
-            [tf.gather(tensor, kept) for tensor in state],
-            [tf.gather(tensor, tf.reshape(kept_rows, [-1])) for tensor in cache],
-            [tf.gather(tensor, kept) for tensor in memory],
+            tf.nest.map_structure(write, results, state),
+            tf.nest.map_structure(lambda tensor: tf.gather(tensor, kept), state),
+            tf.nest.map_structure(lambda tensor: tf.gather(tensor, kept_rows), cache),
+            tf.nest.map_structure(lambda tensor: tf.gather(tensor, kept), memory),
         )
 
-    rows = tf.range(tf.shape(state[0], tf.int64)[0])
+    rows = tf.range(tf.shape(state.active, tf.int64)[0])
     start = (0, rows, state, state, cache, memory)
     _, _, results, *_ = tf.while_loop(
-        unfinished,
+        any_left,
         take_steps,
         start,
         shape_invariants=(
             tf.TensorShape([]),
             tf.TensorShape([None]),
-            [result.shape for result in state],
-            [_of_any_batch(tensor) for tensor in state],
-            [_of_any_length(tensor) for tensor in cache],
-            [_of_any_batch(tensor) for tensor in memory],
+            tf.nest.map_structure(lambda tensor: tensor.shape, state),
+            tf.nest.map_structure(_shape_of_any_batch, state),
+            tf.nest.map_structure(_shape_of_any_length, cache),
+            tf.nest.map_structure(_shape_of_any_batch, memory),
         ),
     )
     return results
+
+
+def with_room(cache, step):
+    """As in `portable.py`: twice as long where they are full."""
+
+    def lengthened(tensor):
+        length = tensor.shape[2]
+        return tensor if step < length else _lengthened(tensor, 2 * length)
+
+    return tf.nest.map_structure(lengthened, cache)
 
 
 def _growth(num_rows):
@@ -303,26 +321,77 @@ def _growth(num_rows):
 
 
 def _lengthened(cache, length):
-    """Returns `cache` `(R, H, L, ...)` with room for `length` positions; as it is, if L is 1."""
-    if cache.shape[2] == 1:
+    """Returns `cache` `(R, H, L, ...)` with room for `length` positions; unchanged without L."""
+    if not _has_positions(cache):
         return cache
     missing = tf.maximum(length - tf.shape(cache)[2], 0)
     paddings = [[0, 0], [0, 0], [0, missing]] + [[0, 0]] * (len(cache.shape) - 3)
     return tf.pad(cache, paddings)
 
 
-def _of_any_batch(tensor):
+def _shape_of_any_batch(tensor):
     return tf.TensorShape([None, *tensor.shape[1:]])
 
 
-def _of_any_length(cache):
-    return tf.TensorShape(
-        [None, cache.shape[1], 1 if cache.shape[2] == 1 else None, *cache.shape[3:]]
+def _has_positions(cache):
+    return len(cache.shape) > 2 and cache.shape[2] != 1
+
+
+def _shape_of_any_length(cache):
+    shape = [None, *cache.shape[1:]]
+    if _has_positions(cache):
+        shape[2] = None
+    return tf.TensorShape(shape)
+
+
+def scan(step, carry, inputs):
+    """As in `portable.py`, for outputs of other shapes than the carry's, in one loop.
+
+    The first step stands before the loop: it shows the shapes of the outputs.
+    """
+    first = tf.convert_to_tensor(tf.nest.flatten(inputs)[0])
+    static_length, length = first.shape[0], tf.shape(first)[0]
+    num_steps = tf.maximum(length, 1)  # the first step needs an input
+
+    def as_array(x):
+        x = tf.convert_to_tensor(x)
+        if not x.shape[0]:
+            x = tf.pad(x, [[0, num_steps - length]] + [[0, 0]] * (len(x.shape) - 1))
+        return tf.TensorArray(x.dtype, num_steps, element_shape=x.shape[1:]).unstack(x)
+
+    def new_array(output):
+        array = tf.TensorArray(output.dtype, num_steps, element_shape=output.shape)
+        return array.write(0, output)
+
+    def read(arrays, position):
+        return tf.nest.map_structure(lambda array: array.read(position), arrays)
+
+    def advance(position, carry, outputs):
+        carry, output = step(carry, read(arrays, position))
+        write = functools.partial(_write_to, position)
+        return position + 1, carry, tf.nest.map_structure(write, outputs, output)
+
+    arrays = tf.nest.map_structure(as_array, inputs)
+    carry, output = step(carry, read(arrays, 0))
+    start = (1, carry, tf.nest.map_structure(new_array, output))
+    _, carry, outputs = tf.while_loop(
+        lambda position, *_: position < num_steps, advance, start, maximum_iterations=num_steps
     )
+
+    def stacked(array):
+        output = array.stack()[:length]
+        output.set_shape([static_length, *output.shape[1:]])
+        return output
+
+    return carry, tf.nest.map_structure(stacked, outputs)
+
+
+def _write_to(position, array, value):
+    return array.write(position, value)
 
 
 def compile_function(function, variables=()):
-    """As in `portable.py`: one graph for all sizes, which reads variables anew in each call."""
+    """As in `portable.py`: one graph for all sizes, which reads the variables in every call."""
     graph = None
 
     def compiled(*tensors):
@@ -337,5 +406,5 @@ def compile_function(function, variables=()):
 
 
 def enable_determinism():
-    """Makes every later operation give the same bits for the same input."""
+    """As in `portable.py`."""
     tf.config.experimental.enable_op_determinism()

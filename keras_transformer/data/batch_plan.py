@@ -1,42 +1,43 @@
-"""Which pairs go into a batch together: pairs of about the same length, as many as fit a budget."""
+"""Divides sentence pairs into batches of similar lengths, each with about as many tokens."""
 
 import numpy as np
 
-LENGTH_GROWTH = 1.25  # from one static length to the next
-MULTIPLE = 8  # of static lengths, and of the static row counts that are as large
-NOISE = 1.0  # pieces; moves pairs within a length, where it costs little padding
+LENGTH_GROWTH = 1.25  # ratio of one static length to the next
+MULTIPLE = 8  # static lengths are multiples of it, and row counts that are at least as large
+NOISE = 1.0  # in tokens; reorders pairs of the same length, which adds little padding
 
 
 def plan_batches(source_lengths, target_lengths, batch_tokens, rng=None):
-    """Returns a list of int arrays, the pairs of each batch; each pair is in one.
+    """Returns a list of int arrays, the pairs of each batch. Each pair is in one batch.
 
-    Pairs are sorted by their longer side, the longest first, then by how much longer the source
-    is, there and back again by turns, so that neighbours are alike on both sides. They are cut
-    where the next pair would exceed the budget; the last two batches are shared evenly.
+    Pairs are sorted by their longer side, the longest first, then by how much longer the source is
+    than the target, alternately in ascending and descending order, so that neighbours have similar
+    lengths on both sides. A batch ends where the next pair would exceed `batch_tokens`; the last
+    two batches share their pairs evenly.
 
     Args:
-        source_lengths, target_lengths: int arrays, ids of each pair.
+        source_lengths, target_lengths: int arrays, number of ids of each pair.
         batch_tokens: a batch of n pairs with longest side m has `n * m <= batch_tokens`.
-        rng: `numpy.random.Generator` that blurs the order, sets off the cuts and shuffles the
-            batches; None for a plan with nothing random.
+        rng: `numpy.random.Generator` that adds noise to the order, shifts the boundaries of the
+            batches and shuffles the batches; None for a plan without randomness.
     """
     longer = np.maximum(source_lengths, target_lengths)
     excess = source_lengths - target_lengths
     if rng is not None:
         excess = excess + rng.uniform(-NOISE, NOISE, len(excess))
     order = np.lexsort((np.where(longer % 2 == 0, excess, -excess), -longer))
-    # The first batch is a random part of a full one, or else the cuts hardly move.
+    # The first batch is a random part of a full one; otherwise the boundaries would hardly move.
     share = 1.0 if rng is None else rng.uniform(0.5, 1.0)
     batches = _cut(order, longer, lambda length: batch_tokens // length, share)
     return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
 
 def plan_static_batches(source_lengths, target_lengths, shapes, rng=None):
-    """Returns a list of `(pairs, (rows, length))`, the shape being the least that holds them.
+    """Returns a list of `(pairs, (rows, length))`, where length is the smallest that fits them.
 
     Args:
-        source_lengths, target_lengths: int arrays, ids of each pair.
-        shapes: what `static_shapes` returns.
+        source_lengths, target_lengths: int arrays, number of ids of each pair.
+        shapes: from `static_shapes`.
         rng: as in `plan_batches`.
     """
     rows = {length: num_rows for num_rows, length in shapes}
@@ -52,11 +53,11 @@ def plan_static_batches(source_lengths, target_lengths, shapes, rng=None):
 
 
 def static_shapes(batch_tokens, max_length):
-    """Returns the few `(rows, length)` of static batches, the longest length first.
+    """Returns the few `(rows, length)` of static batches, the largest length first.
 
     Args:
-        batch_tokens: `rows * length` is at most that, and nearly that.
-        max_length: the longest length; at most `batch_tokens`.
+        batch_tokens: maximum of `rows * length`, which comes close to it.
+        max_length: the largest length; at most `batch_tokens`.
     """
     shapes = []
     length = max_length
@@ -70,13 +71,13 @@ def static_shapes(batch_tokens, max_length):
 
 
 def _cut(order, length, max_rows, first_share):
-    """Cuts `order`, which runs from long to short, into batches.
+    """Cuts `order`, which is sorted from long to short, into batches.
 
     Args:
         order: int array, the pairs.
         length: int array, padded length of each pair.
-        max_rows: function of a batch's padded length, that of its first pair.
-        first_share: how much of a full batch the first one is.
+        max_rows: function from a batch's padded length, that of its first pair, to its rows.
+        first_share: size of the first batch, as a fraction of a full one.
     """
     cuts = [0]
     share = first_share
@@ -85,8 +86,9 @@ def _cut(order, length, max_rows, first_share):
         cuts.append(cuts[-1] + max(1, round(share * rows)))
         share = 1.0
     cuts[-1] = len(order)
-    # A step weighs the same however few pairs it has, so no batch should be small. Sharing keeps
-    # the budget: the last batch gets fewer rows than the one before it had, and no longer ones.
+    # Every step has the same weight, even with few pairs, so no batch should be small. Sharing does
+    # not exceed `batch_tokens`: the last batch gets fewer rows than the one before it had, and none
+    # that are longer.
     if len(cuts) > 2 and cuts[-1] - cuts[-2] < cuts[-2] - cuts[-3]:
         cuts[-2] = (cuts[-3] + cuts[-1] + 1) // 2
     return np.split(order, cuts[1:-1])

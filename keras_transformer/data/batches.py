@@ -1,4 +1,4 @@
-"""Batches of sentence pairs of about the same length, each of about the same number of tokens.
+"""Batches of sentence pairs of similar lengths, each with about the same number of tokens.
 
 Shapes: B batch (pairs), S source length, T target length.
 """
@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer.data.batch_plan import (
     plan_batches,
@@ -15,32 +14,32 @@ from keras_transformer.data.batch_plan import (
     static_shapes,
 )
 from keras_transformer.data.id_rows import IdRows
-from keras_transformer.special_ids import PAD_ID, START_ID
-
-NUM_PREFETCHED = 4
+from keras_transformer.errors import InputError
+from keras_transformer.special_ids import PAD_ID
+from keras_transformer.teacher_forcing import shift_right
 
 
 class TranslationBatches:
-    """Splits a corpus into pieces once, then draws batches from it, anew each epoch.
+    """Tokenizes a corpus once, then makes different batches of it in each epoch.
 
-    A batch has `B * max(S, T) <= batch_tokens`; how pairs are put together is in `batch_plan`.
-    What an epoch consists of, and in which order, depends on `(seed, epoch)` alone.
+    A batch has `B * max(S, T) <= batch_tokens`; `batch_plan` says which pairs it holds. The batches
+    of an epoch and their order depend on `(seed, epoch)` alone.
 
     Args:
         corpus: `ParallelCorpus`.
-        tokenizer: of the source, and of the target too unless `target_tokenizer` is given.
-        target_tokenizer: tokenizer or None.
-        batch_tokens: most padded positions of a side of a batch.
-        max_length: most pieces of a side, the end id counted; longer pairs are left out, and
-            counted in `summary`. Never above `batch_tokens`.
-        shuffle: False sorts every epoch alike, the longest pairs first: for validation.
+        tokenizer: tokenizer of the source, and of the target if `target_tokenizer` is None.
+        target_tokenizer: tokenizer of the target, or None.
+        batch_tokens: maximum number of positions in one side of a batch, including padding.
+        max_length: maximum tokens per sentence, including the end token; longer pairs are left out
+            and counted in `summary`. At most `batch_tokens`.
+        shuffle: False gives every epoch the same order, the longest pairs first: for validation.
         seed: int.
-        static_shapes: every batch has one of the few (rows, length) in `shapes`, on both sides,
-            filled up with rows of padding: for compilers that compile each shape.
-        sampling: 0, or the strength of subword sampling (`encode_sampled`): the text is then
-            split into other pieces each epoch.
+        static_shapes: whether both sides of every batch are padded to one of the few (rows, length)
+            in `shapes`, for compilers that compile each shape.
+        sampling: strength of subword sampling (`encode_sampled`), which tokenizes the text
+            differently in every epoch; 0 switches it off.
     Raises:
-        ValueError: no pair is short enough, or a tokenizer has no such sampling.
+        InputError: no pair is short enough, or a tokenizer has no such sampling.
 
     Example:
         batches = TranslationBatches(corpus, tokenizer, batch_tokens=4096)
@@ -68,70 +67,68 @@ class TranslationBatches:
         self.sampling = sampling
 
         if sampling:
-            for each in self._tokenizers:
-                each.encode_sampled([], sampling, seed)  # refuses now, not in mid-training
+            for each in self._tokenizers:  # a tokenizer without sampling fails here, not later
+                each.encode_sampled([], sampling, seed)
         sides = corpus.source, corpus.target
         plain = [
             IdRows.encode(each, side) for each, side in zip(self._tokenizers, sides, strict=True)
         ]
         fits = np.maximum(plain[0].lengths, plain[1].lengths) <= self.max_length
         if not fits.any():
-            raise ValueError(
-                f"Expected pairs of at most {self.max_length} pieces a side. Received: "
+            raise InputError(
+                f"Expected pairs of at most {self.max_length} tokens per side. Received: "
                 f"{len(corpus)} pairs, all longer. Raise max_length or batch_tokens."
             )
         self._plain = [rows.select(fits) for rows in plain]
         self._texts = [list(itertools.compress(side, fits)) if sampling else [] for side in sides]
         self.num_target_tokens = int(self._plain[1].lengths.sum())
-        """Real labels an epoch, end ids counted (with sampling: if nothing were sampled)."""
+        """Labels per epoch, including end tokens, without padding (and without sampling)."""
         self.summary = dataclasses.replace(
             corpus.summary,
             num_pairs=int(fits.sum()),
             num_long=int((~fits).sum()),
             max_length=self.max_length,
         )
-        self._num_batches = {}  # epoch: batches, where already known
+        self._num_batches = {}  # from epoch to number of batches, as far as known
 
     def __len__(self):
-        """Batches of epoch 0; other epochs have about as many."""
+        """Number of batches in epoch 0; other epochs have about as many."""
         return self._count(0)
 
     @property
     def shapes(self):
-        """The (rows, length) that batches have with `static_shapes`."""
+        """The possible (rows, length) of batches with `static_shapes`."""
         return static_shapes(self.batch_tokens, self.max_length)
 
-    def dataset(self, repeat=True, epoch=0, index=0):
-        """Returns a `tf.data.Dataset` that starts at batch `index` of `epoch`.
+    def arrays(self, repeat=True, epoch=0, index=0, row_multiple=1):
+        """Yields batches of NumPy arrays, from batch `index` of `epoch` on.
 
-        Its elements are `({"source_ids", "target_ids"}, labels, weights)`: int32 `(B, S)` and
-        `(B, T)`, int32 `(B, T)`, float32 `(B, T)`. A weight is 1 / the batch's number of real
-        labels, or 0 on padding: the sum of weighted losses is the mean of a token.
+        A batch is `({"source_ids", "target_ids"}, labels, weights)`: int32 `(B, S)` and `(B, T)`,
+        int32 `(B, T)`, float32 `(B, T)`. A weight is 1 / the number of real labels in the batch, or
+        0 on padding: the sum of the weighted losses is the mean loss of a token.
 
         Args:
-            repeat: go on with the epochs that follow, without end; else stop after this one, and
-                start with it again when iterated again.
+            repeat: whether the following epochs come next, without end; otherwise stops after this
+                epoch.
+            row_multiple: fills every batch with rows of padding up to a multiple of this number of
+                rows, so that devices and micro-batches get equal shares.
         """
+        yield from itertools.islice(self._batches(epoch, row_multiple), index, None)
+        if repeat:
+            for next_epoch in itertools.count(epoch + 1):
+                yield from self._batches(next_epoch, row_multiple)
 
-        def generate():
-            yield from itertools.islice(self._batches(epoch), index, None)
-            if repeat:
-                for next_epoch in itertools.count(epoch + 1):
-                    yield from self._batches(next_epoch)
+    def dataset(self, repeat=True, epoch=0, index=0, row_multiple=1):
+        """Returns the batches of `arrays`, which has the same arguments, as a `tf.data.Dataset`.
 
-        ids = tf.TensorSpec([None, None], tf.int32)
-        weights = tf.TensorSpec([None, None], tf.float32)
-        dataset = tf.data.Dataset.from_generator(
-            generate,
-            output_signature=({"source_ids": ids, "target_ids": ids}, ids, weights),
-        )
-        num_batches = tf.data.INFINITE_CARDINALITY if repeat else self._count(epoch) - index
-        options = tf.data.Options()
-        options.autotune.enabled = False  # it can stall the end of an epoch for seconds
-        return (
-            dataset.prefetch(NUM_PREFETCHED)
-            .apply(tf.data.experimental.assert_cardinality(num_batches))
-            .with_options(options)
+        With `repeat=False`, it starts at the same batch whenever it is iterated again.
+        """
+        from keras_transformer.data.tf_dataset import tf_dataset  # the rest needs no TensorFlow
+
+        return tf_dataset(
+            lambda: self.arrays(repeat, epoch, index, row_multiple),
+            ({"source_ids": "int32", "target_ids": "int32"}, "int32", "float32"),
+            None if repeat else self._count(epoch) - index,
         )
 
     def position_after(self, start, num_batches):
@@ -149,7 +146,7 @@ class TranslationBatches:
         return self._num_batches[epoch]
 
     def _plan(self, epoch):
-        """Returns `((source, target), batches)`: rows of ids, and `(pairs, shape)` of each batch.
+        """Returns `((source, target), batches)`: `IdRows`, and `(pairs, shape)` for each batch.
 
         The shape is `(rows, source width, target width)`.
         """
@@ -171,7 +168,7 @@ class TranslationBatches:
     def _rows(self, epoch):
         if not self.sampling:
             return self._plain
-        # Seeds of their own for the sides: the plan's draws are seeded with (seed, epoch) alone.
+        # seeds other than that of the plan, and a different one for each side
         seeds = np.random.SeedSequence([self.seed, epoch]).generate_state(2)
         return [
             IdRows.encode_sampled(*args, self.sampling, int(seed), plain, self.max_length)
@@ -180,18 +177,15 @@ class TranslationBatches:
             )
         ]
 
-    def _batches(self, epoch):
-        """Yields the epoch's batches as NumPy arrays."""
+    def _batches(self, epoch, row_multiple):
         (source, target), batches = self._plan(epoch)
         for pairs, (num_rows, source_width, target_width) in batches:
+            num_rows += -num_rows % row_multiple
             labels = target.padded(pairs, num_rows, target_width)
             real = labels != PAD_ID
-            target_ids = np.full_like(labels, PAD_ID)
-            target_ids[:, 1:] = np.where(real[:, 1:], labels[:, :-1], PAD_ID)
-            target_ids[: len(pairs), 0] = START_ID
             inputs = {
                 "source_ids": source.padded(pairs, num_rows, source_width),
-                "target_ids": target_ids,
+                "target_ids": shift_right(labels, np),
             }
             weights = real.astype("float32") / np.float32(target.lengths[pairs].sum())
             yield inputs, labels, weights

@@ -1,18 +1,18 @@
-"""Rows of ids of different lengths, kept in one flat array: millions of them fit in memory."""
+"""Rows of ids of different lengths in one flat array, so that millions of them fit in memory."""
 
 import numpy as np
 
 from keras_transformer.special_ids import END_ID, PAD_ID
 
-CHUNK = 4096  # sentences a call of the tokenizer
+CHUNK = 4096  # sentences per call of the tokenizer
 
 
 class IdRows:
-    """Encoded sentences, each its pieces and the end id.
+    """Encoded sentences, each followed by the end token.
 
     Args:
         ids: int32, the rows one after the other.
-        lengths: int, ids of each row.
+        lengths: int, number of ids of each row.
     """
 
     def __init__(self, ids, lengths):
@@ -25,22 +25,23 @@ class IdRows:
         """Returns the rows of a list of sentences."""
         ids, lengths = [], []
         for start in range(0, len(sentences), CHUNK):
-            pieces = tokenizer.encode(sentences[start : start + CHUNK])
-            row_ends = pieces.row_limits().numpy()
-            ids.append(np.insert(pieces.flat_values.numpy(), row_ends, END_ID))
-            lengths.append(pieces.row_lengths().numpy() + 1)
+            tokens = tokenizer.encode(sentences[start : start + CHUNK])
+            row_ends = tokens.row_limits().numpy()
+            ids.append(np.insert(tokens.flat_values.numpy(), row_ends, END_ID))
+            lengths.append(tokens.row_lengths().numpy() + 1)
         return cls(np.concatenate(ids), np.concatenate(lengths))
 
     @classmethod
     def encode_sampled(cls, tokenizer, sentences, sampling, seed, plain, max_length):
-        """Returns rows of random segmentations.
+        """Returns rows of random tokenizations.
 
-        A sentence whose segmentation has more than `max_length` ids keeps its row of `plain`.
+        A sentence whose random tokenization has more than `max_length` ids keeps its row of
+        `plain`.
         """
         rows = []
-        for i, pieces in enumerate(tokenizer.encode_sampled(sentences, sampling, seed)):
-            fits = len(pieces) < max_length
-            rows.append(np.append(pieces, END_ID) if fits else plain.row(i))
+        for i, tokens in enumerate(tokenizer.encode_sampled(sentences, sampling, seed)):
+            fits = len(tokens) < max_length
+            rows.append(np.append(tokens, END_ID) if fits else plain.row(i))
         return cls(np.concatenate(rows), [len(row) for row in rows])
 
     def select(self, chosen):
@@ -52,11 +53,11 @@ class IdRows:
         return self.ids[start : start + self.lengths[index]]
 
     def padded(self, indices, num_rows, width):
-        """Returns the rows `indices` as `(num_rows, width)` int32, padding behind and below."""
+        """Returns the rows `indices` as int32 `(num_rows, width)`, padded right and below."""
         columns = np.arange(width)
         real = columns < self.lengths[indices, None]
-        # Places behind a row's end are read from it too, and masked: clipped, as the last row's
-        # would lie behind the array.
+        # Positions after a row's end are read as well, and masked. They are clipped, because those
+        # of the last row would lie outside the array.
         places = np.minimum(self.starts[indices, None] + columns, len(self.ids) - 1)
         result = np.full((num_rows, width), PAD_ID, "int32")
         result[: len(indices)] = np.where(real, self.ids[places], PAD_ID)

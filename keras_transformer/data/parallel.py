@@ -1,4 +1,4 @@
-"""Parallel text: line i of the source and line i of the target say the same."""
+"""Parallel text: line i of the target is the translation of line i of the source."""
 
 import dataclasses
 import hashlib
@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.errors import InputError
 from keras_transformer.text_files import iterate_lines
 
 CHUNK = 1024  # pairs taken from a dataset at once
@@ -21,16 +22,16 @@ class CorpusSummary:
     num_blank: int = 0
     """Pairs left out because a side is blank."""
     num_long: int = 0
-    """Pairs left out because a side has more than `max_length` pieces."""
+    """Pairs left out because a sentence has more than `max_length` tokens."""
     max_length: int | None = None
-    """Most pieces of a side, the end id counted; None before the text is split into pieces."""
+    """Maximum tokens per sentence, including the end token; None before text is tokenized."""
 
     def __str__(self):
         left_out = []
         if self.num_blank:
             left_out.append(f"{self.num_blank:,} with a blank side")
         if self.num_long:
-            left_out.append(f"{self.num_long:,} longer than {self.max_length} pieces")
+            left_out.append(f"{self.num_long:,} longer than {self.max_length} tokens")
         return f"{self.num_pairs:,} pairs; left out: {', '.join(left_out) or 'none'}"
 
 
@@ -54,7 +55,8 @@ class ParallelCorpus:
     def from_pairs(cls, pairs):
         """Returns the corpus of an iterable of (source, target) strings.
 
-        Pairs with a blank side are left out and counted; white space around a text is dropped.
+        Pairs with a blank side are left out and counted. White space at the ends of a text is
+        dropped.
 
         Raises:
             ValueError: no pair is left.
@@ -62,7 +64,7 @@ class ParallelCorpus:
         stripped = [(source.strip(), target.strip()) for source, target in pairs]
         kept = [pair for pair in stripped if all(pair)]
         if not kept:
-            raise ValueError(
+            raise InputError(
                 "Expected at least one pair with text on both sides. "
                 f"Received: {len(stripped)} pairs, all with a blank side."
             )
@@ -79,14 +81,14 @@ class ParallelCorpus:
         """
         source_lines, target_lines = read_lines(source), read_lines(target)
         if len(source_lines) != len(target_lines):
-            raise ValueError(
+            raise InputError(
                 "Expected as many target lines as source lines. Received: "
                 f"{source}: {len(source_lines)} lines, {target}: {len(target_lines)} lines."
             )
         try:
             return cls.from_pairs(zip(source_lines, target_lines, strict=True))
         except ValueError as error:
-            raise ValueError(f"{error} (files: {source}, {target})") from None
+            raise InputError(f"{error} (files: {source}, {target})") from None
 
     @classmethod
     def from_dataset(cls, dataset):
@@ -96,7 +98,7 @@ class ParallelCorpus:
             ValueError: the dataset has no end, or no pair with text on both sides.
         """
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-            raise ValueError("Expected a finite dataset. Received: one that repeats without end.")
+            raise InputError("Expected a finite dataset. Received: one that repeats without end.")
         return cls.from_pairs(
             (source.decode("utf-8", "replace"), target.decode("utf-8", "replace"))
             for batch in dataset.batch(CHUNK).as_numpy_iterator()
@@ -106,18 +108,18 @@ class ParallelCorpus:
     def split(self, share, limit, seed):
         """Returns `(train, held_out)`, both in the order of this corpus.
 
-        What this corpus had left out is counted in the summary of `train`.
+        The summary of `train` counts the pairs that this corpus had left out.
 
         Args:
-            share: part of the pairs that is held out, between 0 and 1; at least one pair is.
-            limit: most pairs held out.
-            seed: int; draws which.
+            share: share of the pairs that are held out, between 0 and 1; at least one pair is.
+            limit: maximum number of pairs held out.
+            seed: int, for the random choice.
         Raises:
             ValueError: nothing would be left to train on.
         """
         num_held_out = min(max(1, round(share * len(self))), limit)
         if not 0 < num_held_out < len(self):
-            raise ValueError(
+            raise InputError(
                 "Expected some pairs to train on and some to hold out. Received: "
                 f"{len(self)} pairs, share={share}, limit={limit}."
             )
@@ -144,5 +146,5 @@ class ParallelCorpus:
 
 
 def read_lines(path):
-    """Returns the lines of a text file as `iterate_lines` reads it, without white space around."""
+    """Returns the lines that `iterate_lines` reads, without white space at their ends."""
     return [line.strip() for line in iterate_lines(path)]

@@ -1,17 +1,22 @@
-"""From a model's logits to translations: greedy and beam search, sampling, forced scoring.
+"""From a model's logits to its outputs: greedy search, beam search, sampling, and scoring.
 
-The searches are pure functions of a step function and run on every backend of Keras.
+The searches are pure functions of a step function, prompts, limits and a state, and run on every
+backend of Keras.
 """
 
+from keras_transformer.decoding.batch_search import BatchSearch
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.scoring import score
-from keras_transformer.decoding.search import decode, decode_sampled
+from keras_transformer.decoding.search import DecodingStart, decode, decode_sampled
 from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.streaming import stream
 
 __all__ = [
+    "BatchSearch",
+    "DecodingStart",
     "SearchResult",
     "beam_search",
     "decode",
@@ -20,4 +25,5 @@ __all__ = [
     "length_penalty",
     "sample",
     "score",
+    "stream",
 ]

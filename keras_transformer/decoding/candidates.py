@@ -1,28 +1,29 @@
 """The best next tokens of many rows, without a sort of the vocabulary.
 
-Shapes: B batch (sentences), N hypotheses a sentence, V vocabulary, R rows, C candidates, M chosen.
+Shapes: B batch (inputs), N hypotheses of each input, V vocabulary, R rows, C candidates, M chosen.
 """
 
 from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.search_result import IMPOSSIBLE
-from keras_transformer.special_ids import END_ID
+from keras_transformer.special_ids import OUR_SPECIAL_IDS
 
-NUM_FORBIDDEN = END_ID
-"""Padding, unknown and start stand before the end token, and no search may choose them."""
+NUM_FORBIDDEN = OUR_SPECIAL_IDS.num_forbidden
 
 
-def best_continuations(logits, log_probs, num_best):
-    """Returns the most probable hypotheses that are one token longer, of each sentence.
+def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN):
+    """Returns the most probable one-token continuations of the hypotheses of each input.
 
     Args:
         logits: `(B, N, V)` float32, of the token that follows each hypothesis.
         log_probs: `(B, N)`, of the hypotheses.
-        num_best: M, at most N * (V - NUM_FORBIDDEN).
+        num_best: M, at most N * (V - num_forbidden).
+        num_forbidden: how many ids, from 0 on, may not be chosen.
     Returns:
-        `(log_probs, parents, tokens)`, each `(B, M)`, the best first: the sum with the token's log
-        softmax among all of V, the hypothesis that it continues, the token.
+        `(log_probs, parents, tokens)`, each `(B, M)`, the best first: the log-probability of the
+        hypothesis plus that of the token (log softmax over all of V), the index of the hypothesis
+        that is continued, and the token.
     """
     num_hypotheses, vocab_size = logits.shape[1:]
     blocks = _blocks(logits)  # (B, N, number, size)
@@ -31,7 +32,8 @@ def best_continuations(logits, log_probs, num_best):
     best_logits, best_log_probs = _best_tokens(logits, blocks, maxima)  # (B, N)
     log_probs = log_probs + best_log_probs
 
-    # the best stand in the best blocks; those of forbidden tokens may be there for nothing
+    # The best tokens are in the blocks with the largest maxima. Blocks whose maximum is a forbidden
+    # token may be among them, one per hypothesis, so that many more are taken.
     blocks_each = num_hypotheses * num_blocks
     num_chosen = min(num_best + num_hypotheses, blocks_each)
     maxima = (maxima - best_logits[..., None]) + log_probs[..., None]
@@ -41,7 +43,8 @@ def best_continuations(logits, log_probs, num_best):
     tokens = (chosen % num_blocks)[..., None] * block_size + ops.arange(block_size, dtype="int32")
     values = take_entries(ops.reshape(blocks, (-1, blocks_each, block_size)), chosen)
     values = values - take_entries(best_logits, parents)[..., None]
-    values = forbid(values + take_entries(log_probs, parents)[..., None], tokens)
+    values = values + take_entries(log_probs, parents)[..., None]
+    values = forbid(values, tokens, num_forbidden)
 
     candidates = (-1, num_chosen * block_size)
     log_probs, best = ops.top_k(ops.reshape(values, candidates), num_best)
@@ -53,8 +56,8 @@ def best_continuations(logits, log_probs, num_best):
 def _best_tokens(logits, blocks, maxima):
     """Returns the logit and the log softmax of each hypothesis's best token, `(B, N)`.
 
-    From these two follows the log softmax of any other token. The best one's probability is never
-    0, so its logarithm is safe, and a softmax is half the work of logsumexp on a CPU.
+    The log softmax of any other token follows from these two. The probability of the best token is
+    never 0, so its logarithm is finite. A softmax is half the work of logsumexp on a CPU.
     """
     num_blocks, block_size = blocks.shape[2:]
     flat_logits = ops.reshape(logits, (-1, logits.shape[-1]))  # (B * N, V)
@@ -67,15 +70,15 @@ def _best_tokens(logits, blocks, maxima):
     return ops.reshape(take_entries(block, place), shape), ops.reshape(ops.log(probability), shape)
 
 
-def forbid(log_probs, ids):
+def forbid(log_probs, ids, num_forbidden):
     """Returns `log_probs` with `IMPOSSIBLE` where `ids`, of the same shape, may not be chosen."""
-    return ops.where(ids < NUM_FORBIDDEN, IMPOSSIBLE, log_probs)
+    return ops.where(ids < num_forbidden, IMPOSSIBLE, log_probs) if num_forbidden else log_probs
 
 
 def largest(values, k):
-    """Returns `(values, ids)` of the k largest of each row, the largest first, as `ops.top_k`.
+    """Returns `(values, ids)` of the k largest entries of each row, in order, as `ops.top_k` does.
 
-    Exact, and four times as fast on long rows: the k largest stand in the k blocks with the
+    Exact, and four times as fast on long rows: the k largest entries are in the k blocks with the
     largest maxima, so only those blocks are sorted.
 
     Args:
@@ -96,7 +99,7 @@ def largest(values, k):
 
 
 def _blocks(values):
-    """Returns `values` `(..., V)` as blocks `(..., number, size)`, filled up with -inf."""
+    """Returns `values` `(..., V)` as blocks `(..., number, size)`, padded with -inf."""
     vocab_size = values.shape[-1]
     size = next((size for size in range(64, 31, -1) if vocab_size % size == 0), 64)
     number = -(-vocab_size // size)
@@ -108,9 +111,10 @@ def _blocks(values):
 
 
 def take_entries(values, indices):
-    """Returns `(R, M, ...)`: of each row of `values` `(R, C, ...)` the entries `indices` `(R, M)`.
+    """Returns `(R, M, ...)`, the entries `indices` `(R, M)` of each row of `values` `(R, C, ...)`.
 
-    C must be static. One flat gather: `ops.take_along_axis` is a dozen operations on TensorFlow.
+    C must be static. A single gather, while `ops.take_along_axis` is a dozen operations on
+    TensorFlow.
     """
     num_entries = values.shape[1]
     row_starts = ops.arange(ops.shape(values)[0], dtype="int32")[:, None] * num_entries

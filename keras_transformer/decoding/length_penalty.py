@@ -10,8 +10,8 @@ def length_penalty(length, alpha):
     (`alpha=0`) a search prefers short answers. The coverage penalty of the paper is left out.
 
     Args:
-        length: number of pieces, the end token counted; a number or a tensor.
-        alpha: strength; 0 is none, 0.6 the usual choice.
+        length: number of tokens, including the end token; a number or a tensor.
+        alpha: strength; 0 switches it off, 0.6 is the usual choice.
     Returns:
         float32 tensor of the shape of `length`.
     """
@@ -19,5 +19,5 @@ def length_penalty(length, alpha):
 
 
 def normalized_score(log_probability, length, alpha):
-    """Returns what hypotheses are compared by, `log_probability / length_penalty`."""
+    """Returns the score that ranks hypotheses, `log_probability / length_penalty`."""
     return log_probability / length_penalty(length, alpha)

@@ -1,73 +1,80 @@
-"""Decoding with a model: from source ids to hypotheses.
+"""Decoding with a model: from its inputs to hypotheses.
 
-Shapes: B batch (sentences), S source length, N hypotheses a sentence, L maximum output length.
+Shapes: B batch (inputs), S source length, P prompt length, N hypotheses of each input, L maximum
+output length.
 """
 
-from keras import ops
+from typing import Any, NamedTuple
 
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.sampling import sample
-from keras_transformer.special_ids import END_ID, PAD_ID
+from keras_transformer.special_ids import OUR_SPECIAL_IDS
 
 
-def decode(model, source_ids, config, n_best=1, weights=None):
-    """Returns the most probable translations, by beam search or, with one beam, greedy search.
+class DecodingStart(NamedTuple):
+    """The first arguments of a search; `start_decoding` of a model returns them."""
 
-    A pure function of tensors: works eagerly and within a compiled function, of any B and S.
+    step_fn: Any
+    """Function of the previous tokens `(B, N)`, the step and the state, see `beam_search`."""
+    state: Any
+    """`DecodingState` before the first step."""
+    prompts: Any
+    """`(B, P)` int32, the tokens that each output continues, padded at the end."""
+    limits: Any
+    """`(B,)` int32, maximum tokens of each output, including the end token, without the prompt."""
+    max_length: Any
+    """L, at least as large as every limit: an int, or on TensorFlow an int scalar."""
+
+
+def decode(model, inputs, config, n_best=1, weights=None):
+    """Returns the most probable outputs, by beam search or, with one beam, greedy search.
+
+    A pure function of tensors: it works eagerly and within a compiled function, for any shape.
 
     Args:
-        model: `Transformer`, or any model with its `start_decoding`.
-        source_ids: `(B, S)`, integers, ended by the end token, padded with 0.
+        model: any model with a `start_decoding(inputs, max_length, num_hypotheses, weights)` that
+            returns a `DecodingStart`, such as `Transformer`. If its vocabulary has other special
+            ids than our tokenizers, it has an attribute `special_ids`.
+        inputs: the inputs of `start_decoding`, such as source ids `(B, S)`.
         config: `DecodingConfig`.
         n_best: N, hypotheses to return, at most `config.beam_size`.
-        weights: of `model.decoding_weights()`, where they are kept for many calls.
+        weights: from `model.decoding_weights()`, if they are kept for many calls; None: computed.
     Returns:
-        `SearchResult`. A sentence of s pieces has at most min(config.max_length, 2 s + 10), and
-        L = min(config.max_length, 2 S + 10).
+        `SearchResult`.
     Raises:
         ValueError: n_best above the beam size.
     """
     if config.beam_size == 1 and n_best == 1:
-        return greedy_search(*_start(model, source_ids, config, 1, weights), config.length_penalty)
-    start = _start(model, source_ids, config, config.beam_size, weights)
-    return beam_search(*start, config.beam_size, config.length_penalty, n_best)
+        start = model.start_decoding(inputs, config.max_length, 1, weights)
+        return greedy_search(*start, config.length_penalty, special_ids_of(model))
+    start = model.start_decoding(inputs, config.max_length, config.beam_size, weights)
+    return beam_search(
+        *start, config.beam_size, config.length_penalty, n_best, special_ids_of(model)
+    )
 
 
-def decode_sampled(model, source_ids, config, temperature=1.0, top_k=0, top_p=1.0, *, seed):
-    """Returns one random translation a sentence: `decode`, with `sample` in the search's place.
+def decode_sampled(model, inputs, config, temperature=1.0, top_k=0, top_p=1.0, *, seed):
+    """Returns one random output of each input. Like `decode`, with `sample` as the search.
 
     Args:
-        model, source_ids: as of `decode`.
-        config: `DecodingConfig`; beam_size has no effect.
-        temperature, top_k, top_p, seed: as of `sample`.
+        model, inputs: see `decode`.
+        config: `DecodingConfig`; its beam_size has no effect.
+        temperature, top_k, top_p, seed: see `sample`.
     Returns:
         `SearchResult` with N = 1.
     """
     return sample(
-        *_start(model, source_ids, config),
+        *model.start_decoding(inputs, config.max_length),
         temperature,
         top_k,
         top_p,
         seed=seed,
         length_penalty=config.length_penalty,
+        special_ids=special_ids_of(model),
     )
 
 
-def _start(model, source_ids, config, num_hypotheses=1, weights=None):
-    """Returns `(step_fn, cache, memory, limits, max_length)`, what every search begins with."""
-    source_ids = ops.cast(source_ids, "int32")
-    pieces = ops.not_equal(source_ids, PAD_ID) & ops.not_equal(source_ids, END_ID)
-    limits = 2 * ops.sum(ops.cast(pieces, "int32"), axis=1) + 10
-    limits = ops.minimum(limits, config.max_length)
-    max_length = longest_output(source_ids, config)
-    step_fn, memory, cache = model.start_decoding(source_ids, max_length, num_hypotheses, weights)
-    return step_fn, cache, memory, limits, max_length
-
-
-def longest_output(source_ids, config):
-    """Returns L, the length of the ids that `decode` finds: an int where S is known in tracing."""
-    width = 2 * ops.shape(source_ids)[1] + 10  # not from the limits: JAX needs it while it traces
-    if isinstance(width, int):
-        return min(width, config.max_length)
-    return ops.minimum(width, config.max_length)
+def special_ids_of(model):
+    """Returns the `SpecialIds` of a model's vocabulary, by default those of our tokenizers."""
+    return getattr(model, "special_ids", OUR_SPECIAL_IDS)

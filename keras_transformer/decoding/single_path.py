@@ -1,63 +1,98 @@
-"""The loop of the searches that follow one hypothesis a sentence.
+"""The loop of greedy search and sampling, which follow one hypothesis of each input.
 
-Shapes: B batch (sentences), L maximum output length, V vocabulary.
+Shapes: B batch (inputs), N hypotheses of each input (1), L maximum output length, V vocabulary.
 """
+
+from typing import Any, NamedTuple
 
 from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.length_penalty import normalized_score
-from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
+from keras_transformer.decoding.prompts import Prompts
+from keras_transformer.decoding.search_result import SearchResult, count_tokens, ends_output
+from keras_transformer.layers import DecodingState
+
+
+class _Path(NamedTuple):
+    """What the search knows about each input after some steps."""
+
+    active: Any
+    """`(B,)` bool, whether the search goes on."""
+    tokens: Any
+    """`(B, 1)` int32, the last token, which the next step reads."""
+    ids: Any
+    """`(B, L)` int32, the tokens so far, without the prompt."""
+    log_probs: Any
+    """`(B,)` float32, their summed log-probability."""
 
 
 def follow_single_path(
-    step_fn, cache, memory, limits, max_length, length_penalty, choose, choices=()
+    step_fn,
+    state,
+    prompts,
+    limits,
+    max_length,
+    length_penalty,
+    choose,
+    choices,
+    special_ids,
 ):
-    """Appends the token that `choose` names until each sentence has ended or reached its limit.
+    """Appends the tokens that `choose` returns until each output has ended or reached its limit.
 
     Args:
-        step_fn, cache, memory, limits, max_length, length_penalty: as of `greedy_search`.
-        choose: from logits `(B, 1, V)`, the step and the choices to ids and log-probabilities, each
-            `(B,)`.
-        choices: list of tensors `(B, ...)`, what `choose` needs to know of each sentence.
+        step_fn, state, prompts, limits, max_length, length_penalty, special_ids: see
+            `greedy_search`.
+        choose: function of the logits `(B, 1, V)`, the position of the token in the output (a
+            scalar or `(B,)`, see `Prompts.place`) and `choices`. Returns ids and log-probabilities,
+            each `(B,)`.
+        choices: nested tensors `(B, ...)` that `choose` needs.
     Returns:
         `SearchResult` with N = 1.
     """
+    pad_id, end_id = special_ids
+    prompts = Prompts(prompts, pad_id)
     limits = ops.minimum(ops.cast(limits, "int32"), max_length)
     batch_size = ops.shape(limits)[0]
     positions = ops.arange(max_length, dtype="int32")  # (L,)
 
-    def append(step, state, cache, memory):
-        active, tokens, ids, log_probs = state
-        limits, choices, memory = memory[0], memory[1:num_own], memory[num_own:]
-        logits, cache = step_fn(tokens, step, cache, memory)
-        chosen, chosen_log_probs = choose(logits, step, *choices)
-        chosen = ops.where(active, chosen, PAD_ID)
-        log_probs = log_probs + ops.where(active, chosen_log_probs, 0.0)
-        ids = ops.where(ops.equal(positions, step), chosen[:, None], ids)
-        active = active & (ops.not_equal(chosen, END_ID)) & (step + 1 < limits)
-        return [active, chosen[:, None], ids, log_probs], cache
+    def append(step, path, cache, memory):
+        logits, state = step_fn(path.tokens, step, DecodingState(cache, memory["model"]))
+        place = prompts.place(step, memory["prompts"])
+        chosen, log_probs = choose(logits, place, memory["choices"])
+        tokens, is_given = prompts.replace(step, memory["prompts"], chosen[:, None])
+        ends = ends_output(tokens[:, 0], end_id)
+        if is_given is not None:
+            log_probs = ops.where(is_given[:, 0], 0.0, log_probs)
+            ends = ends & ~is_given[:, 0]
+        tokens = ops.where(path.active[:, None], tokens, pad_id)
+        is_place = ops.equal(positions, ops.reshape(place, (-1, 1)))
+        path = _Path(
+            active=path.active & ~ends & (place + 1 < memory["limits"]),
+            tokens=tokens,
+            ids=ops.where(is_place, tokens, path.ids),
+            log_probs=path.log_probs + ops.where(path.active, log_probs, 0.0),
+        )
+        return path, state.cache
 
-    start = [
-        limits > 0,
-        ops.full((batch_size, 1), START_ID, dtype="int32"),
-        ops.full((batch_size, max_length), PAD_ID, dtype="int32"),
-        ops.zeros((batch_size,), dtype="float32"),
-    ]
-    num_own = 1 + len(choices)
-    _, _, ids, log_probs = backend.search_loop(
-        append, start, cache, [limits, *choices, *memory], 1, max_length
+    start = _Path(
+        active=limits > 0,
+        tokens=prompts.first_tokens(1),
+        ids=ops.full((batch_size, max_length), pad_id, dtype="int32"),
+        log_probs=ops.zeros((batch_size,), dtype="float32"),
     )
-    lengths = count_pieces(ids)
+    memory = {
+        "model": state.memory,
+        "limits": limits,
+        "prompts": prompts.memory,
+        "choices": choices,
+    }
+    num_steps = max_length + prompts.num_extra_steps
+    path = backend.search_loop(append, start, state.cache, memory, 1, num_steps)
+    lengths = count_tokens(path.ids, pad_id)
     return SearchResult(
-        ids=ids[:, None],
-        scores=normalized_score(log_probs, lengths, length_penalty)[:, None],
+        ids=path.ids[:, None],
+        scores=normalized_score(path.log_probs, lengths, length_penalty)[:, None],
         lengths=lengths[:, None],
-        finished=ops.any(ops.equal(ids, END_ID), axis=-1)[:, None],
+        finished=ops.any(ends_output(path.ids, end_id), axis=-1)[:, None],
     )
-
-
-def count_pieces(ids):
-    """Returns the number of pieces of `ids` `(..., L)`, the end token counted, as int32."""
-    return ops.sum(ops.cast(ops.not_equal(ids, PAD_ID), "int32"), axis=-1)

@@ -7,54 +7,61 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import InputError
 from keras_transformer.export.settings import SETTINGS, check_export
-from keras_transformer.layers.whole_numbers import check_whole_numbers
+from keras_transformer.length_batches import length_batches
 from keras_transformer.translator import Translation
+from keras_transformer.version_numbers import version_number
+
+BATCH_SIZE = 64
+"""Texts translated at once."""
 
 
 class ExportedTranslator:
-    """Translates text with an export; called as a `Translator` is.
+    """Translates text with an export, and is called like a `Translator`.
 
     Args:
-        path: directory of one version, as `export_saved_model` returns it.
-        batch_size: sentences translated at once.
+        path: directory of one version, as returned by `export_saved_model`.
     Attributes:
-        settings: dict, what the export says of itself: versions, model, proof.
+        settings: dict from `assets.extra/keras_transformer.json`: versions, model, verification.
         decoding: the `DecodingConfig` of the search, which is fixed in the export.
-        n_best: how many translations of a text can be had.
-        signatures: from name to function of tensors, as `served_functions` describes them.
+        n_best: maximum number of translations of a text.
+        signatures: dict from name to function of tensors; `served_functions` describes them.
     Raises:
-        ValueError: `path` holds no export, or a damaged one, or batch_size is below 1.
+        ValueError: `path` is not an export, or it is damaged.
 
     Example:
         load("export/models/translator")(["A dog runs."])
     """
 
-    def __init__(self, path, batch_size=64):
+    def __init__(self, path):
         self.path = pathlib.Path(path)
         try:
             self.settings = json.loads((self.path / SETTINGS).read_text())
         except FileNotFoundError:
-            raise ValueError(
+            raise InputError(
                 f"Expected an export of this package. Received: path={path}, without {SETTINGS}."
             ) from None
+        if "n_best" not in self.settings:
+            raise InputError(
+                f"Expected an export of a translator. Received: path={path}, an export of another "
+                "model. Load it with tf.saved_model.load, or serve it."
+            )
         try:
             check_export(self.path)
         except ValueError as error:
-            raise ValueError(
+            raise InputError(
                 f"Expected a whole export. Received: {self.path}, which is damaged ({error}). "
                 "Export it again, or copy it again."
             ) from None
         self.decoding = DecodingConfig(**self.settings["decoding"])
         self.n_best = self.settings["n_best"]
-        check_whole_numbers(batch_size=batch_size)
-        self.batch_size = batch_size
-        self._saved_model = tf.saved_model.load(self.path)  # owns what the signatures use
+        self._saved_model = tf.saved_model.load(self.path)  # keeps the signatures' variables alive
         self.signatures = self._saved_model.signatures
 
     def __reduce__(self):
-        """For `pickle` and `copy`: the export is loaded again, from where it stands."""
-        return type(self), (self.path, self.batch_size)
+        """For `pickle` and `copy`: the export is loaded again from its path."""
+        return type(self), (self.path,)
 
     def __call__(self, texts):
         """Returns the best translation of each text: list of str, or str for a str."""
@@ -67,19 +74,17 @@ class ExportedTranslator:
 
         Args:
             texts: list of str.
-            n_best: at most that of the export.
+            n_best: int, at most `self.n_best`.
         """
         if not 1 <= n_best <= self.n_best:
-            raise ValueError(
-                f"Expected n_best from 1 to what was exported. Received: n_best={n_best}, and the "
-                f"export has {self.n_best}. Export with a larger n_best."
+            raise InputError(
+                f"Expected n_best from 1 to that of the export, {self.n_best}. "
+                f"Received: n_best={n_best}. Export with a larger n_best."
             )
         if isinstance(texts, str):
-            raise ValueError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
-        answers = [None] * len(texts)
-        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))  # like lengths together
-        for start in range(0, len(order), self.batch_size):
-            batch = order[start : start + self.batch_size]
+            raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
+        answers = [[Translation("", 0.0, False)] * n_best for _ in texts]
+        for batch in length_batches([len(text) for text in texts], BATCH_SIZE):
             found = self._search([texts[i] for i in batch], n_best)
             for i, *hypotheses in zip(batch, *found, strict=True):
                 answers[i] = [
@@ -89,7 +94,7 @@ class ExportedTranslator:
         return answers
 
     def _search(self, texts, n_best):
-        """Returns NumPy `(B, n_best)`: translations, scores, and whether they were cut."""
+        """Returns NumPy `(B, n_best)`: translations, scores, and whether they were truncated."""
         if n_best == 1:
             found = self.signatures["serving_default"](text=tf.constant(texts))
             return [found[key].numpy()[:, None] for key in ("translation", "score", "truncated")]
@@ -101,18 +106,19 @@ def load(directory):
     """Returns the `ExportedTranslator` of an export.
 
     Args:
-        directory: one version, or a directory of versions, of which the highest is taken.
+        directory: one version, or a directory of versions, of which the highest is loaded.
     Raises:
-        ValueError: no export there.
+        ValueError: there is no export.
     """
     directory = pathlib.Path(directory)
     if (directory / "saved_model.pb").exists():
         return ExportedTranslator(directory)
-    versions = [path.parent for path in directory.glob("*/saved_model.pb")]
-    versions = [path for path in versions if path.name.isdecimal()]
+    paths = [path.parent for path in directory.glob("*/saved_model.pb")]
+    versions = {path: version_number(path.name) for path in paths}
+    versions = {path: number for path, number in versions.items() if number is not None}
     if not versions:
-        raise ValueError(
+        raise InputError(
             "Expected an export: <version>/saved_model.pb, or one version's directory. "
             f"Received: directory={directory}"
         )
-    return ExportedTranslator(max(versions, key=lambda path: int(path.name)))
+    return ExportedTranslator(max(versions, key=versions.get))

@@ -1,20 +1,21 @@
-"""Long text in an export: split at sentence ends inside the graph, translated part by part, joined.
+"""Long text in an export: split into sentences inside the graph, translated, and joined again.
 
-A sentence ends at one of . ! ? and the ellipsis, quotes and brackets that close counted with it,
-where white space and something that begins a sentence follow: a capital, a digit, a letter of a
-script without case, an opening quote or bracket. Initials, numbers of one or two digits, as in
-"3. Mai", and a few abbreviations end none. The full stops of Chinese and Japanese end one wherever
-they stand, and so does a line's end, which is kept. The time grows with the length of the text.
+A sentence ends after . ! ? or an ellipsis, with the closing quotes and brackets that follow it, if
+white space and the beginning of a sentence come next: a capital letter, a digit, a letter of a
+script without case, an opening quote or bracket. Initials, numbers of one or two digits (as in
+"3. Mai") and a few abbreviations do not end a sentence. A full stop of Chinese or Japanese always
+does, and so does the end of a line, which is kept. The time grows linearly with the length of the
+text.
 """
 
 import tensorflow as tf
 
 from keras_transformer.tokenizers.tokenizer import PIECE_CHARACTERS, valid_texts
 
-MOST_PARTS = 256
-"""Parts that are translated of a text; what is behind them is cut off, and flagged."""
+MAX_PARTS = 256
+"""Maximum parts of a text that are translated. The rest is cut off, and the text is flagged."""
 
-BREAK, SPACE = "\x1e", "\x1f"  # control characters that a text has no use for
+BREAK, SPACE = "\x1e", "\x1f"  # control characters, which have no meaning in a text
 ABBREVIATIONS = (
     r"(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Capt|Lt|Sgt|Rev|Hon|Mt|No|Nr|Vol|Fig|vs|etc|al"
     r"|e\.g|i\.e|cf|ca|approx|z\.B|d\.h|u\.a|bzw|usw|Str|Hr|Fr|Mme|Mlle|Sra|\p{Lu}|\d{1,2})"
@@ -22,7 +23,7 @@ ABBREVIATIONS = (
 CLOSING = r"""["'\x{201D}\x{2019}\x{BB})\]]*"""
 OPENING = r"""["'\x{201C}\x{2018}\x{201E}\x{AB}(\[\x{BF}\x{A1}]*"""
 BLANK = r"[ \t\x{A0}\x{3000}]"
-RULES = (  # applied one after the other; that of abbreviations twice: they may touch
+RULES = (  # applied in this order; the one for abbreviations twice, as two may follow each other
     (f"[{BREAK}{SPACE}]", " "),
     (r"\r\n?|\x{2028}|\x{2029}", "\n"),
     (rf"{BLANK}*\n", f"{BREAK}\n"),
@@ -35,31 +36,31 @@ RULES = (  # applied one after the other; that of abbreviations twice: they may 
         r"([\x{3002}\x{FF01}\x{FF1F}]+[\x{300D}\x{300F}\x{FF09}\x{201D}]*)",
         rf"\1{BREAK}",
     ),
-    (rf"(?:{BREAK}{BLANK}*)+({BREAK}\n|$)", r"\1"),  # a line's end is a break already
+    (rf"(?:{BREAK}{BLANK}*)+({BREAK}\n|$)", r"\1"),  # the end of a line is a break already
     (SPACE, " "),
 )
 
 
-def split(texts, max_pieces):
-    """Returns the parts of each text, and how they belong together.
+def split(texts, max_tokens):
+    """Returns the parts of each text, and what joins them.
 
     Args:
         texts: strings `(B,)`.
-        max_pieces: most pieces that are translated of a part.
+        max_tokens: maximum tokens of a part that are translated.
     Returns:
-        `(parts, joints, truncated)`: ragged strings `(B, None)`, at least one a text; of the same
-        shape what stands before each part in the joined text; and bool `(B,)`, True where
-        something was cut off.
+        `(parts, joints, truncated)`: ragged strings `(B, None)`, at least one per text; ragged
+        strings of the same shape, which stand before each part in the joined text; and bool `(B,)`,
+        True where something was cut off.
     """
     texts = valid_texts(texts)
-    heads = tf.strings.substr(texts, 0, MOST_PARTS * max_pieces * PIECE_CHARACTERS, "UTF8_CHAR")
+    heads = tf.strings.substr(texts, 0, MAX_PARTS * max_tokens * PIECE_CHARACTERS, "UTF8_CHAR")
     marked = heads
     for pattern, replacement in RULES:
         marked = tf.strings.regex_replace(marked, pattern, replacement)
     parts = tf.strings.split(marked, BREAK)
     truncated = tf.strings.length(heads) < tf.strings.length(texts)
-    truncated |= parts.row_lengths() > MOST_PARTS
-    parts = parts[:, :MOST_PARTS]
+    truncated |= parts.row_lengths() > MAX_PARTS
+    parts = parts[:, :MAX_PARTS]
     begins_line = tf.strings.regex_full_match(parts.flat_values, r"(?s)\n.*")
     joints = parts.with_flat_values(tf.where(begins_line, "\n", " "))
     first = tf.zeros([parts.nrows(), 1], tf.string)
@@ -72,7 +73,7 @@ def join(translations, joints):
 
     Args:
         translations: strings, one for each part, in the order of `joints.flat_values`.
-        joints: as `split` returns them.
+        joints: the second result of `split`.
     """
     return tf.strings.reduce_join(
         joints.with_flat_values(joints.flat_values + translations), axis=1

@@ -1,17 +1,20 @@
-"""The functions of an export: strings in, strings out, each one TensorFlow graph.
+"""The functions of an export, from strings to strings. Each is one TensorFlow graph.
 
-Shapes: B batch, K hypotheses, L most target pieces, T target length, S source length, H heads.
+Shapes: B batch (texts), K hypotheses of each text, L maximum output length, T target length, S
+source length, H heads.
 """
 
 from typing import NamedTuple
 
 import tensorflow as tf
+from keras import ops
 
-from keras_transformer.decoding.scoring import score
-from keras_transformer.decoding.search import decode, longest_output
+from keras_transformer.decoding import decode, score
 from keras_transformer.export import sentences
-from keras_transformer.export.like_lengths import search_like_lengths
-from keras_transformer.special_ids import PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.export.length_buckets import search_by_length_buckets
+from keras_transformer.models.output_length import output_limits
+from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID
+from keras_transformer.teacher_forcing import shift_right
 
 TEXT = tf.TensorSpec([None], tf.string, "text")
 TARGET = tf.TensorSpec([None], tf.string, "target")
@@ -19,7 +22,7 @@ IDS = tf.TensorSpec([None, None], tf.int32, "ids")
 
 
 class _Found(NamedTuple):
-    """What a search finds for a batch of texts; a blank text has no ids and score 0."""
+    """The result of a search for a batch of texts; a blank text has no ids and score 0."""
 
     source_ids: tf.Tensor  # (B, S) int32
     target_ids: tf.Tensor  # (B, K, L) int32, ended by the end token, then padding
@@ -38,35 +41,36 @@ def served_functions(
 ):
     """Returns the served functions of a model: dict from signature name to `tf.function`.
 
-    The first dimension of every input and output is the batch, and other ranks than those below
-    are refused (by the tokenizers: a server does not check them). An empty or blank text has the
-    translation "", with score 0. A text's answer does not depend on the other texts.
+    The first dimension of every input and output is the batch. Inputs of other ranks than those
+    below are refused (by the tokenizers: a server does not check them). An empty or blank text has
+    the translation "", with score 0. A text's answer does not depend on the other texts.
 
     - serving_default(text) -> translation, score, truncated, each `(B,)`.
     - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first.
-    - attention(text) -> translation `(B,)`; source_pieces `(B, S)`, target_pieces `(B, T)`, filled
-      up with ""; weights `(B, layers, H, T, S)`, of the cross-attention, filled up with 0. Not of
-      a model whose cross-attention is linear.
-    - score(text, target) -> score `(B,)` of the given translations, normalized as the search does.
-    - encode(text) -> ids `(B, S)`: what the encoder reads, end token included, filled up with 0.
+    - attention(text) -> translation `(B,)`; source_pieces `(B, S)` and target_pieces `(B, T)`, the
+      tokens, padded with ""; weights `(B, layers, H, T, S)` of the cross-attention, padded with 0.
+      Left out if the cross-attention is linear, or if there is none.
+    - score(text, target) -> score `(B,)` of the given translations, normalized as in the search.
+    - encode(text) -> ids `(B, S)`: the encoder's input, including the end token, padded with 0.
     - decode(ids) -> text `(B,)` of target ids `(B, T)`.
 
     Args:
-        model: built `Transformer`.
+        model: built `TranslationModel`, such as `Transformer`.
         source_tokenizer, target_tokenizer: its tokenizers.
         decoding: `DecodingConfig`; fixed in the graphs.
         n_best: K, at most the beam size.
-        decoding_weights: as of `model.decoding_weights()`, variables; None: made in each call.
+        decoding_weights: `model.decoding_weights()` as variables; None: computed in each call.
         split_sentences: whether serving_default and n_best translate a text sentence by sentence
-            (`sentences.split`) and join the answers. Its score is the sum of theirs, it is
-            truncated where one of them is, and its k-th best joins their k-th best.
+            (`sentences.split`) and join the translations. The score of the text is the sum of the
+            sentences' scores, it is truncated if one of them is, and its k-th best translation
+            joins their k-th best ones.
     """
     source_table = tf.constant(source_tokenizer.pieces)
     shared = target_tokenizer is source_tokenizer
     target_table = source_table if shared else tf.constant(target_tokenizer.pieces)
 
     def read(text):
-        """Returns ids `(B, S)`, and whether they were cut and whether there were none, `(B,)`."""
+        """Returns ids `(B, S)`, and for each text whether it was cut and whether it is blank."""
         ids, truncated = source_tokenizer.encode_padded(text, decoding.max_source_length)
         return ids, truncated, tf.math.count_nonzero(ids, axis=1) <= 1  # the end token at most
 
@@ -74,11 +78,11 @@ def served_functions(
         @_graph(TEXT)
         def search(text):
             source_ids, truncated, blank = read(text)
-            found = search_like_lengths(
+            found = search_by_length_buckets(
                 lambda ids: decode(model, ids, decoding, num_hypotheses, decoding_weights),
                 source_ids,
                 num_hypotheses,
-                longest_output(source_ids, decoding),
+                output_limits(source_ids, decoding.max_length)[1],
             )
             target_ids = tf.where(blank[:, None, None], PAD_ID, found.ids)
             scores = tf.where(blank[:, None], 0.0, found.scores)
@@ -87,7 +91,7 @@ def served_functions(
 
         return search
 
-    # Graphs of their own, which the signatures share. The search for one stops sooner.
+    # The signatures share these graphs. The search for a single translation stops sooner.
     search = make_search(1)
     search_n_best = search if n_best == 1 else make_search(n_best)
 
@@ -130,10 +134,9 @@ def served_functions(
         labels = found.target_ids[:, 0]  # (B, L)
         length = tf.reduce_max(tf.math.count_nonzero(labels, axis=1, dtype=tf.int32))
         labels = labels[:, : tf.maximum(length, 1)]  # (B, T)
-        real = labels != PAD_ID
-        target_ids = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=START_ID)
+        target_ids = shift_right(labels, ops)
         _, weights = model(
-            {"source_ids": found.source_ids, "target_ids": tf.where(real, target_ids, PAD_ID)},
+            {"source_ids": found.source_ids, "target_ids": target_ids},
             return_attention_weights=True,
         )
         weights = tf.stack(weights["cross"], axis=1)
@@ -141,15 +144,16 @@ def served_functions(
             "translation": target_tokenizer.decode(labels),
             "source_pieces": _pieces(source_table, found.source_ids),
             "target_pieces": _pieces(target_table, labels),
-            "weights": tf.where(real[:, None, None, :, None], weights, 0.0),
+            "weights": tf.where(labels[:, None, None, :, None] != PAD_ID, weights, 0.0),
         }
 
     @_graph(TEXT, TARGET)
     def served_score(text, target):
         source_ids, _, blank = read(text)
         tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
-        target_ids, _ = target_tokenizer.encode_padded(target, decoding.max_length)
-        scores = score(model, source_ids, target_ids, decoding.length_penalty)
+        labels, _ = target_tokenizer.encode_padded(target, decoding.max_length)
+        logits = model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
+        scores = score(logits, labels, decoding.length_penalty)
         return {"score": tf.where(blank, 0.0, scores)}
 
     @_graph(TEXT)
@@ -168,17 +172,17 @@ def served_functions(
         "encode": encode,
         "decode": served_decode,
     }
-    if not model.decoder_blocks[0].cross_attention.gives_weights:
+    if not model.gives_cross_weights:
         del functions["attention"]
     return functions
 
 
 def _graph(*input_signature):
-    """Decorates a function that becomes one graph, for every size of its inputs."""
+    """Decorator that makes a function one graph, for inputs of all sizes."""
     return tf.function(input_signature=input_signature, autograph=False)
 
 
 def _pieces(table, ids):
-    """Returns the pieces of `ids`, "" for padding; of an id that no piece has, the unknown one."""
+    """Returns the tokens of `ids`, "" for padding, and the unknown token for ids without one."""
     known = tf.where(ids < tf.size(table), ids, UNKNOWN_ID)  # a model may have more embeddings
     return tf.where(ids == PAD_ID, "", tf.gather(table, known))

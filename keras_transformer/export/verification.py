@@ -1,6 +1,5 @@
-"""Proves an export: a fresh process must translate with it as the translator does in this one."""
+"""Verifies an export: a fresh process must translate with it as the translator does here."""
 
-import base64
 import contextlib
 import itertools
 import json
@@ -15,16 +14,17 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.export import sentences
+from keras_transformer.export.fresh_process import packed, unpacked
 from keras_transformer.special_ids import END_ID
 from keras_transformer.translator import Translation
 
 FRESH_PROCESS = pathlib.Path(__file__).with_name("fresh_process.py")
 NEAR_TIE = 1e-5
-"""Two translations whose scores differ by less may change places with the order of a sum."""
+"""Translations whose scores differ by less can change places when sums are rounded differently."""
 SCORE_TOLERANCE = 1e-3
-"""How far the score of the same translation may move, for instance between GPU and CPU."""
-MOST_NEAR_TIES = 0.05
-"""Share of the texts that may have near-ties: rounding makes few, a wrong tokenizer makes all."""
+"""Maximum difference in the score of one translation, for instance between GPU and CPU."""
+MAX_NEAR_TIES = 0.05
+"""Maximum share of texts with near-ties: rounding causes few, a wrong tokenizer only these."""
 
 BATCH_SIZE = 64
 NUM_ALONE = 8
@@ -40,36 +40,38 @@ SPECIAL_TEXTS = (
 
 
 class ExportError(RuntimeError):
-    """An export that does not translate as its translator does."""
+    """An export that does not answer like what was exported."""
 
 
 class Verification(NamedTuple):
     num_texts: int
-    """Texts sent to the fresh process."""
+    """Texts, or other inputs, sent to the fresh process."""
     num_near_ties: int
-    """Of them, those with another translation whose score is the same up to `NEAR_TIE`."""
+    """Texts that got another translation, whose score is the same up to `NEAR_TIE`; of other
+    exports than a translator's, inputs that got another answer."""
 
 
 def verify(saved_model, translator, split_sentences=False):
     """Translates with a SavedModel in a fresh process and compares with `translator`.
 
-    The texts: 64 made of the tokenizer's own pieces, in one batch; empty, blank, emoji, of mixed
-    scripts, not UTF-8, longer than the limit, in one batch; and single texts out of both, which
-    the translator has seen in their batch only: an answer may not depend on its neighbours.
-    Translations must be identical, but for near-ties, which are counted and must be few.
+    The texts are: a batch of 64 random ones from the tokenizer's vocabulary; a batch of empty,
+    blank, emoji, mixed-script, invalid and too long ones; and single texts of both batches, which
+    the translator has seen only in their batch, since a translation must not depend on its
+    neighbours. Translations must be identical except for near-ties, which are counted and must be
+    few.
 
     Args:
         saved_model: path of a SavedModel with the signature `serving_default`.
-        translator: `Translator` that it was made from.
+        translator: `Translator` that was exported.
         split_sentences: whether the export translates sentence by sentence.
     Returns:
         `Verification`.
     Raises:
-        ExportError: the process fails, a translation, score or flag differs, or there are too many
-            near-ties.
+        ExportError: the process fails, a translation, a score or a `truncated` differs, or there
+            are too many near-ties.
     """
     batches = [random_sentences(translator.tokenizer, BATCH_SIZE)]
-    batches.append([*SPECIAL_TEXTS, _too_long(batches[0], translator.decoding)])
+    batches.append([*SPECIAL_TEXTS, _too_long(batches[0], translator.decoding.max_source_length)])
     with _exact_float32():
         answers = [_expected(translator, batch, split_sentences) for batch in batches]
     for batch, batch_answers in zip(batches[:], answers[:], strict=True):
@@ -79,32 +81,76 @@ def verify(saved_model, translator, split_sentences=False):
     rows = zip(_flat(batches), _flat(answers), _flat(received), strict=True)
     num_texts = len(_flat(batches))
     num_near_ties = sum(_is_near_tie(*row) for row in rows)
-    if num_near_ties > MOST_NEAR_TIES * num_texts:
+    if num_near_ties > MAX_NEAR_TIES * num_texts:
         raise ExportError(
-            "The export must translate as the translator does. Expected: other translations of the "
-            f"same score for at most {MOST_NEAR_TIES:.0%} of the texts. "
+            "The export must translate as the translator does. Expected: other translations with "
+            f"the same score for at most {MAX_NEAR_TIES:.0%} of the texts. "
             f"Received: {num_near_ties} of {num_texts}."
         )
     return Verification(num_texts=num_texts, num_near_ties=num_near_ties)
 
 
+def verify_function(saved_model, function, rows):
+    """Runs a SavedModel's `serving_default` in a fresh process and compares with `function`.
+
+    The first rows are also sent alone: an answer must not depend on its neighbours. In a long
+    text, one sum that is rounded differently can change a token and with it all that follow, so
+    a few rows may differ (`MAX_NEAR_TIES`).
+
+    Args:
+        saved_model: path of a SavedModel.
+        function: the function of an array that was exported; returns a dict of tensors `(B, ...)`.
+        rows: NumPy array `(B, ...)`.
+    Returns:
+        `Verification`.
+    Raises:
+        ExportError: the process fails, or too many answers differ.
+    """
+    with _exact_float32():
+        outputs = {name: tensor.numpy() for name, tensor in function(tf.constant(rows)).items()}
+    alone = [rows[i : i + 1] for i in range(min(NUM_ALONE, len(rows)))]
+    answers = _run_in_fresh_process(saved_model, [rows, *alone])
+    num_rows, is_different = len(rows) + len(alone), False
+    for name, expected in outputs.items():
+        expected = np.concatenate([expected, expected[: len(alone)]])
+        received = np.concatenate([answer[name] for answer in answers])
+        if expected.dtype == np.float32:
+            differs = ~(np.abs(received - expected) < SCORE_TOLERANCE)  # also if one is NaN
+        else:
+            differs = received != expected
+        is_different |= differs.reshape(num_rows, -1).any(axis=1)
+    num_different = int(is_different.sum())
+    if num_different > MAX_NEAR_TIES * num_rows:
+        raise ExportError(
+            "The export must answer as the model does here. Expected: other answers for at most "
+            f"{MAX_NEAR_TIES:.0%} of the inputs. Received: {num_different} of {num_rows}."
+        )
+    return Verification(num_texts=num_rows, num_near_ties=num_different)
+
+
+def prompts_for_verification(tokenizer, max_tokens, number=16):
+    """Returns an array of texts: the special ones, one of more than `max_tokens`, random ones."""
+    sentences = random_sentences(tokenizer, number)
+    return np.array([*SPECIAL_TEXTS, _too_long(sentences, max_tokens), *sentences], object)
+
+
 def random_sentences(tokenizer, number):
-    """Returns texts of random pieces, 1 to 23 each: any tokenizer's own language, or nearly."""
+    """Returns texts of 1 to 23 random tokens each, which suit a tokenizer of any language."""
     rng = np.random.default_rng(1)
     lengths = [1 + i % 23 for i in range(number)]
     ids = rng.integers(END_ID + 1, tokenizer.vocab_size, sum(lengths))
     return tokenizer.decode(tf.RaggedTensor.from_row_lengths(ids, lengths)).numpy().tolist()
 
 
-def _too_long(sentences, decoding):
-    """Returns a text of more pieces than the encoder reads."""
-    copies = 1 + decoding.max_source_length // len(sentences)
+def _too_long(sentences, max_tokens):
+    """Returns a text of more tokens than are read of one."""
+    copies = 1 + max_tokens // len(sentences)
     return b" ".join(sentences * copies)
 
 
 @contextlib.contextmanager
 def _exact_float32():
-    """Turns off the 19-bit products that a GPU takes for float32's: the process runs on a CPU."""
+    """Turns off TensorFloat-32, the 19-bit products of a GPU: the fresh process runs on a CPU."""
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     try:
@@ -131,11 +177,24 @@ def _expected(translator, batch, split_sentences):
 
 
 def _translate_in_fresh_process(saved_model, batches):
+    """Returns, for each batch of texts, the list of (translation, score, truncated)."""
+    return [
+        [
+            (text.decode(), float(score), bool(truncated))
+            for text, score, truncated in zip(
+                found["translation"], found["score"], found["truncated"], strict=True
+            )
+        ]
+        for found in _run_in_fresh_process(saved_model, batches)
+    ]
+
+
+def _run_in_fresh_process(saved_model, batches):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment.pop("TF_XLA_FLAGS", None)
     process = subprocess.run(
         [sys.executable, FRESH_PROCESS, saved_model],
-        input=json.dumps([[base64.b64encode(text).decode() for text in b] for b in batches]),
+        input=json.dumps([packed(batch) for batch in batches]),
         capture_output=True,
         env=environment,
         encoding="utf-8",
@@ -144,7 +203,8 @@ def _translate_in_fresh_process(saved_model, batches):
         errors = re.findall(r"^[\w.]*Error: .*", process.stderr, re.MULTILINE)
         reason = errors[0] if errors else f"exit code {process.returncode}"
         raise ExportError(f"The export fails in a fresh process: {reason}")
-    return json.loads(process.stdout)
+    answers = json.loads(process.stdout)
+    return [{key: unpacked(x) for key, x in outputs.items()} for outputs in answers]
 
 
 def _flat(batches):
@@ -152,7 +212,7 @@ def _flat(batches):
 
 
 def _is_near_tie(text, expected, received):
-    """Returns whether a translation is another one of the same score; raises if it is wrong."""
+    """Returns whether a translation is another one with the same score; raises if it is wrong."""
     translation, score, truncated = received
     difference = abs(score - expected.score)
     is_same = translation == expected.text and difference < SCORE_TOLERANCE

@@ -1,4 +1,4 @@
-"""Warm-up requests: what a server answers to itself before it says that a version is ready."""
+"""Warm-up requests, which a server answers before it reports that a version is ready."""
 
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
@@ -8,11 +8,11 @@ WARMUP_REQUESTS = "assets.extra/tf_serving_warmup_requests"
 
 
 def write_warmup_requests(path, requests):
-    """Writes requests for a server to answer when it loads a version; at most 1,000.
+    """Writes the requests that a server answers when it loads a version, at most 1,000.
 
     Args:
         path: `pathlib.Path` of the version's directory.
-        requests: list of (name of a signature, dict from its inputs to arrays or lists).
+        requests: list of (name of a signature, dict from input name to array or list).
     """
     file = path / WARMUP_REQUESTS
     file.parent.mkdir(exist_ok=True)

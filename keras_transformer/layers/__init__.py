@@ -18,36 +18,54 @@ from keras_transformer.layers.attention import (
     scaled_dot_product_attention,
     scaled_dot_product_scores,
 )
+from keras_transformer.layers.bert_embedding import BertEmbedding
+from keras_transformer.layers.convolutional_embedding import ConvolutionalEmbedding
+from keras_transformer.layers.decoder import Decoder
 from keras_transformer.layers.decoder_block import DecoderBlock
+from keras_transformer.layers.decoding_state import DecodingState
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.encoder import Encoder
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.grid_positions import GridPositions
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.masks import causal_mask, combined_mask, padding_mask
+from keras_transformer.layers.patch_embedding import PatchEmbedding
 from keras_transformer.layers.residual import Residual
+from keras_transformer.layers.rnn_decoder import RnnDecoder
+from keras_transformer.layers.rnn_encoder import RnnEncoder
 from keras_transformer.layers.rotary import rotate
 from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions, sinusoidal_encoding
 from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
     "Attention",
+    "BertEmbedding",
     "BlockAttention",
+    "ConvolutionalEmbedding",
+    "Decoder",
     "DecoderBlock",
+    "DecodingState",
     "Dense",
     "Dropout",
     "EluFeatures",
+    "Encoder",
     "EncoderBlock",
     "FeedForward",
+    "GridPositions",
     "HeadwiseDense",
     "LayerNormalization",
     "LearnedPositions",
     "LinearAttention",
     "LocalAttention",
     "MultiHeadAttention",
+    "PatchEmbedding",
     "PositiveRandomFeatures",
     "Residual",
+    "RnnDecoder",
+    "RnnEncoder",
     "ScaledDotProductAttention",
     "SinusoidalPositions",
     "StridedAttention",

@@ -1,6 +1,8 @@
 """Attention with linear biases (Press et al., 2022, https://arxiv.org/abs/2108.12409).
 
 Shapes: T query length, S key length, H heads.
+
+The paper's attention is causal. Here the encoder uses the bias too, in both directions.
 """
 
 import math
@@ -12,8 +14,8 @@ from keras import ops
 def alibi_slopes(num_heads):
     """Returns the slope of each head, `(H,)` float32: 2^(-8 h / H) for h = 1 to H (section 3).
 
-    For an H that is no power of two, as the paper's own code does it: those of the power of two
-    below, then every other one of the power above.
+    If H is not a power of two, the slopes are chosen as in the paper's own code: those of the next
+    lower power of two, followed by every other slope of the next higher one.
     """
     power = 2 ** math.floor(math.log2(num_heads))
     slopes = [2.0 ** (-8 * h / power) for h in range(1, power + 1)]
@@ -22,9 +24,7 @@ def alibi_slopes(num_heads):
 
 
 def alibi_bias(distances, num_heads):
-    """Returns -slope |distance|, what to add to the scores: the farther, the less.
-
-    The paper's is causal; in an encoder both directions count alike.
+    """Returns -slope |distance|, a bias that lowers the scores of distant keys.
 
     Args:
         distances: `(T, S)`, query position minus key position.

@@ -1,30 +1,30 @@
-"""How a position's encoding joins the embedding: added to it, or behind it.
+"""Two ways to combine embeddings with position encodings: addition and concatenation.
 
 Shapes: B batch, T length, D width of the input, P width of the encoding.
 """
 
 from keras import ops
 
+from keras_transformer.errors import InputError
+
 COMBINATIONS = ("add", "concatenate")
 
 
 def check_combination(combine, width):
-    """Raises `ValueError` unless `combine` is known and `width` (P, or None) belongs to it."""
+    """Raises `ValueError` unless `combine` is known and allows this `width` (P, or None)."""
     if combine not in COMBINATIONS:
-        raise ValueError(f"combine must be one of {COMBINATIONS}. Received: combine={combine!r}.")
+        raise InputError(f"combine must be one of {COMBINATIONS}. Received: combine={combine!r}.")
     if width is not None and (combine == "add" or width < 1):
-        raise ValueError(
-            "width must be at least 1 and is for combine='concatenate': what is added is as wide "
-            f"as the input. Received: combine={combine!r}, width={width}."
+        raise InputError(
+            "width must be at least 1, and is only for combine='concatenate': an encoding that is "
+            f"added is as wide as the input. Received: combine={combine!r}, width={width}."
         )
 
 
 def combined(x, encoding, combine):
-    """Returns `x` `(B, T, D)` plus `encoding` `(T, D)`, or with `(T, P)` behind it."""
+    """Returns `x` `(B, T, D)` plus `encoding` `(T, D)`, or followed by `encoding` `(T, P)`."""
     if len(x.shape) != 3:
-        raise ValueError(
-            f"Expected vectors of positions, (B, T, D). Received: x.shape={tuple(x.shape)}."
-        )
+        raise InputError(f"x must have shape (B, T, D). Received: x.shape={tuple(x.shape)}.")
     if combine == "add":
         return x + encoding
     shape = (ops.shape(x)[0], *ops.shape(encoding))

@@ -1,11 +1,12 @@
 """One block of the Transformer's decoder (Vaswani et al., 2017, section 3.1).
 
-Shapes: B batch, T target length, S source length, D d_model, H heads; in decoding N hypotheses.
+Shapes: B batch, T target length, S source length, D d_model, H heads, N hypotheses of each input
+(in decoding).
 """
 
 import keras
-from keras import ops
 
+from keras_transformer.errors import InputError
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import known_padding_mask
@@ -14,35 +15,43 @@ from keras_transformer.layers.residual import Residual
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class DecoderBlock(keras.layers.Layer):
-    """Masked self-attention, attention to the source, feed-forward, each within a `Residual`.
+    """Masked self-attention, cross-attention and feed-forward network, each within a `Residual`.
 
-    Source: https://arxiv.org/abs/1706.03762, section 3.1. Padding stands after the target's last
-    piece, where the causal mask hides it from every real position: the target needs no padding
-    mask. Where Keras keeps one with x, as of `keras.layers.Embedding(mask_zero=True)`, it is
-    honoured, and padding may stand anywhere.
+    Source: https://arxiv.org/abs/1706.03762, section 3.1. Without cross-attention, the attention to
+    the source, it is the block of a language model (Radford et al., 2018).
+
+    Padding comes after the last target token, where the causal mask hides it from every real
+    position, so the target needs no padding mask. If Keras attached a mask to x, as
+    `keras.layers.Embedding(mask_zero=True)` does, the block applies it, and padding may be
+    anywhere.
 
     Args:
         num_heads: H.
         ff_dim: width of the feed-forward network's inner layer.
         dropout: rate on the output of each sublayer.
-        normalize_first: True for pre-norm, False for post-norm, the paper's.
-        activation: of the feed-forward network.
-        attention: the layer that attends within each head of the self-attention, one of this
-            block's own; None: dense.
+        normalize_first: True for pre-norm, False for post-norm as in the paper.
+        activation: activation of the feed-forward network.
+        attention: the layer that attends within each head of the self-attention; blocks must not
+            share it. None: dense.
         cross_attention: the same for the attention to the source.
-        rotary: as of `MultiHeadAttention`, for the self-attention.
+        rotary: whether the self-attention uses rotary positions, see `MultiHeadAttention`.
+        has_cross_attention: False for a block without a source.
+        layer_norm_epsilon: see `LayerNormalization`.
 
     Call arguments:
         x: `(B, T, D)`.
-        encoder_output: `(B, S, D)`.
+        encoder_output: `(B, S, D)`; None without cross-attention.
         source_padding_mask: bool `(B, S)`, True where a source position is real; None: the mask
             that Keras keeps with encoder_output.
         return_attention_weights: whether to return the weights too.
-        training: whether dropout acts.
+        training: whether dropout is applied.
 
     Returns:
         `(B, T, D)`, or a triple with the weights of the self-attention `(B, H, T, T)` and of the
-        cross-attention `(B, H, T, S)`, None of linear attention.
+        cross-attention `(B, H, T, S)`. The weights of linear attention, which has none, are None.
+
+    Raises:
+        ValueError: cross-attention without an encoder_output, or the other way round.
 
     Example:
     >>> DecoderBlock(num_heads=2, ff_dim=32)(np.zeros((1, 5, 8)), np.zeros((1, 7, 8))).shape
@@ -59,6 +68,8 @@ class DecoderBlock(keras.layers.Layer):
         attention=None,
         cross_attention=None,
         rotary=False,
+        has_cross_attention=True,
+        layer_norm_epsilon=1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -69,38 +80,50 @@ class DecoderBlock(keras.layers.Layer):
         self.normalize_first = normalize_first
         self.activation = activation
         self.rotary = rotary
+        self.has_cross_attention = has_cross_attention
+        self.layer_norm_epsilon = layer_norm_epsilon
         policy = self.dtype_policy
-        residual = dict(dropout=dropout, normalize_first=normalize_first, dtype=policy)
+        residual = dict(
+            dropout=dropout,
+            normalize_first=normalize_first,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dtype=policy,
+        )
         self.self_attention = MultiHeadAttention(
             num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
         )
         self.self_attention_residual = Residual(**residual, name="self_attention_residual")
-        self.cross_attention = MultiHeadAttention(
-            num_heads, attention=cross_attention, dtype=policy, name="cross_attention"
-        )
-        self.cross_attention_residual = Residual(**residual, name="cross_attention_residual")
+        self.cross_attention = self.cross_attention_residual = None
+        if has_cross_attention:
+            self.cross_attention = MultiHeadAttention(
+                num_heads, attention=cross_attention, dtype=policy, name="cross_attention"
+            )
+            self.cross_attention_residual = Residual(**residual, name="cross_attention_residual")
         self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
         self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
 
-    def build(self, x_shape, encoder_output_shape):
+    def build(self, x_shape, encoder_output_shape=None):
+        self._check_source(encoder_output_shape)
         self.self_attention.build(x_shape)
         self.self_attention_residual.build(x_shape)
-        self.cross_attention.build(x_shape, encoder_output_shape)
-        self.cross_attention_residual.build(x_shape)
+        if self.has_cross_attention:
+            self.cross_attention.build(x_shape, encoder_output_shape)
+            self.cross_attention_residual.build(x_shape)
         self.feed_forward.build(x_shape)
         self.feed_forward_residual.build(x_shape)
 
     def call(
         self,
         x,
-        encoder_output,
+        encoder_output=None,
         source_padding_mask=None,
         return_attention_weights=False,
         training=False,
     ):
+        self._check_source(encoder_output)
         with_weights = return_attention_weights and self.self_attention.gives_weights
         result = self.self_attention(
-            self.self_attention_residual.enter(x),
+            self.self_attention_residual.normalize_input(x),
             padding_mask=known_padding_mask(None, x),
             causal=True,
             return_attention_weights=with_weights,
@@ -108,64 +131,83 @@ class DecoderBlock(keras.layers.Layer):
         output, self_weights = result if with_weights else (result, None)
         x = self.self_attention_residual(x, output, training=training)
 
-        with_weights = return_attention_weights and self.cross_attention.gives_weights
-        result = self.cross_attention(
-            self.cross_attention_residual.enter(x),
-            encoder_output,
-            padding_mask=known_padding_mask(source_padding_mask, encoder_output),
-            return_attention_weights=with_weights,
-        )
-        output, cross_weights = result if with_weights else (result, None)
-        x = self.cross_attention_residual(x, output, training=training)
+        cross_weights = None
+        if self.has_cross_attention:
+            with_weights = return_attention_weights and self.cross_attention.gives_weights
+            result = self.cross_attention(
+                self.cross_attention_residual.normalize_input(x),
+                encoder_output,
+                padding_mask=known_padding_mask(source_padding_mask, encoder_output),
+                return_attention_weights=with_weights,
+            )
+            output, cross_weights = result if with_weights else (result, None)
+            x = self.cross_attention_residual(x, output, training=training)
 
-        output = self.feed_forward(self.feed_forward_residual.enter(x))
+        output = self.feed_forward(self.feed_forward_residual.normalize_input(x))
         x = self.feed_forward_residual(x, output, training=training)
         return (x, self_weights, cross_weights) if return_attention_weights else x
 
+    def _check_source(self, encoder_output):
+        if (encoder_output is not None) != self.has_cross_attention:
+            expected = "an" if self.has_cross_attention else "no"
+            received = "none" if encoder_output is None else "one"
+            raise InputError(
+                f"Expected {expected} encoder_output with "
+                f"has_cross_attention={self.has_cross_attention}. Received: {received}. "
+                "Change one of them."
+            )
+
     def decoding_weights(self):
-        """Returns the weights that `decode_step` reads in another form: a list of tensors."""
+        """Returns the weights in the form that `decode_step` reads: a dict of tensors."""
         return self.self_attention.decoding_weights()
 
-    def start_decoding(self, encoder_output, num_hypotheses, max_length, source_padding_mask=None):
-        """Returns what `decode_step` needs of the sentences: `(memory, cache)`.
+    def start_cache(self, num_rows, max_length):
+        """Returns the empty cache of `decode_step`: a dict of tensors `(num_rows, ...)`.
 
         Args:
-            encoder_output: `(B, S, D)`.
-            num_hypotheses: N, hypotheses a sentence.
+            num_rows: B * N, number of hypotheses.
             max_length: number of steps that the cache has room for.
-            source_padding_mask: bool `(B, S)`.
-        Returns:
-            Lists of tensors: what no step changes, `(B, ...)`; what each step changes, `(B * N,
-            ...)`.
         """
-        num_rows = ops.shape(encoder_output)[0] * num_hypotheses
-        memory = self.cross_attention.start_memory(encoder_output, padding_mask=source_padding_mask)
-        return memory, self.self_attention.start_cache(num_rows, max_length)
+        return self.self_attention.start_cache(num_rows, max_length)
+
+    def start_memory(self, encoder_output=None, source_padding_mask=None):
+        """Returns what `decode_step` needs from the source: a dict of tensors `(B, ...)`.
+
+        Args:
+            encoder_output, source_padding_mask: see the call.
+        """
+        self._check_source(encoder_output)
+        if not self.has_cross_attention:
+            return {}
+        return self.cross_attention.start_memory(encoder_output, padding_mask=source_padding_mask)
 
     def decode_step(self, x, step, cache, memory, num_hypotheses, weights):
-        """One more position of `call`, of N hypotheses a sentence; dropout never acts.
+        """Computes the next position of `call` for N hypotheses of each input, without dropout.
 
         Args:
             x: `(B * N, D)`.
             step: int scalar, counted from 0.
-            cache, memory: of `start_decoding` or the previous step.
+            cache: from `start_cache` or the previous step.
+            memory: from `start_memory`.
             num_hypotheses: N.
-            weights: of `decoding_weights`.
+            weights: from `decoding_weights`.
         Returns:
-            `(output, cache)`, `(B * N, D)` and the cache with this position added.
+            `(output, cache)`: `(B * N, D)` and the cache with this position added.
         """
         output, cache = self.self_attention.decode_step(
-            self.self_attention_residual.enter(x), step, cache, weights
+            self.self_attention_residual.normalize_input(x), step, cache, weights
         )
         x = self.self_attention_residual(x, output)
-        output = self.cross_attention.attend_to_memory(
-            self.cross_attention_residual.enter(x), memory, num_hypotheses
-        )
-        x = self.cross_attention_residual(x, output)
-        output = self.feed_forward(self.feed_forward_residual.enter(x))
+        if self.has_cross_attention:
+            output = self.cross_attention.attend_to_memory(
+                self.cross_attention_residual.normalize_input(x), memory, num_hypotheses
+            )
+            x = self.cross_attention_residual(x, output)
+        output = self.feed_forward(self.feed_forward_residual.normalize_input(x))
         return self.feed_forward_residual(x, output), cache
 
     def get_config(self):
+        cross_attention = self.cross_attention and self.cross_attention.attention
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -174,8 +216,10 @@ class DecoderBlock(keras.layers.Layer):
             "normalize_first": self.normalize_first,
             "activation": self.activation,
             "attention": keras.saving.serialize_keras_object(self.self_attention.attention),
-            "cross_attention": keras.saving.serialize_keras_object(self.cross_attention.attention),
+            "cross_attention": keras.saving.serialize_keras_object(cross_attention),
             "rotary": self.rotary,
+            "has_cross_attention": self.has_cross_attention,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
         }
 
     @classmethod

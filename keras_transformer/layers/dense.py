@@ -1,4 +1,4 @@
-"""Dense layers whose rows may be few, as in decoding.
+"""A dense layer that is fast on few rows, as in decoding.
 
 Shapes: R rows, D width, F units.
 """
@@ -12,7 +12,7 @@ from keras_transformer.layers.unquantized import Unquantized
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Dense(Unquantized, keras.layers.Dense):
-    """Keras's Dense: activation(x W + b); of few rows `(R, D)` in two thirds of the time.
+    """Keras's Dense, activation(x W + b), in two thirds of the time for few rows `(R, D)`.
 
     Call arguments:
         x: `(..., D)`.

@@ -3,30 +3,35 @@
 import keras
 
 from keras_transformer import backend
+from keras_transformer.errors import InputError
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Dropout):
-    """Keras's Dropout, drawing its mask by the backend's fastest exact means.
+    """Keras's Dropout, with a mask that the backend draws faster.
 
-    On TensorFlow one random byte decides an entry, so the rate is rounded to a multiple of 1/256
-    (and what is kept is scaled by the rounded rate).
+    On TensorFlow one random byte decides for each entry, so the rate is rounded to a multiple of
+    1/256. The entries that are kept are scaled by the rounded rate.
 
     Args:
-        rate: the share of entries that is zeroed in training, in `[0, 1)`.
+        rate: fraction of the entries that are set to zero in training, in `[0, 1)`.
         seed: seed of the random numbers.
 
     Raises:
         ValueError: rate outside of `[0, 1)`.
+
+    Example:
+    >>> Dropout(0.1)(np.zeros((1, 5, 8)), training=True).shape
+    (1, 5, 8)
     """
 
     def __init__(self, rate, seed=None, **kwargs):
         if not 0 <= rate < 1:
-            raise ValueError(f"The dropout rate must be in [0, 1). Received: rate={rate}.")
+            raise InputError(f"The dropout rate must be in [0, 1). Received: rate={rate}.")
         super().__init__(rate, seed=seed, **kwargs)
         if self.noise_shape is not None:
-            raise ValueError(
-                "Every entry is drawn by itself. "
+            raise InputError(
+                "Expected a layer that drops every entry independently. "
                 f"Received: noise_shape={self.noise_shape}. Use keras.layers.Dropout for that."
             )
 

@@ -13,7 +13,7 @@ from keras_transformer.layers.residual import Residual
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class EncoderBlock(keras.layers.Layer):
-    """Self-attention, then a feed-forward network, each within a `Residual`.
+    """Self-attention and a feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
 
@@ -21,20 +21,21 @@ class EncoderBlock(keras.layers.Layer):
         num_heads: H.
         ff_dim: width of the feed-forward network's inner layer.
         dropout: rate on the output of each sublayer.
-        normalize_first: True for pre-norm, False for post-norm, the paper's.
-        activation: of the feed-forward network.
-        attention: the layer that attends within each head, one of this block's own; None: dense.
-        rotary: as of `MultiHeadAttention`.
+        normalize_first: True for pre-norm, False for post-norm as in the paper.
+        activation: activation of the feed-forward network.
+        attention: the layer that attends within each head; blocks must not share it. None: dense.
+        rotary: see `MultiHeadAttention`.
+        layer_norm_epsilon: see `LayerNormalization`.
 
     Call arguments:
         x: `(B, S, D)`.
-        padding_mask: bool `(B, S)`, True where a position is real; None: the mask that Keras keeps
-            with x, as of `keras.layers.Embedding(mask_zero=True)`.
+        padding_mask: bool `(B, S)`, True where a position is real; None: the mask that Keras
+            attached to x, as `keras.layers.Embedding(mask_zero=True)` does.
         return_attention_weights: whether to return the weights too.
-        training: whether dropout acts.
+        training: whether dropout is applied.
 
     Returns:
-        `(B, S, D)`, or the pair of it and the weights `(B, H, S, S)`, None of linear attention.
+        `(B, S, D)`, or a pair with the weights `(B, H, S, S)`, which are None for linear attention.
 
     Example:
     >>> EncoderBlock(num_heads=2, ff_dim=32)(np.zeros((1, 5, 8))).shape
@@ -50,6 +51,7 @@ class EncoderBlock(keras.layers.Layer):
         activation="relu",
         attention=None,
         rotary=False,
+        layer_norm_epsilon=1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -60,8 +62,14 @@ class EncoderBlock(keras.layers.Layer):
         self.normalize_first = normalize_first
         self.activation = activation
         self.rotary = rotary
+        self.layer_norm_epsilon = layer_norm_epsilon
         policy = self.dtype_policy
-        residual = dict(dropout=dropout, normalize_first=normalize_first, dtype=policy)
+        residual = dict(
+            dropout=dropout,
+            normalize_first=normalize_first,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dtype=policy,
+        )
         self.self_attention = MultiHeadAttention(
             num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
         )
@@ -78,13 +86,13 @@ class EncoderBlock(keras.layers.Layer):
     def call(self, x, padding_mask=None, return_attention_weights=False, training=False):
         with_weights = return_attention_weights and self.self_attention.gives_weights
         result = self.self_attention(
-            self.self_attention_residual.enter(x),
+            self.self_attention_residual.normalize_input(x),
             padding_mask=known_padding_mask(padding_mask, x),
             return_attention_weights=with_weights,
         )
         output, weights = result if with_weights else (result, None)
         x = self.self_attention_residual(x, output, training=training)
-        output = self.feed_forward(self.feed_forward_residual.enter(x))
+        output = self.feed_forward(self.feed_forward_residual.normalize_input(x))
         x = self.feed_forward_residual(x, output, training=training)
         return (x, weights) if return_attention_weights else x
 
@@ -98,6 +106,7 @@ class EncoderBlock(keras.layers.Layer):
             "activation": self.activation,
             "attention": keras.saving.serialize_keras_object(self.self_attention.attention),
             "rotary": self.rotary,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
         }
 
     @classmethod

@@ -5,19 +5,21 @@ Shapes: B batch, T length, D d_model, F ff_dim.
 
 import keras
 
+from keras_transformer.layers.activations import activation_config, activation_function
 from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.whole_numbers import check_whole_numbers
+from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(keras.layers.Layer):
-    """FFN(x) = max(0, x W1 + b1) W2 + b2, the same at every position.
+    """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position separately.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 2.
 
     Args:
         ff_dim: F, width of the inner layer.
-        activation: the inner non-linearity; the paper's is "relu".
+        activation: activation of the inner layer; "relu" in the paper. It is the name of one of
+            Keras's activations or "gelu_tanh", the approximation of GELU in GPT-2.
 
     Call arguments:
         x: `(B, T, D)`.
@@ -33,15 +35,9 @@ class FeedForward(keras.layers.Layer):
     def __init__(self, ff_dim, activation="relu", **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        check_whole_numbers(ff_dim=ff_dim)
+        check_positive_integers(ff_dim=ff_dim)
         self.ff_dim = ff_dim
-        try:
-            self.activation = keras.activations.get(activation)
-        except (ValueError, TypeError):
-            raise ValueError(
-                "Expected the name of one of Keras's activations, as relu or gelu. "
-                f"Received: activation={activation!r}."
-            ) from None
+        self.activation = activation_function(activation)
 
     def build(self, input_shape):
         policy = self.dtype_policy
@@ -57,5 +53,5 @@ class FeedForward(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        activation = keras.activations.serialize(self.activation)
+        activation = activation_config(self.activation)
         return {**super().get_config(), "ff_dim": self.ff_dim, "activation": activation}

@@ -6,12 +6,15 @@ Shapes: D width.
 import keras
 from keras import ops
 
+from keras_transformer.errors import InputError
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras's LayerNormalization over the last axis, in fewer operations: a quarter less time.
+    """Keras's LayerNormalization over the last axis, with fewer operations and a quarter less time.
 
-    y = (x - mean(x)) / sqrt(var(x) + epsilon) * gamma + beta, in float32 at least.
+    y = (x - mean(x)) / sqrt(var(x) + epsilon) * gamma + beta, computed in float32 or higher
+    precision.
 
     Args:
         epsilon: added to the variance.
@@ -23,7 +26,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         `(..., D)`.
 
     Raises:
-        ValueError: another axis of Keras's layer, or without gamma or beta.
+        ValueError: an axis other than the last, or a layer without gamma or beta.
 
     Example:
     >>> LayerNormalization()(np.zeros((1, 5, 8))).shape
@@ -33,7 +36,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(epsilon=epsilon, **kwargs)
         if self.axis not in (-1, [-1]) or not (self.center and self.scale):
-            raise ValueError(
+            raise InputError(
                 "The last axis is normalized, with gamma and beta. Received: "
                 f"axis={self.axis}, center={self.center}, scale={self.scale}. "
                 "Use keras.layers.LayerNormalization for others."

@@ -1,38 +1,39 @@
 """Learned position embedding (Gehring et al., 2017, https://arxiv.org/abs/1705.03122).
 
-Shapes: B batch, T length, D d_model.
+Shapes: B batch, T length, D d_model, P width of an encoding that is concatenated.
 """
 
 import keras
 from keras import ops
 
+from keras_transformer.errors import InputError
 from keras_transformer.layers.combine import check_combination, combined
+from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LearnedPositions(Unquantized, keras.layers.Layer):
-    """Adds a trained vector for each position.
+    """Adds a learned vector for each position.
 
-    The paper of the Transformer tried them and "found that the two versions produced nearly
-    identical results" (section 3.5); they end at `max_length`, where the sinusoids go on.
+    Vaswani et al. (2017, section 3.5) compared them with sinusoids and "found that the two versions
+    produced nearly identical results". They end at `max_length`; sinusoids have no end.
 
     Args:
         max_length: number of positions in the table.
-        combine: "add", or "concatenate": the vector behind the input.
-        width: P of a vector that is concatenated; None: D.
+        combine: "add", or "concatenate" to append the vector to the input.
+        width: P, width of a vector that is concatenated; None: D.
 
     Call arguments:
         x: `(B, T, D)`, T at most `max_length`.
 
     Returns:
-        `(B, T, D)`, or `(B, T, D + P)` where it is concatenated.
+        `(B, T, D)`, or `(B, T, D + P)` with "concatenate".
 
     Raises:
-        ValueError: another rank, max_length below 1, an unknown combination, or a T known at build
-            time above max_length. A T that is known only when the graph runs is held to the
-            table's last row.
+        ValueError: another rank, max_length below 1, an unknown combination, or a static T above
+            max_length. If T is known only when the graph runs, positions beyond the table get its
+            last row.
 
     Example:
     >>> LearnedPositions(max_length=64)(np.zeros((1, 5, 8))).shape
@@ -42,7 +43,7 @@ class LearnedPositions(Unquantized, keras.layers.Layer):
     def __init__(self, max_length, combine="add", width=None, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        check_whole_numbers(max_length=max_length)
+        check_positive_integers(max_length=max_length)
         check_combination(combine, width)
         self.max_length = max_length
         self.combine = combine
@@ -58,8 +59,10 @@ class LearnedPositions(Unquantized, keras.layers.Layer):
 
     def call(self, x):
         length = x.shape[1]
-        if isinstance(length, int) and length > self.max_length:
-            raise ValueError(
+        # on PyTorch, Keras infers shapes from tensors of this device, with 83 for unknown lengths
+        is_real = getattr(getattr(x, "device", None), "type", None) != "meta"
+        if is_real and isinstance(length, int) and length > self.max_length:
+            raise InputError(
                 f"x must be at most max_length={self.max_length} positions long. "
                 f"Received: x.shape={tuple(x.shape)}. "
                 "Raise max_length, shorten the input or use sinusoidal positions."

@@ -1,30 +1,32 @@
-"""Attention masks: bool, True = attend. The only place that makes them.
+"""Attention masks: bool, True = attend. All masks are made here.
 
-Shapes: B batch, T query length, S key length.
+Shapes: B batch, T query length, S key length, H heads.
 """
 
 from keras import ops
-from keras.src.backend import get_keras_mask  # no public name has it; layers must not lose masks
+from keras.src.backend import get_keras_mask  # Keras has no public function that reads a mask
 
+from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID
 
 
 def padding_mask(ids):
-    """Returns `(B, S)`, True where `ids` `(B, S)` is a piece and not padding."""
+    """Returns `(B, S)`, True where `ids` `(B, S)` holds a token and not padding."""
     return ops.not_equal(ids, PAD_ID)
 
 
 def known_padding_mask(given, *tensors):
-    """Returns the padding mask that was given or, where none was, the one that Keras keeps.
+    """Returns the given padding mask or, if there is none, the one that Keras attached to tensors.
 
-    `keras.layers.Embedding(mask_zero=True)` and `keras.layers.Masking` leave a mask with their
-    output, which layers hand on. Keras itself would tell a layer that of an only argument.
+    `keras.layers.Embedding(mask_zero=True)` and `keras.layers.Masking` attach a mask to their
+    output, which later layers pass on. Keras itself passes it to `call` only under names of its
+    own, such as `mask` and `key_mask`.
 
     Args:
         given: bool `(B, S)`, or None.
-        tensors: `(B, S, ...)`, in which a position is padding that is padding in any of them.
+        tensors: `(B, S, ...)`. A position that is padding in one of them is padding in the result.
     Returns:
-        bool `(B, S)`, or None where nothing is known.
+        bool `(B, S)`, or None if there is no mask.
     """
     if given is not None:
         return given
@@ -39,7 +41,7 @@ def known_padding_mask(given, *tensors):
 def causal_mask(query_length, key_length=None):
     """Returns `(T, S)`, True where a query may see a key: at its own position or before it.
 
-    With more keys than queries the last query stands at the last key.
+    If there are more keys than queries, the last query has the position of the last key.
     """
     key_length = query_length if key_length is None else key_length
     query_positions = ops.arange(query_length)[:, None] + (key_length - query_length)
@@ -47,15 +49,15 @@ def causal_mask(query_length, key_length=None):
 
 
 def combined_mask(query, key, padding_mask=None, causal=False, attention_mask=None):
-    """Joins what is known about who may attend to whom into one mask for the scores.
+    """Combines the padding mask, the causal mask and the attention mask into one for the scores.
 
     Args:
-        query, key: `(B, T, ...)` and `(B, S, ...)`, for their lengths.
-        padding_mask: `(B, S)`, the keys that are real.
+        query, key: `(B, T, ...)` and `(B, S, ...)`; only their lengths are used.
+        padding_mask: `(B, S)`, True where a key is real.
         causal: whether a query sees only its own position and those before it.
         attention_mask: `(B, T, S)` or `(T, S)`.
     Returns:
-        Broadcastable to `(B, H, T, S)`, or None where everything may be seen.
+        A mask that broadcasts to `(B, H, T, S)`, or None if nothing is masked.
     """
     masks = []
     if padding_mask is not None:
@@ -76,12 +78,12 @@ def combined_mask(query, key, padding_mask=None, causal=False, attention_mask=No
 
 
 def check_lengths(query, key, value, padding_mask=None, attention_mask=None):
-    """Raises `ValueError` where sentences or lengths, as far as they are known, do not fit.
+    """Raises `ValueError` if static batch sizes or lengths do not match.
 
     Args:
         query, key, value: `(B, T, ...)`, `(B, S, ...)` and `(B, S, ...)`.
         padding_mask: `(B, S)`, or `(1, S)` for all sentences.
-        attention_mask: `(T, S)` or `(B, T, S)`, where a 1 stands for any B or T.
+        attention_mask: `(T, S)` or `(B, T, S)`; a size of 1 broadcasts.
     """
     batch, num_queries, num_keys = query.shape[0], query.shape[1], key.shape[1]
     expected = [("key", key, (batch, num_keys)), ("value", value, (batch, num_keys))]
@@ -96,7 +98,7 @@ def check_lengths(query, key, value, padding_mask=None, attention_mask=None):
         any_size = (1,) if name.endswith("mask") else ()
         for size, found in zip(sizes, tensor.shape, strict=False):
             if None not in (size, found) and found != size and found not in any_size:
-                raise ValueError(
+                raise InputError(
                     f"Expected {name} to begin with the sizes {sizes}, of {batch} sentences, "
                     f"{num_queries} queries and {num_keys} keys. Received: {name}.shape="
                     f"{tuple(tensor.shape)}, query.shape={tuple(query.shape)}, "
@@ -106,7 +108,7 @@ def check_lengths(query, key, value, padding_mask=None, attention_mask=None):
 
 def _check_rank(name, mask, ranks, expected):
     if len(mask.shape) not in ranks:
-        raise ValueError(
+        raise InputError(
             f"{name} must have shape {expected}. Received: {name}.shape={tuple(mask.shape)}. "
-            "Leave the head axis out: it is added where the scores are."
+            "Leave the head axis out: the attention layer adds it."
         )

@@ -11,48 +11,52 @@ from keras_transformer.layers.layer_normalization import LayerNormalization
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Residual(keras.layers.Layer):
-    """Residual, dropout and layer normalization around any sublayer.
+    """Residual connection, dropout and layer normalization around any sublayer.
 
-    Post-norm, the paper's: LayerNorm(x + Dropout(Sublayer(x))) (Vaswani et al., 2017, section
+    Post-norm, as in the paper: LayerNorm(x + Dropout(Sublayer(x))) (Vaswani et al., 2017, section
     3.1, https://arxiv.org/abs/1706.03762). Pre-norm: x + Dropout(Sublayer(LayerNorm(x))), which
-    trains without care for the warm-up and wants one more LayerNorm after the last block (Xiong
-    et al., 2020, https://arxiv.org/abs/2002.04745).
+    trains without a careful warm-up and needs one more LayerNorm after the last block (Xiong et
+    al., 2020, https://arxiv.org/abs/2002.04745).
 
-    A sublayer is called between the two halves, so that it may take whatever it needs:
+    The caller calls the sublayer between the two halves, with any arguments that it needs:
 
     >>> residual = Residual(dropout=0.1, normalize_first=True)
     >>> dense = keras.layers.Dense(8)
     >>> x = np.zeros((1, 5, 8))
-    >>> residual(x, dense(residual.enter(x))).shape
+    >>> residual(x, dense(residual.normalize_input(x))).shape
     (1, 5, 8)
 
     Args:
         dropout: rate on the sublayer's output, before it is added.
         normalize_first: True for pre-norm, False for post-norm.
+        layer_norm_epsilon: see `LayerNormalization`.
 
     Call arguments:
-        x: `(B, T, D)`, what the sublayer stands beside.
-        sublayer_output: `(B, T, D)`; None: the first half alone, see `enter`.
-        training: whether dropout acts.
+        x: `(B, T, D)`, the input of the residual connection.
+        sublayer_output: `(B, T, D)`; None: only the first half, see `normalize_input`.
+        training: whether dropout is applied.
 
     Returns:
         `(B, T, D)`.
     """
 
-    def __init__(self, dropout=0.1, normalize_first=False, **kwargs):
+    def __init__(self, dropout=0.1, normalize_first=False, layer_norm_epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dropout = dropout
         self.normalize_first = normalize_first
-        self.normalization = LayerNormalization(dtype=self.dtype_policy, name="normalization")
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.normalization = LayerNormalization(
+            layer_norm_epsilon, dtype=self.dtype_policy, name="normalization"
+        )
         self.output_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape, sublayer_output_shape=None):
         self.normalization.build(x_shape)
 
-    def enter(self, x):
-        """Returns what the sublayer is to be called on."""
-        return self(x)  # a call, for functional models to see the normalization in it
+    def normalize_input(self, x):
+        """Returns the input of the sublayer: x, normalized with pre-norm."""
+        return self(x)  # a call, so that functional models record the normalization
 
     def call(self, x, sublayer_output=None, training=False):
         if sublayer_output is None:
@@ -65,4 +69,5 @@ class Residual(keras.layers.Layer):
             **super().get_config(),
             "dropout": self.dropout,
             "normalize_first": self.normalize_first,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
         }

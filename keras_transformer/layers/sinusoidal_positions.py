@@ -1,11 +1,12 @@
 """Sinusoidal position encoding (Vaswani et al., 2017, section 3.5).
 
-Shapes: B batch, T length, D d_model.
+Shapes: B batch, T length, D d_model, P width of an encoding that is concatenated.
 """
 
 import keras
 from keras import ops
 
+from keras_transformer.errors import InputError
 from keras_transformer.layers.combine import check_combination, combined
 
 LAYOUTS = ("interleaved", "concatenated")
@@ -20,17 +21,17 @@ def sinusoidal_encoding(positions, d_model, layout="interleaved", base=10000.0):
     - "interleaved", the paper's formula: PE(pos, 2i) = sin(angle), PE(pos, 2i + 1) = cos(angle);
     - "concatenated": PE(pos, i) = sin(angle), PE(pos, D/2 + i) = cos(angle).
 
-    Of an odd D, which the paper does not speak of, the last pair is a sine alone.
+    The paper does not mention an odd D. Here its last pair has a sine and no cosine.
 
     Args:
         positions: `(T,)`, integers or floats, counted from 0.
         d_model: D.
         layout: "interleaved" or "concatenated".
-        base: the constant C of the formula; wavelengths reach from 2 pi to nearly base * 2 pi.
+        base: the constant of the formula; the wavelengths range from 2 pi to nearly base * 2 pi.
     Returns:
         `(T, D)` float32.
     Raises:
-        ValueError: unknown layout, base not above 0.
+        ValueError: unknown layout, or base not above 0.
     """
     _check(layout, base)
     pairs = ops.arange(-(-d_model // 2), dtype="float32")
@@ -45,31 +46,31 @@ def sinusoidal_encoding(positions, d_model, layout="interleaved", base=10000.0):
 
 def _check(layout, base):
     if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
+        raise InputError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
     if base <= 0:
-        raise ValueError(f"base must be above 0. Received: base={base}.")
+        raise InputError(f"base must be above 0. Received: base={base}.")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class SinusoidalPositions(keras.layers.Layer):
-    """Adds the sinusoidal encoding of each position; any length, no weights.
+    """Adds the sinusoidal encoding of each position. It has no weights and takes any length.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.5. See `sinusoidal_encoding`.
 
     Args:
         layout: "interleaved" (the paper's formula) or "concatenated" (sines, then cosines).
-        base: the constant C, 10000 in the paper.
-        combine: "add", or "concatenate": the encoding behind the input.
-        width: P of an encoding that is concatenated; None: D.
+        base: the constant of the formula, 10000 in the paper.
+        combine: "add", or "concatenate" to append the encoding to the input.
+        width: P, width of an encoding that is concatenated; None: D.
 
     Call arguments:
         x: `(B, T, D)`.
 
     Returns:
-        `(B, T, D)`, or `(B, T, D + P)` where it is concatenated.
+        `(B, T, D)`, or `(B, T, D + P)` with "concatenate".
 
     Raises:
-        ValueError: another rank, unknown layout or combination, base not above 0.
+        ValueError: another rank, unknown layout or combination, or base not above 0.
 
     Example:
     >>> SinusoidalPositions()(np.zeros((1, 5, 8))).shape

@@ -9,27 +9,29 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenEmbedding(Unquantized, keras.layers.Layer):
-    """Looks tokens up in a table, scaled by sqrt(D), and projects back on the same table.
+    """Looks up token embeddings, scaled by sqrt(D), and computes logits with the same table.
 
     "We share the same weight matrix between the two embedding layers and the pre-softmax linear
     transformation ... In the embedding layers, we multiply those weights by sqrt(d_model)"
     (https://arxiv.org/abs/1706.03762, section 3.4; Press and Wolf, 2017,
     https://arxiv.org/abs/1608.05859). Entries are drawn with standard deviation D^-0.5, so that
-    what comes out has unit variance.
+    the scaled embeddings have unit variance. BERT and GPT do not scale.
 
     Args:
-        vocab_size: V, number of pieces.
+        vocab_size: V, number of tokens in the vocabulary.
         d_model: D, width of an embedding.
+        scale: whether embeddings are multiplied by sqrt(D).
+        stddev: standard deviation of the initial entries, which are normal; None: D^-0.5.
 
     Call arguments:
         inputs: `(B, T)`, integers in `[0, V)`; with `reverse`, hidden states `(..., D)`.
-        reverse: whether to project instead, see `project`.
+        reverse: whether to compute logits instead, see `project`.
 
     Returns:
         `(B, T, D)`; with `reverse`, logits `(..., V)`.
@@ -40,30 +42,39 @@ class TokenEmbedding(Unquantized, keras.layers.Layer):
     (1, 3, 16)
     """
 
-    def __init__(self, vocab_size, d_model, **kwargs):
+    def __init__(self, vocab_size, d_model, scale=True, stddev=None, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.autocast = False  # ids that come as floats would be rounded to bfloat16
-        check_whole_numbers(vocab_size=vocab_size, d_model=d_model)
+        self.autocast = False  # it would round ids that come as floats to bfloat16
+        check_positive_integers(vocab_size=vocab_size, d_model=d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
+        self.scale = scale
+        self.stddev = stddev
 
     def build(self, input_shape=None):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
-            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            initializer=keras.initializers.RandomNormal(stddev=self.stddev or self.d_model**-0.5),
         )
 
     def call(self, inputs, reverse=False):
         table = ops.cast(self.embeddings, self.compute_dtype)
         if reverse:
             return ops.matmul(ops.cast(inputs, self.compute_dtype), ops.transpose(table))
-        return backend.take_rows(table, ops.cast(inputs, "int32")) * math.sqrt(self.d_model)
+        rows = backend.take_rows(table, ops.cast(inputs, "int32"))
+        return rows * math.sqrt(self.d_model) if self.scale else rows
 
     def project(self, hidden):
         """Returns the logits `(..., V)` of `hidden` `(..., D)`: its product with each embedding."""
-        return self(hidden, reverse=True)  # a call, for functional models to see the table in it
+        return self(hidden, reverse=True)  # a call, so that functional models record the table
 
     def get_config(self):
-        return {**super().get_config(), "vocab_size": self.vocab_size, "d_model": self.d_model}
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "scale": self.scale,
+            "stddev": self.stddev,
+        }

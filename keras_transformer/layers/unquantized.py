@@ -1,16 +1,18 @@
-"""What Keras's `quantize` finds in layers and models that compute in floating point alone."""
+"""A mix-in for layers and models that cannot be quantized."""
+
+from keras_transformer.errors import InputError
 
 
 class Unquantized:
-    """Refuses `quantize`, which Keras would otherwise skip with a warning, layer by layer.
+    """Refuses `quantize`. Keras would only warn, and skip such layers one by one.
 
-    The layers read one another's kernels (tied embeddings, decoding), which integers with a scale
-    beside them are not.
+    These layers read one another's kernels (tied embeddings, decoding), which works with floating
+    point kernels but not with integer kernels and their scales.
     """
 
     def quantize(self, mode=None, **options):
         """Raises ValueError: there are no integer kernels."""
-        raise ValueError(
+        raise InputError(
             f"{type(self).__name__} computes in floating point and cannot be quantized. "
             f"Received: mode={mode!r}. Train or load it with dtype='mixed_bfloat16' for half the "
             "bytes; in a model of your own, leave it out by `quantize(filters=...)`."

@@ -1,4 +1,4 @@
-"""Models that end in a projection on a vocabulary, trained without an array of all logits.
+"""Models that predict tokens of a vocabulary, trained without an array of all logits.
 
 Shapes: B batch, T length, D d_model, V vocabulary.
 """
@@ -14,7 +14,7 @@ from keras_transformer.layers.unquantized import Unquantized
 
 
 class _Step(NamedTuple):
-    """What the step of `fit` or `evaluate` that runs now compares its predictions with."""
+    """The current step of `fit` or `evaluate`: the labels and weights of its batch."""
 
     model: keras.Model
     labels: object
@@ -22,22 +22,21 @@ class _Step(NamedTuple):
     training: bool
 
 
-_STEP = contextvars.ContextVar("step", default=None)  # one of its own in each replica's thread
+_STEP = contextvars.ContextVar("step", default=None)  # each replica's thread has its own
 
 
 class TokenModel(Unquantized, keras.Model):
-    """A model of tokens: `call` returns logits, which `fit` and `evaluate` do without.
+    """A model whose `call` returns logits, and which trains without an array of all logits.
 
     The output layer, the softmax and the loss are half the work of a small model, most of it
-    passes over the logits. A model that is compiled with a loss that can tell the loss from the
-    hidden states (`TokenCrossEntropy`), and with metrics that need no more than it finds on the way
-    (`TokenAccuracy`, `Perplexity`), therefore never has them all in memory. Any other loss or
-    metric gets the logits.
+    passes over the logits. A model never has all logits in memory if it is compiled with a loss
+    that works from the hidden states (`TokenCrossEntropy`) and with metrics that need only the
+    results of that loss (`TokenAccuracy`, `Perplexity`). Any other loss or metric gets the logits.
 
-    A subclass ends its `call` in `self.predict_tokens(hidden)`.
+    A subclass ends its `call` with `self.predict_tokens(hidden)`.
 
     Attributes:
-        needs_no_logits: whether the model was compiled so.
+        needs_no_logits: whether the model was compiled with such a loss and such metrics.
     """
 
     def project(self, hidden):
@@ -49,11 +48,11 @@ class TokenModel(Unquantized, keras.Model):
         raise NotImplementedError
 
     def predict_tokens(self, hidden):
-        """Returns the logits, or, in a step of `fit` or `evaluate`, `TokenLosses` where they do."""
+        """Returns logits, or `TokenLosses` in a step of `fit` or `evaluate` that needs none."""
         step = _STEP.get()
         if step is None or step.model is not self:
             return self.project(hidden)
-        return self.loss.of_hidden(
+        return self.loss.from_hidden(
             hidden,
             self.output_table(),
             step.labels,
@@ -74,14 +73,14 @@ class TokenModel(Unquantized, keras.Model):
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
         self.needs_no_logits = (
             getattr(loss, "reduction", None) == "sum"
-            and getattr(loss, "of_hidden", None) is not None
+            and getattr(loss, "from_hidden", None) is not None
             and all(hasattr(metric, "update_from_losses") for metric in metrics or ())
             and not loss_weights
             and not weighted_metrics
         )
 
     def compile_from_config(self, config):
-        """As Keras does it where `compile` is its own."""
+        """Does what Keras does for models that do not override `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
@@ -115,9 +114,9 @@ class TokenModel(Unquantized, keras.Model):
         if not isinstance(y_pred, TokenLosses):
             return super().compute_metrics(x, y, y_pred, sample_weight)
         for compiled in self.metrics:
-            if hasattr(compiled, "metrics"):  # what Keras holds the metrics of `compile` in
+            if hasattr(compiled, "metrics"):  # Keras's container of the metrics of `compile`
                 if not compiled.built:
-                    compiled.build(y, y)  # one output, as the logits would be
+                    compiled.build(y, y)  # labels in place of logits: only the structure counts
                 for metric in compiled.metrics:
                     metric.update_from_losses(y, y_pred)
         return self.get_metrics_result()

@@ -1,1 +1,1 @@
-"""A server of exports that keeps TensorFlow Serving's contract, for those without its image."""
+"""A server for exports with TensorFlow Serving's interface, for use without its image."""

@@ -1,11 +1,12 @@
-"""Dynamic batching: rows of requests that wait at the same time are answered by one run.
+"""Dynamic batching: requests that wait at the same time are answered by one run of the graph.
 
-A queue of tasks, and a few threads that run the graph. A thread that is free takes the oldest task
-and what goes with it, up to its share of all rows, so that the threads have as much to do each.
-Who has just been answered may ask again: for those a free thread waits a little. A request that
-comes when nothing else does waits for nobody. The queue is bounded: what is more than it holds is
-refused at once. What nobody waits for any more leaves it, and a run is stopped at the last deadline
-of those that wait for it. All but the runs happens in the event loop, so nothing here needs a lock.
+There is one queue of tasks, and a few threads run the graph. A free thread takes the oldest task
+and others of the same signature, up to an equal share of all rows, so that all threads have about
+the same work. A client that has just been answered often asks again, so a free thread waits a
+little for such clients. A single request on an idle server does not wait. The queue is bounded:
+requests that do not fit are refused at once. A task leaves the queue when its client gives up, and
+a run is stopped when the last deadline of its tasks has passed. Everything but the runs happens in
+the event loop, so nothing here needs a lock.
 """
 
 import asyncio
@@ -16,13 +17,14 @@ import grpc
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving.errors import ServingError, from_tensorflow, timed_out
 
-BYTES_PER_STRING = 33  # that Python adds to those of the text
+BYTES_PER_STRING = 33  # what a bytes object takes in addition to its text
 
 
 class _Task:
-    """Rows that are run together: those of a request, or a part of one larger than a batch."""
+    """Rows that stay together: a whole request, or a part of a request larger than a batch."""
 
     def __init__(self, signature, inputs, num_rows, is_batchable, deadline, loop):
         self.signature = signature
@@ -35,7 +37,7 @@ class _Task:
 
 
 class Batching:
-    """Runs signatures for many requests together; made and used in one event loop.
+    """Runs signatures for many requests together. Create and use it in one event loop.
 
     Args:
         settings: `ServingConfig`.
@@ -49,20 +51,20 @@ class Batching:
         self._threads = concurrent.futures.ThreadPoolExecutor(settings.batch_threads, "batch")
         self._num_free = settings.batch_threads
         self._queue = []
-        self._num_running = 0  # rows
-        self._num_returning = 0  # rows that were answered, and whose clients may ask again
+        self._num_running = 0  # rows in runs that have begun
+        self._num_returning = 0  # rows just answered, whose clients may soon ask again
         self._timer = None
 
     async def run(self, signature, inputs, deadline=None):
-        """Returns dict from output to array for the inputs of a request.
+        """Returns the outputs of a request: dict from output name to NumPy array.
 
         Args:
             signature: `Signature`.
-            inputs: dict from each of its inputs to a NumPy array.
-            deadline: time of the event loop; None: `request_timeout` seconds from now.
+            inputs: dict from input name to NumPy array.
+            deadline: event loop time. None means `request_timeout` seconds from now.
         Raises:
-            ServingError: UNAVAILABLE where the queue is full, DEADLINE_EXCEEDED after the
-                deadline, and what the graph says of the inputs.
+            ServingError: UNAVAILABLE if the queue is full, DEADLINE_EXCEEDED after the
+                deadline, or the error that the graph raised.
         """
         seconds = self._settings.request_timeout
         if deadline is None:
@@ -83,7 +85,7 @@ class Batching:
         finally:
             for answer in answers:
                 if not answer.cancel():
-                    answer.exception()  # asyncio logs those that nobody has looked at
+                    answer.exception()  # asyncio logs exceptions that are never retrieved
             self._queue = [task for task in self._queue if not task.answer.done()]
         found = [answer.result() for answer in answers if answer in done]
         if late:
@@ -94,41 +96,41 @@ class Batching:
 
     @property
     def num_waiting(self):
-        """Rows that wait for their run."""
+        """Number of rows in the queue."""
         return sum(task.num_rows for task in self._queue)
 
     def _check_queue(self, num_rows, num_bytes):
-        """Refuses what would not fit into the queue."""
+        """Raises `ServingError` if a request does not fit into the queue."""
         settings = self._settings
         waiting_bytes = sum(task.num_bytes for task in self._queue)
-        for given, waiting, most, what in (
+        for given, waiting, limit, what in (
             (num_rows, self.num_waiting, settings.max_queued, "rows"),
             (num_bytes, waiting_bytes, settings.max_queued_bytes, "bytes"),
         ):
-            if waiting + given > most:
+            if waiting + given > limit:
                 raise ServingError(
                     grpc.StatusCode.UNAVAILABLE,
                     "The batch scheduling queue to which this task was submitted is full. "
-                    f"Received: {given} {what}, where {waiting} of at most {most} wait. "
+                    f"Received: {given} {what}, while {waiting} of at most {limit} are waiting. "
                     "Try again later.",
                 )
 
     async def close(self):
-        """Waits for the runs; nothing may be submitted any more."""
+        """Waits until all runs have ended. Do not call `run` afterwards."""
         await self._loop.run_in_executor(None, self._threads.shutdown)
 
     def _tasks(self, signature, inputs, deadline):
-        """Returns a request's tasks: several where it has more rows than a batch.
+        """Returns the tasks of a request: several if it has more rows than a batch.
 
-        A request whose inputs have different numbers of rows is run alone, for the graph to
-        refuse: among others, its rows would be answered by a neighbour's.
+        A request whose inputs differ in their number of rows runs alone, and the graph refuses
+        it. In a batch, its rows could be paired with those of another request.
         """
         sizes = {len(array) if array.ndim else 1 for array in inputs.values()}
         if not (signature.is_batchable and len(sizes) == 1):
             return [_Task(signature, inputs, max(sizes), False, deadline, self._loop)]
         (num_rows,) = sizes
         size = self._settings.max_batch_size
-        starts = range(0, max(num_rows, 1), size)  # no rows are a task too
+        starts = range(0, max(num_rows, 1), size)  # a request without rows is a task too
         return [
             _Task(
                 signature,
@@ -142,7 +144,7 @@ class Batching:
         ]
 
     def _start_batches(self):
-        """Gives each free thread a batch, if there is one that need not wait for company."""
+        """Gives each free thread a batch, unless waiting would make the batch larger."""
         while self._num_free and self._queue:
             batch, num_rows, share = self._next_batch()
             if self._num_returning and batch[0].is_batchable and num_rows < share:
@@ -156,14 +158,14 @@ class Batching:
             run.add_done_callback(lambda done, batch=batch: self._finish(batch, done.result()))
 
     def _next_batch(self):
-        """Returns the oldest task with those that go with it, their rows, and a thread's share."""
+        """Returns the next batch, its number of rows, and the share of rows of one thread."""
         num_rows = self.num_waiting + self._num_running + self._num_returning
         share = min(self._settings.max_batch_size, -(-num_rows // self._settings.batch_threads))
         first, *others = self._queue
         batch, num_rows = [first], first.num_rows
         for task in others if first.is_batchable else ():
-            is_alike = task.is_batchable and task.signature is first.signature
-            if is_alike and num_rows + task.num_rows <= share:
+            is_compatible = task.is_batchable and task.signature is first.signature
+            if is_compatible and num_rows + task.num_rows <= share:
                 batch.append(task)
                 num_rows += task.num_rows
         return batch, num_rows, share
@@ -176,9 +178,9 @@ class Batching:
         if self._timer is not None:
             self._timer.cancel()
         delay = self._settings.max_delay_ms / 1000
-        self._timer = self._loop.call_later(delay, self._wait_no_longer)
+        self._timer = self._loop.call_later(delay, self._stop_waiting)
         for task, answer in zip(batch, answers, strict=True):
-            if task.answer.done():  # nobody waits any more
+            if task.answer.done():  # the client has given up
                 continue
             if isinstance(answer, Exception):
                 task.answer.set_exception(from_tensorflow(answer))
@@ -186,13 +188,13 @@ class Batching:
                 task.answer.set_result(answer)
         self._start_batches()
 
-    def _wait_no_longer(self):
+    def _stop_waiting(self):
         self._timer = None
         self._num_returning = 0
         self._start_batches()
 
     def _run_batch(self, batch):
-        """Returns the answer of each task, or what it raised. In a thread of its own."""
+        """Returns the answer of each task, or its exception. Runs in a thread of the pool."""
         signature = batch[0].signature
         timeout = max(task.deadline for task in batch) - self._loop.time()
         if timeout <= 0:
@@ -208,11 +210,14 @@ class Batching:
             found = signature(inputs, timeout)
             ends = np.cumsum([task.num_rows for task in batch])
             if any(len(array) != ends[-1] for array in found.values()):
-                raise ValueError(f"{signature.name} gave another number of rows than it was given.")
+                raise InputError(
+                    f"Expected {signature.name} to return one row for each input row. Received: "
+                    f"{ends[-1]} input rows and another number of output rows."
+                )
         except tf.errors.InvalidArgumentError as error:
             if len(batch) == 1:
                 return [error]
-            # one's error is not all's; who has gone is not answered
+            # one bad input must not fail the others; skip tasks whose clients have given up
             return [error if t.answer.done() else self._run_batch([t])[0] for t in batch]
         except tf.errors.DeadlineExceededError:
             return [timed_out(self._settings.request_timeout)] * len(batch)
@@ -227,6 +232,6 @@ class Batching:
 
 
 def _num_bytes(array):
-    """Returns about how much memory an array takes."""
+    """Returns the approximate memory of an array in bytes."""
     strings = array.ravel() if array.dtype == object else ()
     return array.nbytes + sum(len(text) + BYTES_PER_STRING for text in strings)

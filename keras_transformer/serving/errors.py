@@ -1,4 +1,4 @@
-"""What a server answers to what it cannot do: a gRPC code, its HTTP status, one line of text."""
+"""Errors that a server answers with: a gRPC code, an HTTP status and one line of text."""
 
 import re
 
@@ -6,7 +6,7 @@ import grpc
 import tensorflow as tf
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
-HTTP_STATUS = {  # as TensorFlow Serving translates its codes
+HTTP_STATUS = {  # the same mapping as in TensorFlow Serving
     grpc.StatusCode.CANCELLED: 499,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
@@ -23,23 +23,24 @@ HTTP_STATUS = {  # as TensorFlow Serving translates its codes
 }
 
 PATH = re.compile(r"(?<![\w.])/(?:[^\s/:;,'\"]+/)*([^\s/:;,'\"]+)")
-MOST_SAID = 2000
-"""Bytes of a message; gRPC writes some as three, has a limit, and says something else over it."""
+MAX_MESSAGE_BYTES = 2000
+"""Longer messages are cut. gRPC percent-encodes some bytes as three, and replaces a message that is
+longer than its limit by another one."""
 
 
 class ServingError(Exception):
-    """A request's refusal or failure.
+    """A request was refused or failed.
 
     Args:
         code: `grpc.StatusCode`.
         message: str.
-        http_status: int; None: what belongs to the code.
+        http_status: int. None means the HTTP status that belongs to the code.
     """
 
     def __init__(self, code, message, http_status=None):
-        said = message.encode("utf-8", "replace")
-        if len(said) > MOST_SAID:
-            message = f"{said[:MOST_SAID].decode('utf-8', 'ignore')}..."
+        encoded = message.encode("utf-8", "replace")
+        if len(encoded) > MAX_MESSAGE_BYTES:
+            message = f"{encoded[:MAX_MESSAGE_BYTES].decode('utf-8', 'ignore')}..."
         super().__init__(message)
         self.code = code
         self.http_status = http_status or HTTP_STATUS.get(code, 500)
@@ -50,7 +51,7 @@ def invalid(message, http_status=None):
 
 
 def too_large(message):
-    """TensorFlow Serving has no limits of its own; a proxy in front of it answers 413 too."""
+    """Answers 413, as a proxy does. TensorFlow Serving itself has no limits."""
     return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message, http_status=413)
 
 
@@ -64,7 +65,7 @@ def timed_out(seconds):
 def not_loaded(seconds):
     return ServingError(
         grpc.StatusCode.DEADLINE_EXCEEDED,
-        f"Expected it to be loaded within {seconds:g} seconds. Loading was given up. "
+        f"Expected the version to load within {seconds:g} seconds. Loading was given up. "
         "Export it again, or raise --load-timeout.",
     )
 
@@ -72,31 +73,30 @@ def not_loaded(seconds):
 def damaged(reason):
     return ServingError(
         grpc.StatusCode.DATA_LOSS,
-        f"Expected a whole export. Received: damaged files ({reason}). Export or copy it again.",
+        f"Expected an intact export. Received: damaged files ({reason}). Export or copy it again.",
     )
 
 
 def not_predict(method):
     return ServingError(
         grpc.StatusCode.UNIMPLEMENTED,
-        f"Expected the method predict. Received: {method}, which takes tf.Example and does not "
-        "suit text.",
+        f"Expected the method predict. Received: {method}, which takes tf.Example instead of text.",
     )
 
 
 def from_tensorflow(error):
-    """Returns the `ServingError` of what an operation of the graph has raised."""
+    """Returns the `ServingError` for an exception that a run of the graph has raised."""
     if isinstance(error, ServingError):
         return error
     if not isinstance(error, tf.errors.OpError):
         message = f"{type(error).__name__}: {_without_paths(str(error))}"
         return ServingError(grpc.StatusCode.INTERNAL, message)
-    message = (error.message or "").removeprefix("Graph execution error:")  # Python's, not C++'s
+    message = (error.message or "").removeprefix("Graph execution error:")  # Python adds it
     first_line = message.strip().partition("\n")[0]
     code = CODES.get(error.error_code, grpc.StatusCode.UNKNOWN)
     return ServingError(code, _without_paths(first_line))
 
 
 def _without_paths(message):
-    """Returns a message in which files have their last names alone: clients see no directories."""
+    """Returns a message with file names in place of paths: clients must not see directories."""
     return PATH.sub(r"\1", message)

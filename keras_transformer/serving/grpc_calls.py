@@ -1,4 +1,4 @@
-"""Calls of gRPC methods that take one message: read, limited in number and time, counted."""
+"""Receives gRPC calls with one request message, limits their number and time, and counts them."""
 
 import asyncio
 import functools
@@ -11,17 +11,18 @@ from google.protobuf.message import DecodeError
 from keras_transformer import console
 from keras_transformer.serving.errors import ServingError, from_tensorflow, invalid, timed_out
 
-READ_AT_ONCE = 64
-"""Messages that are received at the same time, each of which may take `max_body_bytes`."""
+MAX_MESSAGES_READ = 64
+"""Messages that are received at the same time. Each may have up to `max_body_bytes`."""
 LONG_METHODS = {"HandleReloadConfigRequest"}
-"""Methods that may take longer than a request: they wait for versions to be loaded."""
+"""Methods without the time limit of a request: they wait until versions are loaded."""
 
 
 class Calls:
-    """Receives the messages of one server's calls, and sends the answers.
+    """Receives the messages of a server's calls, and sends the answers.
 
-    gRPC itself would receive a message without a time limit, keep it until the call is answered,
-    and show an error of Python's to a client whose message it cannot read.
+    The methods are registered as streams, so that this class reads the message itself: gRPC would
+    receive it without a time limit, keep it in memory until the call is answered, and answer a
+    message that it cannot parse with a Python error.
 
     Args:
         settings: `ServingConfig`.
@@ -32,13 +33,14 @@ class Calls:
         self._settings = settings
         self._metrics = metrics
         self._num_calls = 0
-        self._reading = asyncio.Semaphore(READ_AT_ONCE)
+        self._reading = asyncio.Semaphore(MAX_MESSAGES_READ)
 
     def handlers(self, service, descriptor):
         """Returns the handlers of a service, for a `grpc.aio.Server`.
 
         Args:
-            service: has a coroutine function for each method, from message to message.
+            service: object with one coroutine function for each method, which takes the request
+                message and returns the response message.
             descriptor: the service's `ServiceDescriptor`.
         """
         handlers = {}
@@ -49,26 +51,26 @@ class Calls:
             handlers[method.name] = grpc.stream_unary_rpc_method_handler(call)
         return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
 
-    def take_place(self, context):
-        """Counts a call until its answer has been sent.
+    def take_slot(self, context):
+        """Counts a call as open until its answer has been sent.
 
         Raises:
-            ServingError: there are too many.
+            ServingError: too many calls are open.
         """
-        most = self._settings.max_connections
-        if self._num_calls >= most:
+        limit = self._settings.max_connections
+        if self._num_calls >= limit:
             raise ServingError(
                 grpc.StatusCode.UNAVAILABLE,
-                f"Expected at most {most} calls at the same time. Received more. Try again later.",
+                f"Expected at most {limit} calls at the same time. Received more. Try again later.",
             )
         self._num_calls += 1
-        context.add_done_callback(self._leave_place)
+        context.add_done_callback(self._release_slot)
 
     async def read(self, message_class, context):
-        """Returns the message that a call begins with.
+        """Returns the request message of a call.
 
         Raises:
-            ServingError: there is none, or it takes too long to come.
+            ServingError: there is no message, it cannot be parsed, or it takes too long to arrive.
         """
         seconds = self._settings.request_timeout
         try:
@@ -82,11 +84,11 @@ class Calls:
             return message_class.FromString(content)
         except DecodeError:
             raise invalid(
-                f"Expected a {name}. Received {len(content)} bytes that are none. "
+                f"Expected a {name}. Received {len(content)} bytes that cannot be parsed as one. "
                 "Check how the client encodes it."
             ) from None
 
-    def _leave_place(self, _context):
+    def _release_slot(self, _context):
         self._num_calls -= 1
 
     async def _content(self, context):
@@ -94,12 +96,13 @@ class Calls:
             return await context.read()
 
     async def _call(self, answer, message_class, api, _messages, context):
-        """Answers a call, turns what goes wrong inside into its status, and counts it."""
+        """Answers and counts a call; an exception becomes its status."""
         start = time.perf_counter()
-        status = grpc.StatusCode.CANCELLED  # unless something else is known
+        status = grpc.StatusCode.CANCELLED  # until another status is known
         try:
-            self.take_place(context)
-            answering = answer(await self.read(message_class, context))  # its memory is not held
+            self.take_slot(context)
+            # no variable holds the message, so its memory is free once it has been parsed
+            answering = answer(await self.read(message_class, context))
             seconds = self._settings.request_timeout
             left = None if api in LONG_METHODS else start + seconds - time.perf_counter()
             try:

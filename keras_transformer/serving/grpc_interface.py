@@ -15,16 +15,16 @@ class _Service:
 
 
 class PredictionService(_Service):
-    """Predict and GetModelMetadata; the others take tf.Example, which does not suit text."""
+    """Predict and GetModelMetadata. The other methods take tf.Example instead of text."""
 
     async def Predict(self, request):
         name = request.model_spec.signature_name
-        absent = grpc.StatusCode.FAILED_PRECONDITION
-        with self._predicting.signature(_target(request), name, absent) as (version, signature):
+        not_found = grpc.StatusCode.FAILED_PRECONDITION
+        with self._predicting.signature(_target(request), name, not_found) as (version, signature):
             inputs = proto_tensors.inputs(request, signature, self._settings)
             names = proto_tensors.output_names(request, signature)
             spec = model_protos.model_spec(request.model_spec.name, version, signature.name)
-            del request  # its memory is free while its rows wait
+            del request  # frees its memory while its rows wait
             outputs = await self._predicting.predict(signature, inputs)
         tensors = {name: proto_tensors.to_proto(outputs[name]) for name in names}
         return predict_pb2.PredictResponse(model_spec=spec, outputs=tensors)
@@ -54,7 +54,7 @@ class PredictionService(_Service):
 
 
 class ModelService(_Service):
-    """GetModelStatus, and HandleReloadConfigRequest for the one model that is served."""
+    """GetModelStatus and HandleReloadConfigRequest, for the one model of this server."""
 
     async def GetModelStatus(self, request):
         name, number, _ = _target(request)
@@ -65,7 +65,7 @@ class ModelService(_Service):
         configs = request.config.model_config_list.config
         if [config.name for config in configs] != [versions.model_name]:
             raise invalid(
-                f"Expected a model_config_list with the model {versions.model_name} alone. "
+                f"Expected a model_config_list with one model, {versions.model_name}. "
                 f"Received: {', '.join(config.name for config in configs) or 'none'}."
             )
         wanted = _wanted(configs[0].model_version_policy)
@@ -74,7 +74,7 @@ class ModelService(_Service):
 
 
 def _target(request):
-    """Returns the model's name, version and label, as `Versions.using` takes them."""
+    """Returns the arguments of `Versions.using`: the model's name, version and label."""
     if not request.HasField("model_spec"):
         raise invalid("Missing ModelSpec")
     spec = request.model_spec
@@ -83,7 +83,7 @@ def _target(request):
 
 
 def _wanted(policy):
-    """Returns the versions that a version policy asks for, as `Versions` takes them."""
+    """Returns the versions that a version policy asks for, in the form that `Versions` takes."""
     choice = policy.WhichOneof("policy_choice")
     if choice == "all":
         return ALL
@@ -93,6 +93,6 @@ def _wanted(policy):
         raise ServingError(
             grpc.StatusCode.UNIMPLEMENTED,
             "Expected the version policy specific, all, or latest with one version. "
-            f"Received: latest with {policy.latest.num_versions}. Name them by specific.",
+            f"Received: latest with {policy.latest.num_versions}. List them under specific.",
         )
     return LATEST

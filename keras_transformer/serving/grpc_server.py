@@ -1,4 +1,4 @@
-"""The gRPC server: its services, its port, and limits on what clients may hold open."""
+"""The gRPC server: its services, its port, and limits on connections."""
 
 import grpc
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
@@ -8,13 +8,14 @@ from keras_transformer.serving.grpc_interface import ModelService, PredictionSer
 from keras_transformer.serving.health import Health
 
 STREAMS_PER_CONNECTION = 64
-"""Calls at the same time on one connection; a client's further ones wait in the client."""
-AGE_IN_REQUESTS = 2
-"""Age of a connection, in time limits of a request, at which its client is told to open another."""
+"""Calls at the same time on one connection. Further calls wait in the client."""
+MAX_AGE_IN_REQUESTS = 2
+"""Maximum age of a connection, as a multiple of the time limit of a request. At that age its client
+is told to open a new connection."""
 
 
 class GrpcServer:
-    """Answers gRPC calls; made and used in one event loop.
+    """Answers gRPC calls. Create and use it in one event loop.
 
     Args:
         predicting: `Predicting`.
@@ -39,12 +40,12 @@ class GrpcServer:
         )
 
     def bind(self, host, port):
-        """Takes a port, and returns its number.
+        """Binds a port, and returns its number.
 
         Raises:
-            RuntimeError: it cannot be used.
+            RuntimeError: the port cannot be used.
         """
-        if not 0 <= port < 2**16:  # gRPC takes what is left of it
+        if not 0 <= port < 2**16:  # gRPC would silently take it modulo 65,536
             raise RuntimeError
         host = f"[{host}]" if ":" in host else host
         return self._server.add_insecure_port(f"{host}:{port}")
@@ -53,29 +54,31 @@ class GrpcServer:
         await self._server.start()
 
     async def stop(self, grace):
-        """Refuses new calls, and ends those that there are after so many seconds, or at once."""
+        """Refuses new calls, and aborts open ones after `grace` seconds; None aborts at once."""
         self._health.stop()
         await self._server.stop(grace)
 
 
 def _options(settings):
-    """Returns gRPC's options; times are in milliseconds.
+    """Returns gRPC's options, with times in milliseconds.
 
-    Who sends nothing, half of a handshake, or headers alone, or reads nothing, is closed. A client
-    that reads but does not let an answer's bytes come is known to gRPC alone: therefore every
-    connection has an age, after which its calls may end and new ones go to another.
+    They close connections whose client sends nothing, stops in the middle of a handshake or after
+    the headers, or reads nothing. A client that reads but blocks an answer by flow control is
+    visible to gRPC only. For this reason every connection has a maximum age: open calls get some
+    time to finish, and new calls go to a new connection.
     """
     request = _milliseconds(settings.request_timeout)
+    max_age = _milliseconds(MAX_AGE_IN_REQUESTS * settings.request_timeout)
     return [
         ("grpc.max_receive_message_length", settings.max_body_bytes),
-        ("grpc.so_reuseport", 0),  # a second server at the same port is a mistake
+        ("grpc.so_reuseport", 0),  # a second server on the same port is an error
         ("grpc.max_allowed_incoming_connections", settings.max_grpc_connections),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
         ("grpc.server_handshake_timeout_ms", request),
         ("grpc.max_connection_idle_ms", _milliseconds(settings.idle_timeout)),
         ("grpc.keepalive_time_ms", request),
         ("grpc.http2.ping_timeout_ms", request),
-        ("grpc.max_connection_age_ms", _milliseconds(AGE_IN_REQUESTS * settings.request_timeout)),
+        ("grpc.max_connection_age_ms", max_age),
         ("grpc.max_connection_age_grace_ms", request),
     ]
 

@@ -1,4 +1,4 @@
-"""The standard health service of gRPC, which probes and load balancers ask.
+"""The standard health service of gRPC, for probes and load balancers.
 
 https://github.com/grpc/grpc/blob/master/doc/health-checking.md
 """
@@ -12,11 +12,11 @@ from keras_transformer.serving.errors import ServingError
 
 SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 WATCH_SECONDS = 0.5
-"""From one look whether the server is ready to the next, for those who watch."""
+"""Interval at which `Watch` looks whether the status has changed."""
 
 
 class Health:
-    """Says whether the server, whose name is "", and its model can answer.
+    """Reports whether the server, under the name "", and its model can answer.
 
     Args:
         versions: `Versions`.
@@ -37,11 +37,11 @@ class Health:
         return grpc.method_handlers_generic_handler(SERVICE_NAME, handlers)
 
     def stop(self):
-        """Is not ready from now on, and ends the calls of those who watch."""
+        """Reports NOT_SERVING from now on, and ends all open `Watch` calls."""
         self._is_stopping.set()
 
     def status(self, name):
-        """Returns the `ServingStatus` of a name: SERVICE_UNKNOWN where nothing has it."""
+        """Returns the `ServingStatus` of a name; SERVICE_UNKNOWN for an unknown name."""
         if name not in ("", self._versions.model_name):
             return health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         is_ready = self._versions.is_ready and not self._is_stopping.is_set()
@@ -55,16 +55,16 @@ class Health:
             if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
                 raise ServingError(
                     grpc.StatusCode.NOT_FOUND,
-                    f"Expected the name {self._versions.model_name}, or none. Received: {name}.",
+                    f"Expected the name {self._versions.model_name}, or no name. Received: {name}.",
                 )
         except ServingError as error:
             await context.abort(error.code, str(error))
         return _response(status)
 
     async def _watch(self, _messages, context):
-        """Sends the status, and again when it has changed."""
+        """Sends the status now, and again whenever it changes."""
         try:
-            self._calls.take_place(context)
+            self._calls.take_slot(context)
             name = await self._name(context)
         except ServingError as error:
             await context.abort(error.code, str(error))

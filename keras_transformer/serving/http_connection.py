@@ -1,9 +1,9 @@
-"""One client's HTTP connection: h11 reads and writes the protocol, limits of size and time here.
+"""One client's HTTP connection: h11 parses the protocol, this file limits sizes and times.
 
-A connection reads a request, has it answered, writes the answer, and reads the next one. A client
-may send requests ahead, but not many bytes of them. What HTTP leaves open is decided strictly:
-lines end in CRLF, none is folded, and a request that two readers could understand in two ways is
-the last of its connection.
+A connection reads a request, has it answered, writes the answer, and reads the next request. A
+client may send further requests before it has the answer (pipelining), up to a few bytes. Where
+HTTP gives a choice, this server is strict: lines must end in CRLF and must not be folded, and a
+connection ends after a request that two programs could read differently.
 """
 
 import asyncio
@@ -18,28 +18,28 @@ import h11
 
 from keras_transformer.serving.errors import ServingError, invalid, too_large
 
-HEAD_BYTES = 16 * 2**10  # of a request line and its headers
-AHEAD_BYTES = 16 * 2**10  # that a client may send before its earlier request is answered
-UNCOUNTED_BODY_BYTES = 64 * 2**10  # so that large bodies cannot keep ordinary ones out
-EVENTS_AT_ONCE = 200  # of h11, until the other connections have their turn
-BYTES_PER_CHUNK = 64  # that a chunked body has at least on average, after the first few chunks
+HEAD_BYTES = 16 * 2**10  # maximum size of a request line with its headers
+AHEAD_BYTES = 16 * 2**10  # maximum size of pipelined requests
+UNCOUNTED_BODY_BYTES = 64 * 2**10  # not reserved, so that large bodies cannot keep small ones out
+EVENTS_AT_ONCE = 200  # h11 events that are read before other connections have their turn
+BYTES_PER_CHUNK = 64  # minimum mean size of the chunks of a body, after the first FEW_CHUNKS
 FEW_CHUNKS = 1000
-LINGER_SECONDS = 2
+LINGER_SECONDS = 2  # how long a connection stays open after its last answer
 NOT_STRICT = re.compile(rb"(?<!\r)\n|\r\n[ \t]")  # a bare LF, or a folded line
 REASONS = {status.value: status.phrase for status in http.HTTPStatus}
-ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)  # of a target in absolute form
+ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)  # scheme and host of an absolute URL
 
 
 @dataclasses.dataclass
 class Request:
-    """A request that has come whole.
+    """A complete request.
 
     Attributes:
         method: str.
-        path: str, without the query; what is percent-encoded stays so.
+        path: str, without the query, and still percent-encoded.
         headers: dict from lower-case name to value, both str.
-        body: bytes-like; whoever has read it sets it to None.
-        deadline: time of the event loop by which the request must be answered.
+        body: bytes-like; the application sets it to None once it has read it.
+        deadline: event loop time by which the request must be answered.
     """
 
     method: str
@@ -51,7 +51,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Response:
-    """An answer: its status code, its body, and what that is."""
+    """An answer: its status code, body and content type."""
 
     status: int
     body: bytes
@@ -62,21 +62,21 @@ NOT_FOUND = Response(404, b"Not Found", "text/plain; charset=utf-8")
 
 
 class Step(enum.Enum):
-    """What a connection is doing."""
+    """The state of a connection."""
 
-    HEAD = enum.auto()  # it waits for a request, or for the rest of its headers
-    BODY = enum.auto()
-    ANSWER = enum.auto()
-    WRITE = enum.auto()
-    END = enum.auto()  # it discards what still comes
+    HEAD = enum.auto()  # waits for a request, or for the rest of its headers
+    BODY = enum.auto()  # reads the body
+    ANSWER = enum.auto()  # waits for the application
+    WRITE = enum.auto()  # writes the answer
+    END = enum.auto()  # discards whatever still arrives
 
 
 class HttpConnection(asyncio.Protocol):
     """A connection to a client.
 
     Args:
-        server: `HttpServer`, whose connections this one joins and leaves.
-        has_slot: bool; without one only GET requests are answered, and each ends its connection.
+        server: `HttpServer` that has accepted the connection.
+        has_slot: bool. Without a slot only GET requests are answered, one for each connection.
     """
 
     def __init__(self, server, has_slot):
@@ -86,39 +86,39 @@ class HttpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport = None
         self._step = Step.HEAD
-        self._ahead = bytearray()  # what has come and belongs to no request yet
+        self._ahead = bytearray()  # received bytes that belong to no request yet
         self._http = None
-        self._event = None  # h11's, of the request
+        self._event = None  # the `h11.Request`
         self._body = bytearray()
         self._num_chunks = 0
-        self._num_reserved = 0  # bytes of the server's, for the body
+        self._num_reserved = 0  # bytes that the server has reserved for the body
         self._num_discarded = 0
         self._deadline = None
         self._timer = None
         self._answering = None
 
-    # === what the server asks ===
+    # === called by the server ===
 
     @property
     def is_waiting(self):
-        """Whether it waits for a request."""
+        """Whether the connection waits for a request."""
         return self._step is Step.HEAD
 
     def abort(self):
-        """Closes at once."""
+        """Closes the connection at once."""
         self._server.leave(self)
         self._step = Step.END
         if self._transport is not None:
             self._transport.abort()
 
-    # === what asyncio calls ===
+    # === called by asyncio ===
 
     def connection_made(self, transport):
         self._transport = transport
-        if self._step is Step.END:  # its place has gone to another meanwhile
+        if self._step is Step.END:  # the server has closed it to make room
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=0)  # tells whether all is written
+        transport.set_write_buffer_limits(high=0)  # resume_writing then means all is written
         self._begin(self._settings.request_timeout)
 
     def connection_lost(self, exc):
@@ -152,29 +152,29 @@ class HttpConnection(asyncio.Protocol):
     # === a request ===
 
     def _begin(self, seconds):
-        """Waits for a request, whose first byte has to come within so many seconds."""
+        """Waits for a request, whose first byte must arrive within `seconds`."""
         self._step = Step.HEAD
         self._http = h11.Connection(h11.SERVER, HEAD_BYTES)
         self._num_chunks = 0
         self._deadline = None
         self._set_timer(seconds)
-        self._read_head()  # of a request sent ahead
+        self._read_head()  # a pipelined request may be here already
 
     def _set_timer(self, seconds):
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self._is_late)
+        self._timer = self._loop.call_later(seconds, self._on_timeout)
 
-    def _is_late(self):
+    def _on_timeout(self):
         if self._step is not Step.BODY:
             self.abort()
             return
         seconds = self._settings.request_timeout
-        message = f"Expected the whole request within {seconds:g} seconds. Received a part."
+        message = f"Expected the whole request within {seconds:g} seconds. Received only a part."
         self._refuse(ServingError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
 
     def _read_head(self):
-        """Takes a request's line and headers from what has come, if they are whole."""
+        """Parses the request line and the headers once they are complete."""
         self._ahead = self._ahead.lstrip(b"\r\n")
         if not self._ahead:
             return
@@ -186,7 +186,7 @@ class HttpConnection(asyncio.Protocol):
             message = f"Expected headers of at most {HEAD_BYTES} bytes. Received more."
             self._refuse(invalid(message))
         elif NOT_STRICT.search(head):
-            message = "Expected lines that end in CRLF and are not folded. Received others."
+            message = "Expected header lines that end in CRLF and are not folded. Received others."
             self._refuse(invalid(message))
         elif separator:
             self._http.receive_data(bytes(self._ahead))
@@ -200,20 +200,20 @@ class HttpConnection(asyncio.Protocol):
                 self._check_head()
 
     def _check_head(self):
-        """Refuses what is known to be too much or wrong before a body has come; else reads it."""
+        """Checks the request line and headers before the body arrives, then reads the body."""
         headers = self._headers()
         length = 0 if "transfer-encoding" in headers else int(headers.get("content-length", 0))
-        most = self._settings.max_body_bytes
+        limit = self._settings.max_body_bytes
         if not self.has_slot:
-            self.has_slot = self._server.take_place()
+            self.has_slot = self._server.take_slot()
         if not self._event.http_version.startswith(b"1."):
             version = self._event.http_version.decode()
-            message = f"Expected version 1 of HTTP. Received: version {version}."
+            message = f"Expected HTTP version 1. Received: version {version}."
             self._refuse(invalid(message, http_status=505))
         elif not (self.has_slot or self._event.method == b"GET"):
             self._refuse(_too_many(self._settings.max_connections))
-        elif length > most:
-            self._refuse(too_large_body(most))
+        elif length > limit:
+            self._refuse(too_large_body(limit))
         elif self._event.method == b"POST" and not self._server.application.has(self._path()):
             self._send(NOT_FOUND, is_last=True)  # without waiting for a body
         else:
@@ -232,9 +232,9 @@ class HttpConnection(asyncio.Protocol):
         }
 
     def _read_body(self):
-        """Takes what has come of the body; in turns, so that no client holds up the others."""
+        """Reads the part of the body that has arrived, in turns with the other connections."""
         for _ in range(EVENTS_AT_ONCE):
-            if self._step is not Step.BODY:  # it was refused, or the client has gone
+            if self._step is not Step.BODY:  # the request was refused, or the client has gone
                 return
             try:
                 event = self._http.next_event()
@@ -255,11 +255,11 @@ class HttpConnection(asyncio.Protocol):
     def _add_to_body(self, data):
         self._body += data
         self._num_chunks += 1
-        size, most = len(self._body), self._settings.max_body_bytes
-        if size > most:
-            self._refuse(too_large_body(most))
+        size, limit = len(self._body), self._settings.max_body_bytes
+        if size > limit:
+            self._refuse(too_large_body(limit))
         elif self._num_chunks > FEW_CHUNKS + size // BYTES_PER_CHUNK:
-            message = f"Expected chunks of {BYTES_PER_CHUNK} bytes or more. Received smaller ones."
+            message = f"Expected chunks of at least {BYTES_PER_CHUNK} bytes. Received smaller ones."
             self._refuse(too_large(message))
         elif size > UNCOUNTED_BODY_BYTES:
             wanted = size - self._num_reserved
@@ -274,11 +274,11 @@ class HttpConnection(asyncio.Protocol):
         self._server.reserve(-self._num_reserved)
         self._num_reserved = 0
 
-    # === its answer ===
+    # === the answer ===
 
     def _answer(self):
         self._step = Step.ANSWER
-        self._timer.cancel()  # what answers keeps to the deadline
+        self._timer.cancel()  # the application keeps the deadline
         request = Request(
             self._event.method.decode("ascii"),
             self._path(),
@@ -301,11 +301,11 @@ class HttpConnection(asyncio.Protocol):
             self._send(task.result())
 
     def _refuse_malformed(self, error):
-        reason = str(error).partition(":")[0]  # the rest repeats the client's bytes
+        reason = str(error).partition(":")[0]  # the rest quotes the client's bytes
         self._refuse(invalid(f"Malformed request: {reason}", error.error_status_hint))
 
     def _refuse(self, error):
-        """Answers with an error, and ends the connection."""
+        """Sends an error, and ends the connection."""
         self._send(self._server.application.refuse(error), is_last=True)
 
     def _send(self, response, is_last=False):
@@ -328,7 +328,7 @@ class HttpConnection(asyncio.Protocol):
             self._written()
 
     def _is_ambiguous(self):
-        """Whether two headers give the body's length: a request may hide in it (RFC 9112, 6.1)."""
+        """Whether two headers give the length, as in request smuggling (RFC 9112, 6.1)."""
         names = {name for name, _ in self._event.headers} if self._event else set()
         return {b"transfer-encoding", b"content-length"} <= names
 
@@ -342,7 +342,7 @@ class HttpConnection(asyncio.Protocol):
             self._end()
 
     def _end(self):
-        """Closes when the client does or soon after: a reset at once might overtake the answer."""
+        """Closes after a moment: a reset at once could reach the client before the answer."""
         self._step = Step.END
         if self._transport.is_closing():
             return
@@ -351,10 +351,10 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write_eof()
 
 
-def too_large_body(most):
-    return too_large(f"Expected a body of at most {most} bytes. Received more. Send fewer texts.")
+def too_large_body(limit):
+    return too_large(f"Expected a body of at most {limit} bytes. Received more. Send fewer texts.")
 
 
-def _too_many(most):
-    message = f"Expected at most {most} open connections. Received more. Try again later."
+def _too_many(limit):
+    message = f"Expected at most {limit} open connections. Received more. Try again later."
     return ServingError(grpc.StatusCode.UNAVAILABLE, message)

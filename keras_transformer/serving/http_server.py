@@ -1,4 +1,4 @@
-"""Accepts HTTP connections, as many as there are places for, and a few more for probes."""
+"""Accepts HTTP connections up to a limit, and a few more for probes."""
 
 import asyncio
 import contextlib
@@ -9,52 +9,53 @@ from keras_transformer.serving.http_connection import HttpConnection
 BACKLOG = 1024
 ACCEPTED_AT_ONCE = 8
 NUM_SPARE = 128
-"""Connections over the limit: many turns' worth, so that a probe among a flood is read in time."""
-PAUSE_SECONDS = 0.05  # where the system has no descriptor left
+"""Connections over the limit. They last many turns of the event loop, so that a probe is read in
+time during a flood."""
+PAUSE_SECONDS = 0.05  # when the system has no file descriptor left
 SECONDS_BETWEEN_WARNINGS = 60
 
 
 class HttpServer:
-    """Listens at a port; made and used in one event loop.
+    """Listens on a port. Create and use it in one event loop.
 
-    A connection for which there is no place is taken all the same, as its request may be a probe's
-    for the status. Where there are too many of those, the oldest is closed for the newest.
+    Each connection up to the limit has a slot. Connections without a slot are accepted too, because
+    their request may be a status probe. If there are too many of them, the oldest is closed.
 
     Args:
-        listener: socket that has its port.
-        application: what answers: `answer(request)`, a coroutine, and `refuse(error)` give a
-            `Response`; `has(path)` tells whether it has a path.
+        listener: socket that is bound to its port.
+        application: answers the requests. `answer(request)`, a coroutine, and `refuse(error)`
+            return a `Response`; `has(path)` returns whether a path takes requests with a body.
         settings: `ServingConfig`.
 
     Attributes:
-        num_reserved: bytes of large bodies that have come and are not answered yet.
+        num_reserved: bytes of large bodies that have arrived and are not answered yet.
     """
 
     def __init__(self, listener, application, settings):
         self.application = application
         self.settings = settings
-        self._num_places_left = settings.max_rest_connections
+        self._num_free_slots = settings.max_rest_connections
         self.is_stopping = False
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._connections = {}  # the oldest first
+        self._connections = {}  # a dict keeps them ordered from old to new
         self._connecting = set()
         self.num_reserved = 0
         self._warned_at = None
         self._is_empty = asyncio.Event()
 
     def start(self):
-        """Begins to listen.
+        """Starts to listen.
 
         Raises:
-            OSError: another server listens at the port.
+            OSError: another server listens on the port.
         """
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)
         self._loop.add_reader(self._listener, self._accept)
 
     async def stop(self, seconds):
-        """Takes no more connections, and closes those that there are when they are answered."""
+        """Accepts no more connections, and closes the open ones after their answers."""
         self.is_stopping = True
         self._loop.remove_reader(self._listener)
         self._listener.close()
@@ -69,25 +70,25 @@ class HttpServer:
             connection.abort()
 
     def reserve(self, num_bytes):
-        """Counts bytes of bodies; returns False, and does not, where they would be too many."""
+        """Reserves memory for a body; returns False if that would exceed the limit."""
         if self.num_reserved + num_bytes > self.settings.max_queued_bytes:
             return False
         self.num_reserved += num_bytes
         return True
 
-    def take_place(self):
-        """Takes a place for a connection if one is left; returns whether it did."""
-        if not self._num_places_left:
+    def take_slot(self):
+        """Takes a slot for a connection if one is free; returns whether it did."""
+        if not self._num_free_slots:
             return False
-        self._num_places_left -= 1
+        self._num_free_slots -= 1
         return True
 
     def leave(self, connection):
-        """Forgets a connection, if it is known."""
+        """Removes a connection and releases its slot."""
         if connection in self._connections:
             del self._connections[connection]
             if connection.has_slot:
-                self._num_places_left += 1
+                self._num_free_slots += 1
         if not self._connections:
             self._is_empty.set()
 
@@ -100,7 +101,7 @@ class HttpServer:
             except OSError as error:
                 self._pause(error)
                 return
-            has_slot = self.take_place()
+            has_slot = self.take_slot()
             if not has_slot:
                 self._make_room()
             connection = HttpConnection(self, has_slot)
@@ -112,22 +113,22 @@ class HttpServer:
     async def _connect(self, connection, client):
         try:
             await self._loop.connect_accepted_socket(lambda: connection, client)
-        except OSError:  # the client has gone already
+        except OSError:  # the client has already gone
             client.close()
             self.leave(connection)
 
     def _make_room(self):
-        """Closes the oldest connection over the limit, where there are many."""
+        """Closes the oldest connection without a slot if there are too many of them."""
         spare = [connection for connection in self._connections if not connection.has_slot]
         if len(spare) >= NUM_SPARE:
             next((c for c in spare if c.is_waiting), spare[0]).abort()
 
     def _pause(self, error):
-        """Accepts nothing for a moment; asyncio would log a traceback for each attempt."""
+        """Stops accepting for a moment; asyncio would log a traceback for each attempt."""
         self._loop.remove_reader(self._listener)
-        self._loop.call_later(PAUSE_SECONDS, self._go_on)
+        self._loop.call_later(PAUSE_SECONDS, self._resume)
         waiting = (c for c in self._connections if c.is_waiting)
-        if (oldest := next(waiting, None)) is not None:  # its descriptor serves the next client
+        if (oldest := next(waiting, None)) is not None:  # frees its descriptor for the next client
             oldest.abort()
         now = self._loop.time()
         if self._warned_at is None or now > self._warned_at + SECONDS_BETWEEN_WARNINGS:
@@ -138,6 +139,6 @@ class HttpServer:
                     "open files (ulimit -n), or lower --max-connections."
                 )
 
-    def _go_on(self):
+    def _resume(self):
         if not self.is_stopping:
             self._loop.add_reader(self._listener, self._accept)

@@ -1,7 +1,8 @@
 """Requests and answers of the REST interface: JSON to NumPy arrays and back.
 
-The formats and the errors' words are TensorFlow Serving's: the row format, a list of instances, and
-the columnar one, where each input is one list. `{"b64": ...}` is a string of any bytes.
+The formats and the error messages are those of TensorFlow Serving: the row format, which is a list
+of instances, and the columnar format, which has one list for each input. `{"b64": ...}` is a string
+of arbitrary bytes.
 """
 
 import base64
@@ -14,24 +15,24 @@ import numpy as np
 
 from keras_transformer.serving.errors import ServingError, invalid, too_large
 
-SHOWN = 200  # characters of a value that an error message repeats
+SHOWN = 200  # characters of a value that an error message quotes
 KINDS = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
-MEMBERS = ("signature_name", "instances", "inputs")  # others are dropped as they are read
-MOST_MEMBERS = 10_000  # of all objects of a document: they take the most time to read
+MEMBERS = ("signature_name", "instances", "inputs")  # all other members are ignored
+MAX_MEMBERS = 10_000  # in all objects of a document: members take the longest to parse
 SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def parse(body, settings):
-    """Returns dict from name to value, of the members of a body's object that a request may have.
+    """Parses the body of a request: returns dict from name to value, with the `MEMBERS` only.
 
-    As in TensorFlow Serving, the first of several members of one name counts, and text after the
-    document is ignored.
+    As in TensorFlow Serving, the first of several members with the same name is used, and text
+    after the document is ignored.
 
     Args:
-        body: bytes; those that are no UTF-8 become U+FFFD, as they would in the graph.
-        settings: `ServingConfig`, of which `max_json_depth` and `max_values` count here.
+        body: bytes. Invalid UTF-8 becomes U+FFFD, as it would in the graph.
+        settings: `ServingConfig`; this function uses `max_json_depth` and `max_values`.
     Raises:
-        ServingError: no JSON, no object, or one that is too deep or has too many values.
+        ServingError: the body is not a JSON object, is nested too deeply, or has too many values.
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
@@ -40,15 +41,16 @@ def parse(body, settings):
         return _members(body.decode("utf-8-sig", "replace"))
     except json.JSONDecodeError as error:
         raise invalid(f"JSON Parse error: {error.msg} at offset: {error.pos}") from None
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # an integer with thousands of digits
         raise invalid(f"JSON Parse error: {error} at offset: 0") from None
 
 
 def _check_size(body, settings):
-    """Refuses a document that would take much memory and time, before either is spent."""
-    text = body.replace(rb"\\", b"").replace(rb"\"", b"")  # only quotes that begin or end a string
+    """Refuses a document that would take too much memory or time, before it is parsed."""
+    # what remains are quotes that begin or end a string
+    text = body.replace(rb"\\", b"").replace(rb"\"", b"")
     characters = np.frombuffer(text, "uint8")
-    quotes = np.cumsum(characters == ord('"'), dtype="uint8")  # its last bit counts
+    quotes = np.cumsum(characters == ord('"'), dtype="uint8")  # the last bit tells odd from even
     outside = characters[quotes & 1 == 0]
     opened = (outside == ord("[")) | (outside == ord("{"))
     closed = (outside == ord("]")) | (outside == ord("}"))
@@ -56,25 +58,25 @@ def _check_size(body, settings):
     depth = int(np.max(np.cumsum(steps, dtype="int32"), initial=0))
     if depth > settings.max_json_depth:
         raise too_large(
-            f"Expected JSON of at most {settings.max_json_depth} brackets inside each other. "
+            f"Expected JSON with at most {settings.max_json_depth} nested brackets. "
             "Received more. Send texts as a list of strings."
         )
     # a value follows a bracket or a comma
     num_values = np.count_nonzero(opened) + np.count_nonzero(outside == ord(","))
     if num_values > 2 * settings.max_values:
         raise too_large(
-            f"Expected JSON of at most {2 * settings.max_values} brackets and commas. "
+            f"Expected JSON with at most {2 * settings.max_values} brackets and commas. "
             f"Received: {num_values}. Send fewer values."
         )
-    if np.count_nonzero(outside == ord(":")) > MOST_MEMBERS:
+    if np.count_nonzero(outside == ord(":")) > MAX_MEMBERS:
         raise too_large(
-            f"Expected JSON whose objects have at most {MOST_MEMBERS} members. Received more. "
+            f"Expected JSON whose objects have at most {MAX_MEMBERS} members. Received more. "
             "Send texts as a list of strings."
         )
 
 
 def _members(text):
-    """Returns dict from name to value, of the members that a request may have."""
+    """Returns dict from name to value, with the `MEMBERS` only."""
     at = _skip_space(text, 0)
     if text[at : at + 1] != "{":
         raise invalid(f"JSON Value: {_shown(DECODER.raw_decode(text, at)[0])} Is not object")
@@ -106,7 +108,7 @@ def _skip_space(text, at):
 
 
 def _first_of_each(pairs):
-    """Returns a dict in which the first value of each name counts."""
+    """Returns a dict with the first value of each name."""
     return dict(reversed(pairs))
 
 
@@ -115,7 +117,7 @@ ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def signature_name(document):
-    """Returns the name of the signature that a request asks for, or None."""
+    """Returns the name of the signature that a request asks for; "" if it names none."""
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise invalid(
@@ -126,16 +128,16 @@ def signature_name(document):
 
 
 def inputs(document, signature, settings):
-    """Returns a request's inputs, and whether they came row by row.
+    """Returns the inputs of a request, and whether they are in the row format.
 
     Args:
         document: dict with the key "instances" (rows) or "inputs" (columns).
-        signature: `Signature`, which says what the inputs must be.
-        settings: `ServingConfig`, of which `max_values` counts here.
+        signature: `Signature` that the inputs must fit.
+        settings: `ServingConfig`; this function uses `max_values`.
     Returns:
-        `(inputs, is_rows)`: dict from name to NumPy array, strings as bytes; and bool.
+        `(inputs, is_rows)`: dict from name to NumPy array, with strings as bytes, and bool.
     Raises:
-        ServingError: neither or both keys, or values that do not suit the signature.
+        ServingError: neither key or both, or values that do not fit the signature.
     """
     if "instances" in document and "inputs" in document:
         raise invalid(
@@ -156,14 +158,14 @@ def inputs(document, signature, settings):
     raise invalid("Missing 'inputs' or 'instances' key")
 
 
-def _from_rows(rows, tensors, most_values):
+def _from_rows(rows, tensors, max_values):
     if len(tensors) > 1 and not _is_object(rows[0]):
         raise invalid(
             "instances is a plain list, but expecting list of objects as multiple input tensors "
             "required as per tensorinfo_map"
         )
     are_objects = _is_object(rows[0])
-    columns = {name: ([], []) for name in tensors}  # values in a row, and the shape of each row
+    columns = {name: ([], []) for name in tensors}  # all values, and the shape of each row
     for number, row in enumerate(rows):
         if are_objects and not _is_object(row):
             raise invalid(f"Expecting object but got list at item {number} of input list")
@@ -176,7 +178,7 @@ def _from_rows(rows, tensors, most_values):
                     raise invalid(f"JSON object: does not have named input: {name}")
                 values, shapes = columns[name]
                 shape = _shape(value)
-                _fill(values, value, shape, tensors[name].dtype, most_values)
+                _fill(values, value, shape, tensors[name].dtype, max_values)
                 if shapes and shape != shapes[0]:
                     raise invalid(f"Expecting shape {_listed(shapes[0])} but got: {_listed(shape)}")
                 shapes.append(shape)
@@ -199,7 +201,7 @@ def _from_rows(rows, tensors, most_values):
     }
 
 
-def _from_columns(value, tensors, most_values):
+def _from_columns(value, tensors, max_values):
     if not _is_object(value):
         if len(tensors) > 1:
             raise invalid(
@@ -212,13 +214,13 @@ def _from_columns(value, tensors, most_values):
         if name not in value:
             raise invalid(f"Missing named input: {name} in 'inputs' object.")
         values, shape = [], _shape(value[name])
-        _fill(values, value[name], shape, tensor.dtype, most_values)
+        _fill(values, value[name], shape, tensor.dtype, max_values)
         arrays[name] = _array(values, shape, tensor.dtype)
     return arrays
 
 
 def _shape(value):
-    """Returns a value's shape, if all its lists are as long as the first of their kind."""
+    """Returns the shape of nested lists, judged by the first list of each level."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -228,11 +230,11 @@ def _shape(value):
     return tuple(shape)
 
 
-def _fill(values, value, shape, dtype, most_values, level=0):
-    """Appends what a value holds to the list `values`, checked against shape and type."""
-    if len(values) >= most_values:
+def _fill(values, value, shape, dtype, max_values, level=0):
+    """Appends the scalars of `value` to the list `values`, and checks their shape and type."""
+    if len(values) >= max_values:
         raise too_large(
-            f"Expected at most {most_values} values in a request. Received more. Send fewer."
+            f"Expected at most {max_values} values in a request. Received more. Send fewer."
         )
     if not isinstance(value, list):
         if level != len(shape):
@@ -250,11 +252,11 @@ def _fill(values, value, shape, dtype, most_values, level=0):
             f"expected size: {shape[level]}"
         )
     for item in value:
-        _fill(values, item, shape, dtype, most_values, level + 1)
+        _fill(values, item, shape, dtype, max_values, level + 1)
 
 
 def _scalar(value, dtype):
-    """Returns a value as NumPy takes it for a type; a string as bytes."""
+    """Returns a value checked against a `tf.DType`; strings as bytes."""
     if dtype.name == "string" and isinstance(value, str):
         try:
             return value.encode("utf-8")
@@ -262,12 +264,12 @@ def _scalar(value, dtype):
             raise invalid("JSON Parse error: The surrogate pair in string is invalid.") from None
     if dtype.name == "string" and isinstance(value, dict):
         return _decoded(value)
-    is_integer, is_floating, least, most = _bounds(dtype)
+    is_integer, is_floating, minimum, maximum = _bounds(dtype)
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    if is_integer and is_number and least <= value <= most:
+    if is_integer and is_number and minimum <= value <= maximum:
         return value
     if is_floating and (is_number or isinstance(value, float)):
-        if abs(value) <= most or value in (float("inf"), -float("inf")) or value != value:
+        if abs(value) <= maximum or value in (float("inf"), -float("inf")) or value != value:
             return value
         raise invalid(
             f"Cannot convert JSON value: {_shown(value)} to {dtype.name} without loss of precision."
@@ -280,7 +282,7 @@ def _scalar(value, dtype):
 
 @functools.cache
 def _bounds(dtype):
-    """Returns what a `tf.DType` is asked for each value: it takes its time to say so."""
+    """Returns the properties of a `tf.DType` that each value needs; they are slow to compute."""
     is_number = dtype.is_integer or dtype.is_floating
     bounds = (dtype.min, dtype.max) if is_number else (None, None)
     return dtype.is_integer, dtype.is_floating, *bounds
@@ -290,7 +292,7 @@ def _decoded(value):
     if _is_object(value):
         raise invalid(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")
     text = value["b64"]
-    if "=" not in text:  # TensorFlow Serving takes it without its padding
+    if "=" not in text:  # TensorFlow Serving accepts base64 without padding
         text += "=" * (-len(text) % 4)
     try:
         return base64.b64decode(text, validate=True)
@@ -299,7 +301,7 @@ def _decoded(value):
 
 
 def _is_object(value):
-    """Returns whether a value is an object, and not a string in base64."""
+    """Returns whether a value is an object other than a base64 string."""
     is_base64 = isinstance(value, dict) and set(value) == {"b64"} and isinstance(value["b64"], str)
     return isinstance(value, dict) and not is_base64
 
@@ -311,11 +313,11 @@ def _array(values, shape, dtype):
 
 
 def answer(outputs, is_rows):
-    """Returns the body of an answer, bytes of JSON, in the format of its request.
+    """Returns the body of an answer as JSON bytes, in the format of the request.
 
     Args:
-        outputs: dict from name to NumPy array; with rows, all have as many.
-        is_rows: bool.
+        outputs: dict from name to NumPy array; in the row format, all have equally many rows.
+        is_rows: bool, whether the request had the row format.
     """
     columns = {name: _plain(name, array) for name, array in outputs.items()}
     is_one = len(columns) == 1
@@ -330,8 +332,8 @@ def answer(outputs, is_rows):
 
 
 def _plain(name, array):
-    """Returns an array as lists of what JSON has."""
-    if array.dtype == np.float32:  # as many digits as it has: 0.2, not 0.20000000298023224
+    """Returns an array as nested lists of JSON values."""
+    if array.dtype == np.float32:  # shortest digits: 0.2, not 0.20000000298023224
         return array.astype("U32").astype("float64").tolist()
     if array.dtype != object:
         return array.tolist()
@@ -345,7 +347,7 @@ def _mapped(function, value):
 
 
 def _shown(value):
-    """Returns a value as an error message repeats it: its beginning, if it is long."""
+    """Returns a value for an error message, cut if it is long."""
     text = ""
     for part in ENCODER.iterencode(value):
         text += part

@@ -1,4 +1,4 @@
-"""A SavedModel as a server holds it: a graph in a session, XLA disabled, no Python of its model."""
+"""A SavedModel loaded as TensorFlow Serving loads it: in a session, without XLA."""
 
 import functools
 import pathlib
@@ -18,9 +18,9 @@ class Tensor:
     """An input or output of a signature.
 
     Attributes:
-        tensor: its name in the graph.
+        tensor: str, the name of the tensor in the graph.
         dtype: `tf.DType`.
-        shape: tuple of int or None; None where the rank is unknown.
+        shape: tuple of int or None; None if the rank is unknown.
     """
 
     def __init__(self, info):
@@ -31,7 +31,7 @@ class Tensor:
 
 
 class Signature:
-    """A function of a model: `inputs` and `outputs` are dicts from name to `Tensor`."""
+    """A callable signature of a model; `inputs` and `outputs` are dicts from name to `Tensor`."""
 
     def __init__(self, name, signature_def, session, threads):
         self.name = name
@@ -42,23 +42,23 @@ class Signature:
 
     @property
     def is_batchable(self):
-        """Whether rows of several requests may be put together and the answers taken apart.
+        """Whether rows of several requests may be batched.
 
-        So that no answer shows its neighbours, not even by padding, all but the first dimension
-        must be fixed.
+        All dimensions but the first must be fixed. Otherwise padding would make an answer depend
+        on the other rows of its batch.
         """
         tensors = [*self.inputs.values(), *self.outputs.values()]
         return all(t.shape and t.shape[0] is None and None not in t.shape[1:] for t in tensors)
 
     def __call__(self, inputs, timeout=None):
-        """Returns dict from output to NumPy array, of a dict from input to NumPy array.
+        """Returns the outputs: dict from name to NumPy array.
 
         Args:
-            inputs: one array for each of the signature's inputs.
-            timeout: seconds after which the run is stopped, a search at its next step.
+            inputs: dict from input name to NumPy array.
+            timeout: seconds after which the run is stopped; a search stops at its next step.
         Raises:
-            tf.errors.OpError: as the graph's operations raise it; `DeadlineExceededError` after
-                the timeout.
+            tf.errors.OpError: an operation of the graph failed; `DeadlineExceededError` after the
+                timeout.
         """
         with self._threads.one() as number:
             options = tf.compat.v1.RunOptions(inter_op_thread_pool=number)
@@ -82,15 +82,15 @@ class LoadedModel:
     Args:
         path: directory of the SavedModel.
     Attributes:
-        signature_defs: dict from name to `SignatureDef`, all that the SavedModel has.
-        signatures: dict from name to `Signature`, those that can be called.
+        signature_defs: dict from name to `SignatureDef`, with all signatures.
+        signatures: dict from name to `Signature`, with the signatures that can be called.
     Raises:
-        tf.errors.OpError, OSError: no SavedModel, an incomplete one, or a warm-up that fails.
+        tf.errors.OpError, OSError: the SavedModel is missing or incomplete, or its warm-up fails.
     """
 
     def __init__(self, path):
         disable_xla()
-        # the batches are what shares the cores
+        # each batch runs on one core, and several batches run at the same time
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
         threads = RunThreads(config)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
@@ -109,10 +109,10 @@ class LoadedModel:
             raise
 
     def _warm_up(self, records):
-        """Answers the requests that the SavedModel brings: the first client need not wait."""
+        """Runs the SavedModel's warm-up requests, so that the first client does not wait."""
         if not records.exists():
             return
-        # not tf.data, whose threads once hung here
+        # tf.data would start threads, which once hung here
         for record in tf.compat.v1.io.tf_record_iterator(str(records)):
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             signature = self.signatures[request.model_spec.signature_name or DEFAULT_SIGNATURE]

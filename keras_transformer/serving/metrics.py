@@ -1,4 +1,4 @@
-"""What a server counts, under the names that TensorFlow Serving gives it to Prometheus."""
+"""The metrics of a server for Prometheus, under the names that TensorFlow Serving uses."""
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,19 +13,19 @@ PATH = "/monitoring/prometheus/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_COUNT = ":tensorflow:serving:request_count"
 LOAD_COUNT = ":tensorflow:serving:load_count"
-MICROSECONDS = [10 * 1.8**i for i in range(33)]  # TensorFlow Serving's, to about 20 minutes
+MICROSECONDS = [10 * 1.8**i for i in range(33)]  # as in TensorFlow Serving, up to about 20 minutes
 
 
 class Metrics:
-    """Counters of one server.
+    """Metrics of one server.
 
     Attributes:
-        batch_size: histogram of the rows of a run.
-        runtime_latency: histogram of microseconds of a run.
+        batch_size: histogram of rows in a run.
+        runtime_latency: histogram of microseconds in a run.
     """
 
     def __init__(self, model_name):
-        disable_created_metrics()  # TensorFlow Serving has none
+        disable_created_metrics()  # TensorFlow Serving has no `_created` series
         self._model_name = model_name
         self._registry = CollectorRegistry()
         self._num_requests = {}
@@ -51,14 +51,20 @@ class Metrics:
         ).labels(model_name)
         self._queue_size = Gauge(
             ":tensorflow:serving:batching_session:queued_rows",
-            "Rows that wait for their run.",
+            "Rows in the queue.",
             registry=self._registry,
         )
 
     def count(self, status, entrypoint, api, seconds):
-        """Counts a request: its status code's name, "REST" or "GRPC", its method, its time.
+        """Counts a request.
 
-        As in TensorFlow Serving, the latency is that of predictions that have succeeded.
+        As in TensorFlow Serving, only successful predictions add to the latency.
+
+        Args:
+            status: name of the status code.
+            entrypoint: "REST" or "GRPC".
+            api: name of the method.
+            seconds: time that the request took.
         """
         self._num_requests[status] = self._num_requests.get(status, 0) + 1
         if status == "OK" and api.lower() == "predict":
@@ -66,17 +72,18 @@ class Metrics:
             latency.observe(1e6 * seconds)
 
     def count_load(self, status):
-        """Counts a version that was loaded, or was not: its status code's name."""
+        """Counts an attempt to load a version, by the name of its status code."""
         self._num_loads[status] = self._num_loads.get(status, 0) + 1
 
     def watch_queue(self, num_rows):
-        """Reads the length of the queue by calling `num_rows`."""
+        """Makes the metric of the queue length call `num_rows` whenever it is read."""
         self._queue_size.set_function(num_rows)
 
     def collect(self):
-        """Yields the counters whose names have no `_total`, which prometheus_client would add.
+        """Yields the request and load counters, for prometheus_client to call.
 
-        `page` calls them counters.
+        Their type is "untyped", because prometheus_client would append `_total` to the name of a
+        counter, which TensorFlow Serving does not. `page` declares them as counters.
         """
         for name, meaning, numbers in (
             (REQUEST_COUNT, "The total number of requests.", self._num_requests),
@@ -89,7 +96,7 @@ class Metrics:
             yield metric
 
     def page(self):
-        """Returns all of it as Prometheus reads it: bytes."""
+        """Returns all metrics in Prometheus's text format, as bytes."""
         page = generate_latest(self._registry)
         for name in (REQUEST_COUNT, LOAD_COUNT):
             kind = f"# TYPE {name} ".encode()

@@ -1,4 +1,4 @@
-"""What a server says of its versions, in TensorFlow Serving's messages."""
+"""Status and metadata of versions as TensorFlow Serving's protocol buffers."""
 
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
@@ -15,7 +15,7 @@ def signatures(version):
 
 
 def status(versions):
-    """Returns the `GetModelStatusResponse` about some versions."""
+    """Returns the `GetModelStatusResponse` for a list of `Version`s."""
     response = get_model_status_pb2.GetModelStatusResponse()
     for version in versions:
         added = response.model_version_status.add(version=version.number)

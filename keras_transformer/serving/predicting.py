@@ -1,4 +1,4 @@
-"""What both interfaces do with a request once it is read: limits, version, signature, run."""
+"""The part of a prediction that REST and gRPC share: version, signature, limits and run."""
 
 import contextlib
 
@@ -23,30 +23,31 @@ class Predicting:
         self._settings = settings
 
     @contextlib.contextmanager
-    def signature(self, target, name=None, absent=grpc.StatusCode.INVALID_ARGUMENT):
-        """Gives the `Version` and the `Signature` that a request is for, and keeps them loaded.
+    def signature(self, target, name=None, not_found=grpc.StatusCode.INVALID_ARGUMENT):
+        """Yields the `Version` and `Signature` of a request, and keeps them loaded meanwhile.
 
         Args:
-            target: `(model_name, number, label)`, the latter two or None.
-            name: of the signature; None or "": the default one.
-            absent: status code where the model has no such signature.
+            target: `(model_name, number, label)`; number and label may be None.
+            name: name of the signature; None or "" means the default one.
+            not_found: status code if the model has no such signature.
         """
         with self.versions.using(*target) as version:
             name = name or DEFAULT_SIGNATURE
             signature = version.model.signatures.get(name)
-            if signature is None and absent == grpc.StatusCode.FAILED_PRECONDITION:
-                raise ServingError(absent, f'Serving signature key "{name}" not found.')
+            if signature is None and not_found == grpc.StatusCode.FAILED_PRECONDITION:
+                raise ServingError(not_found, f'Serving signature key "{name}" not found.')
             if signature is None:
                 raise invalid(f'Serving signature name: "{name}" not found in signature def')
             yield version, signature
 
     async def predict(self, signature, inputs, deadline=None):
-        """Returns dict from output to NumPy array.
+        """Returns the outputs: dict from name to NumPy array.
 
         Args:
             signature: `Signature`.
-            inputs: dict from each of its inputs to a NumPy array.
-            deadline: time of the event loop by which to answer; None: a request's whole time.
+            inputs: dict from input name to NumPy array.
+            deadline: event loop time by which to answer. None means `request_timeout` seconds
+                from now.
         """
         _check_shapes(signature, inputs)
         self._check_limits(signature, inputs)
@@ -55,18 +56,18 @@ class Predicting:
         if num_values > self._settings.max_values:
             raise too_large(
                 f"Expected an answer of at most {self._settings.max_values} values. "
-                f"It would have {num_values}. Ask for fewer or shorter texts."
+                f"It would have {num_values}. Send fewer or shorter texts."
             )
         return outputs
 
     def _check_limits(self, signature, inputs):
         settings = self._settings
-        most_rows = settings.max_rows if signature.is_batchable else settings.max_rows_alone
+        max_rows = settings.max_rows if signature.is_batchable else settings.max_rows_alone
         for name, array in inputs.items():
             num_rows = len(array) if array.ndim else 1
-            if num_rows > most_rows:
+            if num_rows > max_rows:
                 raise too_large(
-                    f"Expected at most {most_rows} rows of {name} in a request. "
+                    f"Expected at most {max_rows} rows of {name} in a request. "
                     f"Received: {num_rows}. Send them in several requests."
                 )
             longest = max(map(len, array.ravel()), default=0) if array.dtype == object else 0
@@ -78,7 +79,7 @@ class Predicting:
 
 
 def _check_shapes(signature, inputs):
-    """Refuses what the graph would refuse, in its words: Python's session knows others."""
+    """Refuses wrong shapes with the graph's own message; the Python session has another one."""
     for name, array in inputs.items():
         expected = signature.inputs[name].shape
         if expected is None:

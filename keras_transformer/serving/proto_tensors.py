@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving.errors import invalid, too_large
 
-VALUES = {  # where a `TensorProto` keeps its values; clients read these fields by name
+VALUES = {  # the field of a `TensorProto` for each type; clients read these fields by name
     tf.float32: "float_val",
     tf.float64: "double_val",
     tf.int32: "int_val",
@@ -20,10 +21,10 @@ VALUES = {  # where a `TensorProto` keeps its values; clients read these fields 
 
 
 def inputs(request, signature, settings):
-    """Returns dict from input to NumPy array of a `PredictRequest`.
+    """Returns the inputs of a `PredictRequest`: dict from name to NumPy array.
 
     Raises:
-        ServingError: not the signature's inputs, or no tensors of their types.
+        ServingError: the names or types do not fit the signature, or a tensor cannot be parsed.
     """
     given, wanted = set(request.inputs), set(signature.inputs)
     if len(given) != len(wanted):
@@ -51,7 +52,7 @@ def _array(name, proto, tensor, settings):
         expected = types_pb2.DataType.Name(tensor.dtype.as_datatype_enum)
         raise invalid(f"Expected the input {name} to be {expected}. Received: {received}.")
     sizes = [dim.size for dim in proto.tensor_shape.dim]
-    # one value may stand for as many as the shape says: a few bytes that would fill the memory
+    # a single value is repeated to fill the shape, so a few bytes could fill the memory
     is_bad = proto.tensor_shape.unknown_rank or min(sizes, default=0) < 0
     if is_bad or any(size > settings.max_values for size in sizes):
         raise invalid(f"tensor parsing error: {name}")
@@ -71,19 +72,19 @@ def _array(name, proto, tensor, settings):
 
 
 def _check_number(proto, dtype, size):
-    """Refuses more values than the shape has, before they become Python's objects."""
+    """Refuses more values than the shape has, before they become Python objects."""
     if dtype in VALUES and len(getattr(proto, VALUES[dtype])) > size:
-        raise ValueError(f"Expected at most {size} values. Received more. Send the shape's.")
+        raise InputError(f"Expected at most {size} values. Received more. Fit them to the shape.")
 
 
 def _strings(content, number):
-    """Returns the strings of `tensor_content`, as TensorFlow's C++ writes them: list of bytes.
+    """Returns the strings of `tensor_content`, in TensorFlow's C++ encoding, as a list of bytes.
 
-    That is the lengths of all, as varints, and then the bytes of all (`port::EncodeStringList` in
-    tensorflow/core/platform/tensor_coding.cc).
+    All lengths come first, as varints, and then the bytes of all strings (`port::EncodeStringList`
+    in tensorflow/core/platform/tensor_coding.cc).
 
     Raises:
-        ValueError: it does not hold so many strings and nothing else.
+        InputError: the content is not exactly `number` strings.
     """
     lengths = []
     start = length = shift = 0
@@ -97,15 +98,15 @@ def _strings(content, number):
             if len(lengths) == number:
                 break
         elif shift > 28:
-            raise ValueError("Expected a length of a string in at most five bytes. Received more.")
+            raise InputError("Expected a string length of at most five bytes. Received more.")
     if len(lengths) != number or start + sum(lengths) != len(content):
-        raise ValueError(f"Expected {number} strings. Received {len(content)} other bytes.")
+        raise InputError(f"Expected {number} strings. Received {len(content)} bytes of others.")
     ends = list(itertools.accumulate(lengths, initial=start))
     return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def output_names(request, signature):
-    """Returns the names of the outputs that a `PredictRequest` wants."""
+    """Returns the names of the outputs that a `PredictRequest` asks for."""
     wanted = list(request.output_filter)
     for name in wanted:
         if name not in signature.outputs:
@@ -119,7 +120,7 @@ def output_names(request, signature):
 
 
 def to_proto(array):
-    """Returns a NumPy array as a `TensorProto`, its values in the field of their type."""
+    """Returns a NumPy array as a `TensorProto`, with its values in the field of their type."""
     dtype = tf.string if array.dtype == object else tf.as_dtype(array.dtype)
     shape = tf.TensorShape(array.shape).as_proto()
     proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, tensor_shape=shape)

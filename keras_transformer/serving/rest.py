@@ -1,4 +1,4 @@
-"""The REST interface: TensorFlow Serving's paths, bodies and errors."""
+"""The REST interface, with the paths, bodies and errors of TensorFlow Serving."""
 
 import asyncio
 import concurrent.futures
@@ -25,7 +25,7 @@ from keras_transformer.serving.errors import (
     timed_out,
 )
 from keras_transformer.serving.http_connection import NOT_FOUND, Response, too_large_body
-from keras_transformer.serving.versions import version_number
+from keras_transformer.version_numbers import version_number
 
 VERSION_OR_LABEL = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 PREDICT = re.compile(
@@ -36,7 +36,7 @@ STATUS = re.compile(
     rf"/v1/models(?:/(?P<model>[^/:]+))?{VERSION_OR_LABEL}(?:/(?P<metadata>metadata))?",
     re.IGNORECASE,
 )
-FEW_BYTES = 2**13
+SMALL_BYTES = 2**13  # bodies below this size are read in the event loop
 
 
 class RestInterface:
@@ -52,10 +52,10 @@ class RestInterface:
         self._predicting = predicting
         self._settings = settings
         self._metrics = measured
-        self._metadata = weakref.WeakKeyDictionary()  # of each `Version`, as bytes
+        self._metadata = weakref.WeakKeyDictionary()  # `Version` to bytes
         self._loop = asyncio.get_running_loop()
-        # one: of several large documents each would take its memory, and each its turn from the
-        # event loop's
+        # one thread: several large documents at once would add up in memory, and their threads
+        # would slow down the event loop
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "json")
 
     async def answer(self, request):
@@ -65,7 +65,7 @@ class RestInterface:
         if not self.has(request.path):
             return NOT_FOUND
         start = time.perf_counter()
-        api, status = "Predict", "CANCELLED"  # unless something else is known
+        api, status = "Predict", "CANCELLED"  # until another status is known
         try:
             if request.method == "POST" and (match := PREDICT.fullmatch(request.path)):
                 body = await self._predict(request, match)
@@ -80,7 +80,7 @@ class RestInterface:
             return Response(200, body)
         except Exception as error:
             if not isinstance(error, ServingError):
-                with contextlib.suppress(OSError):  # nobody reads the log any more
+                with contextlib.suppress(OSError):  # nobody reads standard error any more
                     console.say(f"failed: {type(error).__name__}: {error}")
                 error = from_tensorflow(error)
             status = error.code.name
@@ -89,16 +89,16 @@ class RestInterface:
             self._metrics.count(status, "REST", api, time.perf_counter() - start)
 
     def has(self, path):
-        """Returns whether a path is one that takes requests with a body."""
+        """Returns whether a path takes requests with a body."""
         return path.lower().startswith("/v1/")
 
     def refuse(self, error):
-        """Returns the `Response` to a request that does not come whole, or not as it must."""
+        """Returns the `Response` to an incomplete or malformed request."""
         self._metrics.count(error.code.name, "REST", "Predict", 0.0)
         return _as_response(error)
 
     def close(self):
-        """Ends the thread; nothing may be asked any more."""
+        """Ends the thread. Do not call `answer` afterwards."""
         self._thread.shutdown()
 
     async def _predict(self, request, match):
@@ -107,26 +107,29 @@ class RestInterface:
         deadline = request.deadline
         is_gzip = "gzip" in request.headers.get("content-encoding", "").lower()
         size = self._settings.max_body_bytes if is_gzip else len(request.body)
-        document = await self._aside(size, deadline, self._document, request, is_gzip)
+        document = await self._in_thread(size, deadline, self._document, request, is_gzip)
         name = json_tensors.signature_name(document)
         with self._predicting.signature(_target(match), name) as (_, signature):
             arguments = (document, signature, self._settings)
-            inputs, is_rows = await self._aside(size, deadline, json_tensors.inputs, *arguments)
-            del document, arguments  # not kept while the inputs wait for their run
+            inputs, is_rows = await self._in_thread(size, deadline, json_tensors.inputs, *arguments)
+            del document, arguments  # frees their memory while the inputs wait
             outputs = await self._predicting.predict(signature, inputs, deadline)
         size = sum(array.nbytes for array in outputs.values())
-        return await self._aside(size, deadline, json_tensors.answer, outputs, is_rows)
+        return await self._in_thread(size, deadline, json_tensors.answer, outputs, is_rows)
 
     def _document(self, request, is_gzip):
-        """Returns what a request's body holds, and lets go of the body."""
+        """Returns the parsed body of a request, and frees the body."""
         body, request.body = request.body, None
         if is_gzip:
-            body = _inflated(body, self._settings.max_body_bytes)
+            body = _decompressed(body, self._settings.max_body_bytes)
         return json_tensors.parse(bytes(body), self._settings)
 
-    async def _aside(self, size, deadline, function, *arguments):
-        """Calls a function of so many bytes: in a thread, where they would hold others up."""
-        if size < FEW_BYTES:
+    async def _in_thread(self, size, deadline, function, *arguments):
+        """Calls a function, in the thread unless it handles only a few bytes.
+
+        In the event loop, a large body would hold up other requests.
+        """
+        if size < SMALL_BYTES:
             return function(*arguments)
         call = self._loop.run_in_executor(self._thread, function, *arguments)
         try:
@@ -135,17 +138,17 @@ class RestInterface:
             raise timed_out(self._settings.request_timeout) from None
 
     def _describe(self, match):
-        """Returns the status or the metadata of the model, as JSON."""
+        """Returns the status or the metadata of the model as JSON bytes."""
         model_name, number, label = _target(match)
         if model_name is None:
             raise invalid("Missing model name in request.")
         versions = self._predicting.versions
         if match["metadata"]:
             with versions.using(model_name, number, label) as version:
-                if version not in self._metadata:  # once: it takes its time
+                if version not in self._metadata:  # kept, because it is slow to make
                     self._metadata[version] = _metadata(model_name, version)
                 return self._metadata[version]
-        # TensorFlow Serving takes no notice of a label here
+        # TensorFlow Serving ignores a label here
         found = versions.status(model_name, number)
         return json.dumps(_as_dict(model_protos.status(found)), indent=1).encode()
 
@@ -158,7 +161,7 @@ def _metadata(model_name, version):
 
 
 def _preflight(request):
-    """Answers a browser that asks whether it may; without a header that allows it, it may not."""
+    """Answers a CORS preflight. The answer has no header that would allow the request."""
     if not re.match("https?://", request.headers.get("origin", "")):
         raise ServingError(
             grpc.StatusCode.FAILED_PRECONDITION, "Origin header is missing in CORS preflight"
@@ -172,7 +175,7 @@ def _as_response(error):
 
 
 def _target(match):
-    """Returns the model's name, version and label, as `Versions.using` takes them."""
+    """Returns the arguments of `Versions.using`: the model's name, version and label."""
     name, label = match["model"], match["label"]
     digits = match["version"]
     number = digits and version_number(digits)
@@ -181,16 +184,16 @@ def _target(match):
     return name and urllib.parse.unquote(name), number, label and urllib.parse.unquote(label)
 
 
-def _inflated(body, most):
-    """Returns what a body in gzip holds, of at most so many bytes."""
+def _decompressed(body, limit):
+    """Returns the decompressed gzip body, of at most `limit` bytes."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
-            inflated = file.read(most + 1)
+            content = file.read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise invalid(f"Expected a body in gzip. Received: {error}") from None
-    if len(inflated) > most:
-        raise too_large_body(most)
-    return inflated
+        raise invalid(f"Expected a gzip body. Received: {error}") from None
+    if len(content) > limit:
+        raise too_large_body(limit)
+    return content
 
 
 def _as_dict(message):

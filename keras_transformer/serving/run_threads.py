@@ -1,7 +1,12 @@
-"""The threads in which TensorFlow runs graphs, each of which takes whole runs.
+"""The threads in which TensorFlow runs graphs: each run has one thread for itself.
 
-To hand the small operations of a search from thread to thread takes longer than they do. And a run
-in the thread that asks for it has no time limit: TensorFlow watches the clock of other threads.
+Handing the small operations of a search from thread to thread would take longer than the operations
+themselves. A run in the calling thread is no alternative: TensorFlow does not apply the time limit
+of a run there.
+
+This relies on `session_inter_op_thread_pool` of `ConfigProto`, which TensorFlow calls experimental,
+and on `inter_op_thread_pool` of `RunOptions`, the number of the pool that takes a run.
+tests/serving/test_runs.py fails if a run no longer stops in time or waits for another.
 """
 
 import contextlib
@@ -11,10 +16,10 @@ from keras_transformer.serving.settings import NUM_CORES
 
 
 class RunThreads:
-    """Pools of one thread each, as many as there are cores.
+    """Adds one pool with one thread for each core to a session.
 
     Args:
-        config: `tf.compat.v1.ConfigProto` of the session that is to have them.
+        config: `tf.compat.v1.ConfigProto` of the session; the pools are added to it.
     """
 
     def __init__(self, config):
@@ -25,7 +30,7 @@ class RunThreads:
 
     @contextlib.contextmanager
     def one(self):
-        """Gives the number of a pool that has the fewest runs."""
+        """Yields the number of the pool that has the fewest runs."""
         with self._lock:
             number = self._num_runs.index(min(self._num_runs))
             self._num_runs[number] += 1

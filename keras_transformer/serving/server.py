@@ -1,4 +1,4 @@
-"""The embedded server: REST and gRPC in one event loop, in a thread of its own."""
+"""The embedded server: REST and gRPC in one event loop, which has its own thread."""
 
 import asyncio
 import contextlib
@@ -6,6 +6,7 @@ import pathlib
 import socket
 import threading
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving.batching import Batching
 from keras_transformer.serving.descriptors import fit_connections
 from keras_transformer.serving.grpc_server import GrpcServer
@@ -20,24 +21,24 @@ from keras_transformer.serving.versions import LATEST, Versions
 class Server:
     """Serves the exports in a directory as TensorFlow Serving would.
 
-    Args:
-        directory: path of `<version>/` directories, as `export_saved_model` writes them.
-        model_name: str; None: the directory's own name.
-        host: address to listen at; the default is seen on this machine alone.
-        port, grpc_port: int; 0: any free one.
-        versions: "latest", "all", or a set of numbers.
-        labels: dict from label to version, each of which is served too.
-        settings: `ServingConfig`; None is the default one.
+    The server disables XLA in the whole process, as TensorFlow Serving does, and excludes all
+    existing Python objects from garbage collection. It therefore works best in its own process.
 
-    XLA is disabled in the whole process, as in TensorFlow Serving's, and what Python has in memory
-    is left out of its garbage collection from then on: a process of its own serves best.
+    Args:
+        directory: path that contains `<version>/` directories, as `export_saved_model` writes them.
+        model_name: str. None means the name of the directory.
+        host: address to listen on. The default is reachable from this machine only.
+        port, grpc_port: int; 0 means any free port.
+        versions: "latest", "all", or a set of numbers.
+        labels: dict from label to version. These versions are served in addition to `versions`.
+        settings: `ServingConfig`; None means the defaults.
 
     Attributes:
-        model_name, port, grpc_port: what they have become.
+        model_name, port, grpc_port: the values in use, with ports that the system has chosen.
 
     Example:
         with Server("export/models/translator", port=0, grpc_port=0) as server:
-            requests.post(f"http://127.0.0.1:{server.port}/v1/models/translator:predict", ...)
+            print(f"http://{server.host}:{server.port}/v1/models/{server.model_name}:predict")
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Server:
         self._settings = settings or ServingConfig()
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
         self._started = threading.Event()
-        self._ended = threading.Event()  # Python 3.11's join is over once a signal has come
+        self._ended = threading.Event()  # Thread.join returns early after a signal in Python 3.11
         self._error = None
         self._stopping = None
         self._loop = None
@@ -75,33 +76,33 @@ class Server:
         self.stop()
 
     def start(self):
-        """Loads the model and begins to answer.
+        """Loads the model and starts to answer.
 
         Raises:
-            ValueError: no export that can be served, or a port that is taken.
+            InputError: there is no export that can be served, or a port is taken.
         """
         self._thread.start()
-        self._started.wait()
+        _wait_for(self._started)
         if self._error is not None:
-            self._ended.wait()
+            _wait_for(self._ended)
             raise self._error
 
     def wait(self):
-        """Returns when the server has ended; raises what ended it."""
-        self._ended.wait()
+        """Waits until the server has ended; raises the exception that ended it, if any."""
+        _wait_for(self._ended)
         if self._error is not None:
             raise self._error
 
     def stop(self):
-        """Refuses new requests, answers those that were accepted, and ends.
+        """Refuses new requests, answers the accepted ones, and ends.
 
-        A version that is just being loaded goes on to be, in a thread that nobody waits for.
+        A version that is being loaded goes on loading in its thread, and nobody waits for it.
         """
         self._is_stopped = True
-        if self._loop is not None:  # else it looks when it begins
-            with contextlib.suppress(RuntimeError):  # it has ended by itself
+        if self._loop is not None:  # else _serve looks at _is_stopped when it begins
+            with contextlib.suppress(RuntimeError):  # the loop has already ended
                 self._loop.call_soon_threadsafe(self._stopping.set)
-        self._ended.wait()
+        _wait_for(self._ended)
 
     def _run(self):
         try:
@@ -143,7 +144,7 @@ class Server:
                 await stopping
                 grace = settings.grace_seconds
                 await asyncio.gather(grpc_server.stop(grace), http_server.stop(grace))
-            except OSError as error:  # another server has begun to listen meanwhile
+            except OSError as error:  # meanwhile another server listens on the port
                 raise _not_free(self.host, self.port, "--port", error) from None
             finally:
                 await grpc_server.stop(None)
@@ -160,11 +161,21 @@ class Server:
         return server
 
 
+def _wait_for(event):
+    """Waits for a `threading.Event`, and obeys a signal within a second.
+
+    Python does not notice a signal that arrives just before the main thread begins to wait, or that
+    the system gives to another thread, until the wait is over.
+    """
+    while not event.wait(0.5):
+        pass
+
+
 @contextlib.contextmanager
 def _bound(host, port, flag):
-    """Gives a socket that has the port, and does not listen yet."""
+    """Yields a socket that is bound to the port, and does not listen yet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # with the protocol unnamed, asyncio leaves Nagle's algorithm on: 40 ms an answer
+    # unless the protocol is named, asyncio leaves Nagle's algorithm on: 40 ms per answer
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -175,7 +186,7 @@ def _bound(host, port, flag):
 
 
 def _not_free(host, port, flag, reason):
-    return ValueError(
-        f"Expected an address and a port to listen at. Received: --host {host} {flag} {port}: "
-        f"{reason}. Choose a free port, or stop what has it."
+    return InputError(
+        f"Expected an address and a port to listen on. Received: --host {host} {flag} {port}: "
+        f"{reason}. Choose a free port, or stop the program that uses it."
     )

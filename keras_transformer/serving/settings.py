@@ -1,73 +1,77 @@
-"""What a server allows: every limit has a default that suits sentences on a few cores."""
+"""The settings of a server, with defaults for sentences on a few cores."""
 
 import dataclasses
 import os
 
+from keras_transformer.errors import InputError
 from keras_transformer.settings import Count, Positive, PositiveOrZero, SettingsGroup
 
-# those that this process may use, where the system tells
+# the cores that this process may use, if the system tells
 NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @dataclasses.dataclass(frozen=True)
 class ServingConfig(SettingsGroup):
-    """How requests are batched, and what is too much."""
+    """Batching of requests, and limits of size, number and time."""
 
     GROUP = "serving"
 
     max_batch_size: Count = 64
-    """Most sentences of several requests that are translated together."""
+    """Maximum sentences in a batch, which may come from several requests."""
     max_delay_ms: PositiveOrZero = 20.0
-    """Milliseconds that a free thread waits for those just answered to ask again."""
+    """Milliseconds that a free thread waits for clients that were just answered to ask again."""
     batch_threads: Count = NUM_CORES
-    """Batches translated at the same time, each on a core of its own."""
+    """Batches translated at the same time, each on its own core."""
     max_queued: Count = 512
-    """Sentences that may wait; what comes on top is answered 503."""
+    """Maximum sentences in the queue; further requests are answered 503."""
     max_queued_bytes: Count = 64 * 2**20
-    """Bytes of requests that may wait or arrive at the same time; with more, it is 503."""
+    """Maximum bytes of requests in the queue; further requests are answered 503. Bodies that are
+    being received have a limit of the same size."""
     max_rows: Count = 256
-    """Most sentences of one request; more are answered 413."""
+    """Maximum sentences in a request; more are answered 413."""
     max_rows_alone: Count = 16
-    """The same of a signature whose answers grow with its rows' neighbours, as attention's do."""
+    """Maximum sentences in a request to a signature that cannot be batched, such as attention; more
+    are answered 413."""
     max_values: Count = 300_000
-    """Most numbers or strings of a request or of its answer; more are answered 413. A document has
-    at most twice as many brackets and commas, what is not read of it counted."""
+    """Maximum numbers or strings in a request or in its answer; more are answered 413. JSON may
+    have twice as many brackets and commas, including those in ignored members."""
     max_text_bytes: Count = 100_000
-    """Most bytes of one sentence; more are answered 413."""
+    """Maximum bytes of a sentence; more are answered 413."""
     max_body_bytes: Count = 4 * 2**20
-    """Most bytes of one request, inflated; more are answered 413."""
+    """Maximum bytes of a request after decompression; more are answered 413."""
     max_json_depth: Count = 32
-    """Most brackets inside each other in a request; more are answered 413."""
+    """Maximum depth of nested brackets in a request; more are answered 413."""
     max_connections: Count = 512
-    """Connections that may be open; over that, GET is answered, and other requests are 503.
-    A quarter of them is the gRPC port's, where one connection carries many calls."""
+    """Maximum open connections. Beyond that only GET is answered, and other requests get 503.
+    A quarter of them is for gRPC, where one connection carries many calls."""
     request_timeout: Positive = 30.0
-    """Seconds from a request's first byte to its answer; what takes longer is stopped: 504. As long
-    again has the client to read the answer, or the connection is closed."""
+    """Maximum seconds from the first byte of a request to its answer; a longer request is stopped
+    and answered 504. The client has the same time to read the answer, or else the connection is
+    closed."""
     idle_timeout: Positive = 75.0
-    """Seconds that a connection may stay open between two requests; more than a proxy's, which must
-    not send into a connection that closes."""
+    """Maximum seconds that a connection stays open between two requests. A proxy in front needs a
+    shorter time, or it may send a request into a connection that is being closed."""
     load_timeout: Positive = 300.0
-    """Seconds that a version has to be loaded; one that takes longer is given up."""
+    """Maximum seconds to load a version; loading is given up after that."""
     poll_seconds: Positive = 1.0
-    """Seconds from one look for new versions to the next."""
+    """Seconds between two looks for new versions."""
     grace_seconds: Positive = 30.0
-    """Seconds that accepted requests have to finish when the server is stopped."""
+    """Maximum seconds that accepted requests have to finish when the server stops."""
 
     def __post_init__(self):
         super().__post_init__()
         if self.max_connections < 2:
-            raise ValueError(
-                "Expected a connection for REST and one for gRPC at least. "
+            raise InputError(
+                "Expected at least one connection for REST and one for gRPC. "
                 f"Received: max_connections={self.max_connections}. Raise it."
             )
         if self.max_rows > self.max_queued:
-            raise ValueError(
+            raise InputError(
                 "Expected a queue that holds the largest request. Received: "
                 f"max_rows={self.max_rows}, max_queued={self.max_queued}. Raise max_queued."
             )
         if self.max_body_bytes > self.max_queued_bytes:
-            raise ValueError(
+            raise InputError(
                 "Expected a queue that holds the largest request. Received: "
                 f"max_body_bytes={self.max_body_bytes}, max_queued_bytes={self.max_queued_bytes}. "
                 "Raise max_queued_bytes."
@@ -75,7 +79,7 @@ class ServingConfig(SettingsGroup):
 
     @property
     def max_grpc_connections(self):
-        """The gRPC port's share: gRPC cannot tell how many it has open, but it keeps to a limit."""
+        """The fixed share of gRPC, which keeps to a limit but does not say how many are open."""
         return max(1, self.max_connections // 4)
 
     @property

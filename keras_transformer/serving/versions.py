@@ -1,7 +1,8 @@
-"""Which versions of a model are served: found in a directory, loaded, swapped, named by labels.
+"""The versions of a model: found in a directory, loaded and unloaded, and named by labels.
 
-A new version is loaded while the old one serves, and the old one goes when it has answered what it
-was asked. All but loading and closing happens in one event loop, so nothing here needs a lock.
+A new version is loaded while the old one serves. The old one is unloaded when it has answered its
+open requests. Everything but loading and closing happens in one event loop, so nothing here needs a
+lock.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import threading
 import grpc
 
 from keras_transformer import console
+from keras_transformer.errors import InputError
 from keras_transformer.export.settings import check_export
 from keras_transformer.serving.errors import (
     ServingError,
@@ -22,22 +24,23 @@ from keras_transformer.serving.errors import (
     not_loaded,
 )
 from keras_transformer.serving.loaded_model import LoadedModel
+from keras_transformer.version_numbers import version_number
 
 LATEST = "latest"
 ALL = "all"
-LARGEST_VERSION = 2**63 - 1  # what the messages of both interfaces can hold
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 10, 600
-"""Until a version that failed is loaded again, as it may have been copied half; then twice that."""
+"""Pause before a version that failed is loaded again, because it may have been copied only in part.
+The pause doubles after each attempt, up to the longest."""
 
 
 class Version:
-    """One version of the model, from its loading to its end.
+    """One version of the model, from loading to end.
 
     Attributes:
         number: int.
         state: "LOADING", "AVAILABLE", "UNLOADING" or "END".
         error: `ServingError` that ended it, or None.
-        model: `LoadedModel` while it is available or unloading, else None.
+        model: `LoadedModel` while the version is available or unloading, else None.
         loading: `concurrent.futures.Future` of the thread that loads it, or None.
     """
 
@@ -53,13 +56,13 @@ class Version:
 
 
 class Versions:
-    """The versions of one model; made and used in one event loop.
+    """The versions of one model. Create and use it in one event loop.
 
     Args:
-        directory: `pathlib.Path` with a directory `<number>/` for each version.
+        directory: `pathlib.Path` that contains a directory `<number>/` for each version.
         model_name: str.
         wanted: `LATEST`, `ALL` or a set of numbers.
-        labels: dict from label to number; labelled versions are served too.
+        labels: dict from label to number. These versions are served in addition to `wanted`.
         settings: `ServingConfig`.
         metrics: `Metrics`.
     """
@@ -79,10 +82,10 @@ class Versions:
         self._polling = None
 
     async def start(self):
-        """Loads what is wanted, and goes on looking for new versions.
+        """Loads the wanted versions, and starts to look for new ones.
 
         Raises:
-            ValueError: there is no version that can be served, or a label's is missing.
+            InputError: there is no version that can be served, or a label names a missing one.
         """
         numbers = self._found()
         missing = {**{str(n): n for n in self._numbers_wanted(numbers)}, **self._first_labels}
@@ -90,24 +93,26 @@ class Versions:
         if missing or not numbers:
             name, number = next(iter(missing.items()), ("", "<number>"))
             label = f" for the label {name}" if name in self._first_labels else ""
-            raise ValueError(
+            found = (
+                f"the versions {', '.join(map(str, sorted(numbers)))}" if numbers else "no version"
+            )
+            raise InputError(
                 f"Expected an export in {self._directory}/{number}{label}. "
-                f"Received: {self._directory}, with "
-                f"{'the versions ' + ', '.join(map(str, sorted(numbers))) if numbers else 'none'}. "
-                "Write one there by `keras-transformer export RUN DIR`."
+                f"Received: {self._directory}, with {found}. "
+                "Write one with `keras-transformer export RUN DIR`."
             )
         self.labels = dict(self._first_labels)
         await self.refresh()
         for version in self.all.values():
             if version.error is not None:
-                raise ValueError(
+                raise InputError(
                     f"Expected an export that can be served. Received: {self._directory}/"
                     f"{version.number}: {version.error} Export it again."
                 )
         self._polling = asyncio.create_task(self._poll())
 
     async def close(self):
-        """Ends all versions when they have answered what they were asked."""
+        """Unloads all versions after their open requests."""
         if self._polling is not None:
             self._polling.cancel()
         for version in self.all.values():
@@ -117,19 +122,19 @@ class Versions:
 
     @property
     def is_ready(self):
-        """Whether a version can answer."""
+        """Whether at least one version can answer."""
         return bool(self._available())
 
     @contextlib.contextmanager
     def using(self, model_name, number=None, label=None):
-        """Gives the `Version` that a request is for, which stays until the request is answered.
+        """Yields the `Version` for a request; it stays loaded until the request is answered.
 
         Args:
             model_name: str.
-            number: int, or None: the highest that is available.
-            label: str, or None.
+            number: int. None means the highest available version.
+            label: str or None.
         Raises:
-            ServingError: there is none.
+            ServingError: there is no such version.
         """
         version = self._version(model_name, number, label)
         version.num_users += 1
@@ -156,10 +161,10 @@ class Versions:
         return max(available, key=lambda version: version.number)
 
     def status(self, model_name, number=None):
-        """Returns the list of `Version`s that a question for the status is about.
+        """Returns the `Version`s that a status request asks for, as a list.
 
         Raises:
-            ServingError: there are none.
+            ServingError: there is no such version.
         """
         versions = [self.all[n] for n in sorted(self.all)] if model_name == self.model_name else []
         if number is not None:
@@ -172,19 +177,19 @@ class Versions:
         return versions
 
     async def change(self, wanted, labels):
-        """Serves other versions, and moves the labels.
+        """Changes which versions are served, and what the labels name.
 
         Raises:
-            ServingError: a version, or one that a label names, is not available. The versions and
-                the labels stay.
+            ServingError: a wanted or labelled version is not available. Then the versions and the
+                labels stay as they were.
         """
-        # the caller may give up: what has begun to load is loaded all the same
+        # if the caller gives up, the versions that are being loaded are still loaded
         await asyncio.shield(asyncio.create_task(self._change(wanted, labels)))
 
     async def _change(self, wanted, labels):
         before, self._wanted = self._wanted, wanted
         for version in self.all.values():
-            if version.retry_at is not None:  # whoever asks for a version wants it tried now
+            if version.retry_at is not None:  # a failed version is tried again at once
                 version.retry_at = 0.0
         await self.refresh(keep_labelled=labels.values())
         if isinstance(wanted, set) and not wanted <= self._available():
@@ -193,7 +198,7 @@ class Versions:
             raise ServingError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"Expected versions of model {self.model_name} that can be served. "
-                f"Received: {missing}. What was served before is served on.",
+                f"Received: {missing}. The versions served before are still served.",
             )
         for number in labels.values():
             if number not in self.all or self.all[number].state != "AVAILABLE":
@@ -206,17 +211,17 @@ class Versions:
         await self.refresh()
 
     async def refresh(self, keep_labelled=()):
-        """Loads the versions that are wanted and new; then lets go those that are not wanted."""
+        """Loads new wanted versions, then unloads those that are no longer wanted."""
         async with self._refreshing:
             found = self._found()
-            there = set(found) | self._available()
-            by_policy = self._numbers_wanted(found) & there
-            wanted = by_policy | ((set(self.labels.values()) | set(keep_labelled)) & there)
+            existing = set(found) | self._available()
+            by_policy = self._numbers_wanted(found) & existing
+            wanted = by_policy | ((set(self.labels.values()) | set(keep_labelled)) & existing)
             for number in sorted(wanted):
                 if self._is_due(number):
                     await self._load(number, found.get(number, self._directory / str(number)))
             available = self._available()
-            if by_policy and by_policy <= available:  # else the old one serves on
+            if by_policy and by_policy <= available:  # else the old versions stay
                 for number in available - wanted:
                     self._unload(self.all[number])
 
@@ -225,25 +230,27 @@ class Versions:
             await asyncio.sleep(self._settings.poll_seconds)
             try:
                 await self.refresh()
-            except Exception as error:  # what is served is served on
-                _say(f"warning: no look for versions: {type(error).__name__}: {error}")
+            except Exception as error:  # the loaded versions go on serving
+                _say(f"warning: cannot look for versions: {type(error).__name__}: {error}")
 
     def _found(self):
-        """Returns the versions in the directory, number to path; none where it cannot be read."""
+        """Returns the versions in the directory: dict from number to path; empty if unreadable."""
         with contextlib.suppress(OSError):
             paths = [path.parent for path in self._directory.glob("*/saved_model.pb")]
-            paths.sort(key=lambda path: len(path.name), reverse=True)  # of 1 and 001, 1 counts
+            paths.sort(
+                key=lambda path: len(path.name), reverse=True
+            )  # if there are 1 and 001, 1 wins
             numbers = {path: version_number(path.name) for path in paths}
             return {number: path for path, number in numbers.items() if number is not None}
         return {}
 
     def _available(self):
-        """Returns the numbers of the versions that answer requests."""
+        """Returns the set of available versions."""
         return {v.number for v in self.all.values() if v.state == "AVAILABLE"}
 
     def _numbers_wanted(self, found):
         if self._wanted == LATEST:
-            # what is gone from the directory is served until there is another
+            # a version that was deleted from the directory serves until there is another
             numbers = found or self._available()
             return {max(numbers)} if numbers else set()
         return set(found) if self._wanted == ALL else set(self._wanted)
@@ -253,7 +260,7 @@ class Versions:
         if version is None or (version.state == "END" and version.error is None):
             return True
         if version.loading is not None and not version.loading.done():
-            return False  # it was given up and hangs; another try would hang too
+            return False  # loading was given up and hangs; another attempt would hang too
         return version.retry_at is not None and self._loop.time() > version.retry_at
 
     async def _load(self, number, path):
@@ -293,27 +300,20 @@ class Versions:
         while version.num_users:
             await asyncio.sleep(0.05)
         model, version.model = version.model, None
-        await asyncio.to_thread(model.close)  # not behind another that is loaded
+        await asyncio.to_thread(model.close)
         del model
         await asyncio.to_thread(_tidy_memory)
         version.state = "END"
         _say(f"ended version {version.number}")
 
 
-def version_number(text):
-    """Returns the number that a text is of a version, or None."""
-    digits = text.lstrip("0") or "0"
-    is_number = text.isascii() and text.isdecimal() and len(digits) <= len(str(LARGEST_VERSION))
-    return int(digits) if is_number and int(digits) <= LARGEST_VERSION else None
-
-
 def _in_own_thread(function, *arguments):
-    """Returns the `concurrent.futures.Future` of a call.
+    """Calls a function in a new thread, and returns its `concurrent.futures.Future`.
 
-    Its thread holds up neither another call nor the end of the process, as one of a pool would.
+    Unlike the thread of a pool, this one delays neither another call nor the end of the process.
     """
     future = concurrent.futures.Future()
-    future.set_running_or_notify_cancel()  # who waits may give up; the call goes on
+    future.set_running_or_notify_cancel()  # cancelling the wait does not stop the call
 
     def call():
         try:
@@ -330,7 +330,7 @@ def _in_own_thread(function, *arguments):
 def _load_model(path):
     try:
         check_export(path)
-    except ValueError as error:  # weights with flipped bits load, and translate to nonsense
+    except ValueError as error:  # TensorFlow would load weights with flipped bits
         raise damaged(error) from None
     model = LoadedModel(path)
     _tidy_memory()
@@ -338,22 +338,22 @@ def _load_model(path):
 
 
 def _close_late(loading):
-    """Closes a model that was loaded after it had been given up."""
+    """Closes a model that finished loading after the time limit."""
     if loading.exception() is None:
         loading.result().close()
 
 
 def _say(text):
-    """Prints a line; a standard error that nobody reads any more ends no service."""
+    """Prints a line; a closed standard error must not stop the service."""
     with contextlib.suppress(OSError):
         console.say(text)
 
 
 def _tidy_memory():
-    """Frees what is left of graphs, and keeps Python from looking through the others again.
+    """Frees unused graphs, and excludes the objects of all others from garbage collection.
 
-    A graph holds itself, so only the garbage collector frees it; and its many objects would make
-    each collection, in the midst of a request, take tenths of a second.
+    A graph contains reference cycles, so only the garbage collector frees it. Its many objects
+    would make each later collection take tenths of a second in the middle of a request.
     """
     gc.unfreeze()
     gc.collect()

@@ -1,7 +1,14 @@
-"""Text to ids and back, inside the graph: SentencePiece and WordPiece behind one interface."""
+"""Text to ids and back, inside the graph: SentencePiece and WordPiece with one interface."""
 
 from keras_transformer.tokenizers.files import from_file, load
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SentencePieceTokenizer
+from keras_transformer.tokenizers.uncased_word_piece_tokenizer import UncasedWordPieceTokenizer
 from keras_transformer.tokenizers.word_piece_tokenizer import WordPieceTokenizer
 
-__all__ = ["SentencePieceTokenizer", "WordPieceTokenizer", "from_file", "load"]
+__all__ = [
+    "SentencePieceTokenizer",
+    "UncasedWordPieceTokenizer",
+    "WordPieceTokenizer",
+    "from_file",
+    "load",
+]

@@ -1,32 +1,33 @@
-"""Moves the pieces of any SentencePiece model to the package's places for special ids."""
+"""Reorders the tokens of any SentencePiece model, so that its special ids are the package's."""
 
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
 
 
 def with_our_special_ids(model):
-    """Returns `model` with its pieces so ordered that ids 0 to 3 are pad, unknown, start, end.
+    """Returns `model` with padding, unknown, start and end token at the ids 0 to 3.
 
-    The other pieces keep their order, scores and types, so text splits into the same pieces.
-    A special piece that the model lacks (many have no padding) is added.
+    The other tokens keep their order, scores and types, so text is split as before. A special
+    token that the model lacks (many have no padding) is added.
 
     Args:
         model: bytes of a SentencePiece model.
     Raises:
-        ValueError: `model` is no SentencePiece model.
+        ValueError: `model` is not a SentencePiece model.
     """
     proto = sentencepiece_model_pb2.ModelProto()
     try:
         proto.ParseFromString(model)
     except DecodeError as error:
-        raise ValueError("Expected a SentencePiece model. Received: bytes of no model.") from error
+        raise InputError("Expected a SentencePiece model. Received: other bytes.") from error
     if not any(piece.type == Piece.UNKNOWN for piece in proto.pieces):
-        raise ValueError(
-            "Expected a SentencePiece model. Received: a model without an unknown piece."
+        raise InputError(
+            "Expected a SentencePiece model. Received: a model without an unknown token."
         )
     spec = proto.trainer_spec
     special = {

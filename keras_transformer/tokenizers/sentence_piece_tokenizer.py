@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
+from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.sentence_piece_model import with_our_special_ids
 from keras_transformer.tokenizers.tokenizer import Tokenizer
@@ -22,8 +23,10 @@ NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how th
 class _SharedModel(tf_text_module._SentencepieceModelResource):
     """The model as a TensorFlow resource that has a name.
 
-    tensorflow-text leaves it without one. It then belongs to a kernel in TensorFlow's cache, which
-    setting a seed (`keras.utils.set_random_seed`) clears, and every tokenizer made before is dead.
+    tensorflow-text gives it none. The resource then belongs to a kernel in TensorFlow's cache, and
+    every tokenizer stops working when a seed is set (`keras.utils.set_random_seed`), which clears
+    that cache. Relied upon, of tensorflow-text's private parts: this base class with its attribute
+    `_model` and method `_create_resource`, and `SentencepieceTokenizer._model_resource`.
     """
 
     def _create_resource(self):
@@ -33,16 +36,17 @@ class _SharedModel(tf_text_module._SentencepieceModelResource):
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """Splits text into the pieces of a SentencePiece model, BPE or unigram.
+    """Splits text into the tokens of a SentencePiece model, BPE or unigram.
 
-    A model trained here normalizes text by `nmt_nfkc` (compatibility forms composed, white space
-    runs made one space, the ends stripped), so `decode(encode(text))` is `text` up to that.
+    A model trained here normalizes text by `nmt_nfkc`: compatibility characters are replaced by
+    their usual forms, white space becomes single spaces, and none is left at the ends. So
+    `decode(encode(text))` is the normalized text.
 
     Args:
-        model: bytes of a SentencePiece model, with any layout of special ids. Pieces are moved
+        model: bytes of a SentencePiece model, with any layout of special ids. Tokens are moved
             so that ids 0 to 3 are padding, unknown, start and end; missing ones are added.
     Raises:
-        ValueError: `model` is no SentencePiece model.
+        ValueError: `model` is not a SentencePiece model.
 
     Example:
         tokenizer = SentencePieceTokenizer.train(["A dog runs.", "Two dogs run."], vocab_size=30)
@@ -58,16 +62,16 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._model)
         except RuntimeError as error:
-            raise ValueError(f"Expected a SentencePiece model. Received: {error}") from None
+            raise InputError(f"Expected a SentencePiece model. Received: {error}") from None
         self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
         self._ops._model_resource = _SharedModel(self._model, name=None)
 
     @classmethod
     def train(cls, sentences, vocab_size, model_type="bpe", seed=1):
-        """Learns a vocabulary of exactly `vocab_size` pieces, the four special ones counted.
+        """Learns a vocabulary of exactly `vocab_size` tokens, including the four special ones.
 
         Args:
-            sentences: iterable of strings; blank ones teach nothing.
+            sentences: iterable of strings; blank ones are skipped.
             vocab_size: int.
             model_type: "bpe" or "unigram".
             seed: int; draws the sample of a corpus of more than two million sentences.
@@ -76,11 +80,11 @@ class SentencePieceTokenizer(Tokenizer):
                 different characters and words for `vocab_size`.
         """
         if model_type not in ("bpe", "unigram"):
-            raise ValueError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
+            raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
         sentences = (sentence for sentence in sentences if sentence.strip())
         first = next(sentences, None)
         if first is None:
-            raise ValueError(
+            raise InputError(
                 "Expected sentences to learn a vocabulary from. Received: no text at all."
             )
         sentencepiece.set_random_generator_seed(seed)
@@ -102,7 +106,7 @@ class SentencePieceTokenizer(Tokenizer):
                 minloglevel=2,
             )
         except RuntimeError as error:
-            raise ValueError(_vocab_size_message(vocab_size, str(error))) from None
+            raise InputError(_vocab_size_message(vocab_size, str(error))) from None
         return cls(model.getvalue())
 
     @property
@@ -128,15 +132,16 @@ class SentencePieceTokenizer(Tokenizer):
 
         Args:
             sentences: list of strings.
-            sampling: of a BPE model, the share of merges that are left out (BPE-dropout,
-                https://arxiv.org/abs/1910.13267); of a unigram model, the exponent of the
-                segmentations' probabilities (https://arxiv.org/abs/1804.10959): small is flat.
+            sampling: for a BPE model, the share of merges that are skipped (BPE-dropout,
+                https://arxiv.org/abs/1910.13267); for a unigram model, the exponent of the
+                segmentations' probabilities (https://arxiv.org/abs/1804.10959): near 0, all
+                segmentations are about equally probable.
             seed: int.
         Raises:
-            ValueError: `sampling` is not above 0, or above 1.
+            ValueError: `sampling` is not above 0 and at most 1.
         """
         if not 0 < sampling <= 1:
-            raise ValueError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
+            raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
         sentencepiece.set_random_generator_seed(seed)
         rows = self._processor.encode(
             sentences, enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1
@@ -145,15 +150,15 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def _vocab_size_message(vocab_size, reason):
-    """Says in one line what the trainer's error means."""
+    """Returns in one line what the trainer's error means."""
     if most := re.search(r"Vocabulary size too high.*<= (\d+)", reason):
         return (
-            f"Vocabulary too large for the corpus: expected at most {most[1]} pieces. "
+            f"Vocabulary too large for the corpus: expected at most {most[1]} tokens. "
             f"Received: vocab_size={vocab_size}. Lower it, or train on more text."
         )
     if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
         return (
-            f"Vocabulary too small for the corpus: expected at least {least[1]} pieces, one for "
+            f"Vocabulary too small for the corpus: expected at least {least[1]} tokens, one for "
             f"each character and the special ones. Received: vocab_size={vocab_size}. Raise it."
         )
     return (

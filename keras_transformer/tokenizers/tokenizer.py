@@ -1,4 +1,4 @@
-"""What every tokenizer of the package offers, whatever it learned its pieces with.
+"""The interface of all tokenizers of the package.
 
 Shapes: B batch (sentences), S source length.
 """
@@ -8,28 +8,29 @@ import pathlib
 
 import tensorflow as tf
 
+from keras_transformer.atomic_files import replacing
+from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.whole_files import replacing
 
 PIECE_CHARACTERS = 64
-"""More than any piece has, the white space around it counted."""
+"""More characters than any token has, including the white space around it."""
 
 
 class Tokenizer(tf.Module, abc.ABC):
-    """Text to ids and back, inside a TensorFlow graph; an export tracks it as it is.
+    """Turns text into ids and back, inside a TensorFlow graph; an export contains it as it is.
 
     Ids 0 to 3 are padding, unknown, start and end in every tokenizer (`special_ids`). `encode`
-    gives pieces alone; start and end are put there by whoever builds a model's input.
-    Text is UTF-8: bytes that are not become U+FFFD before they are encoded.
+    returns neither start nor end token; whoever builds a model's input adds them.
+    Text is UTF-8: invalid bytes become U+FFFD before the text is encoded.
     """
 
     SUFFIX = ""
-    """How the one file of a saved tokenizer ends."""
+    """Suffix of the file of a saved tokenizer."""
 
     @property
     @abc.abstractmethod
     def pieces(self):
-        """The vocabulary as a list of strings: place i holds the piece of id i."""
+        """The vocabulary as a list of strings: item i is the token with id i."""
 
     @property
     @abc.abstractmethod
@@ -49,35 +50,42 @@ class Tokenizer(tf.Module, abc.ABC):
         return len(self.pieces)
 
     def encode(self, texts):
-        """Returns the pieces of each text, ragged int32 `(B, None)`, with no start and no end.
+        """Returns the ids of each text, ragged int32 `(B, None)`, without start and end token.
 
         Args:
-            texts: strings `(B,)`, a tensor or a list; B may be 0. An empty text has no pieces.
+            texts: strings `(B,)`, a tensor or a list; B may be 0. An empty text has no tokens.
         Raises:
             ValueError: `texts` is one string, or has more than one axis.
         """
         return self._tokenize(valid_texts(texts))
 
-    def encode_padded(self, texts, max_pieces):
-        """Returns the source side of a model's input.
+    def encode_truncated(self, texts, max_tokens):
+        """Returns the ids of each text, cut to a length and ended by the end token.
 
         Args:
             texts: strings `(B,)`.
-            max_pieces: most pieces kept of a text; what is behind them is cut off.
+            max_tokens: most tokens kept of a text, without the end token.
         Returns:
-            `(ids, truncated)`: int32 `(B, S)`, pieces, then the end id, then padding; and bool
-            `(B,)`, True where something was cut off. S is 1 + the most pieces of a text, and 1
-            when B is 0.
+            `(ids, truncated)`: ragged int32 `(B, None)`; and bool `(B,)`, True where something was
+            cut off.
         """
         texts = valid_texts(texts)
         # what can be cut off is not encoded: SentencePiece takes a time that grows with the square
         # of a run of unknown characters, and a server must not stand still for one request
-        heads = tf.strings.substr(texts, 0, max_pieces * PIECE_CHARACTERS, unit="UTF8_CHAR")
-        pieces = self.encode(heads)
+        heads = tf.strings.substr(texts, 0, max_tokens * PIECE_CHARACTERS, unit="UTF8_CHAR")
+        tokens = self.encode(heads)
         is_cut = tf.strings.length(heads) < tf.strings.length(texts)
-        truncated = is_cut | (pieces.row_lengths() > max_pieces)
-        end = tf.fill([pieces.nrows(), 1], END_ID)
-        ids = tf.concat([pieces[:, :max_pieces], end], axis=1).to_tensor(PAD_ID)
+        truncated = is_cut | (tokens.row_lengths() > max_tokens)
+        end = tf.fill([tokens.nrows(), 1], END_ID)
+        return tf.concat([tokens[:, :max_tokens], end], axis=1), truncated
+
+    def encode_padded(self, texts, max_tokens):
+        """Returns what `encode_truncated` does, with the ids as int32 `(B, S)`, padded with 0.
+
+        S is 1 + the most tokens of a text, and 1 when B is 0.
+        """
+        ids, truncated = self.encode_truncated(texts, max_tokens)
+        ids = ids.to_tensor(PAD_ID)
         missing_width = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
         return tf.pad(ids, [[0, 0], [0, missing_width]], constant_values=PAD_ID), truncated
 
@@ -85,8 +93,9 @@ class Tokenizer(tf.Module, abc.ABC):
         """Returns the text of each row of ids: strings `(B,)`, always valid UTF-8.
 
         Args:
-            ids: int `(B, None)`, dense or ragged. The first end id and all behind it are left
-                out, and so are padding and start; an id that no piece has reads as unknown.
+            ids: int `(B, None)`, dense or ragged. The first end token and everything after it are
+                left out, and so are padding and start tokens. An id outside the vocabulary is read
+                as the unknown token.
         """
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
@@ -108,13 +117,13 @@ class Tokenizer(tf.Module, abc.ABC):
             sampling: strength of the sampling, above 0; its meaning is the subclass's.
             seed: int; the same seed gives the same segmentations.
         Returns:
-            List of int32 arrays, pieces alone.
+            List of int32 arrays, without start and end token.
         Raises:
             ValueError: the tokenizer has no sampling.
         """
 
     def to_pieces(self, ids):
-        """Returns the piece of each of `ids` (1-D) as a list of strings."""
+        """Returns the token of each of `ids` (1-D): list of strings."""
         pieces = self.pieces  # a model may have more embeddings
         return [pieces[i if i < len(pieces) else UNKNOWN_ID] for i in ids]
 
@@ -130,9 +139,9 @@ class Tokenizer(tf.Module, abc.ABC):
 
 
 def valid_texts(texts):
-    """Returns strings `(B,)`, what is no UTF-8 replaced by U+FFFD; another rank is refused."""
+    """Returns strings `(B,)`, with U+FFFD in place of invalid UTF-8; refuses another rank."""
     texts = tf.convert_to_tensor(texts, tf.string)
     if texts.shape.rank != 1:
-        raise ValueError(f"Expected texts of shape (B,). Received: shape={texts.shape}")
-    texts = tf.ensure_shape(texts, [None])  # a server runs a graph with whatever it is fed
+        raise InputError(f"Expected texts of shape (B,). Received: shape={texts.shape}")
+    texts = tf.ensure_shape(texts, [None])  # a server does not check the shape of its input
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")

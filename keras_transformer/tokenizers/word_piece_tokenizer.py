@@ -5,39 +5,40 @@ import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
 
+from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 
-SPECIAL_PIECES = {
+SPECIAL_TOKENS = {
     PAD_ID: ("[PAD]",),
     UNKNOWN_ID: ("[UNK]",),
     START_ID: ("[START]", "[CLS]"),  # the first name is ours, the second BERT's
     END_ID: ("[END]", "[SEP]"),
 }
 SUFFIX_INDICATOR = "##"
-SPLITTING = {"lower_case": False, "normalization_form": "NFC"}  # of text into words
-SLACK = 0.05  # part of vocab_size that the learner may stay below it
-CHUNK = 4096  # sentences a call of the word splitter
+SLACK = 0.05  # share of vocab_size by which the vocabulary may be smaller
+CHUNK = 4096  # sentences per call of the word splitter
 
 
 class WordPieceTokenizer(Tokenizer):
     """Splits text into words at white space and punctuation, and words into WordPieces.
 
-    Case is kept: to use the vocabulary of an uncased model, lowercase the text before.
+    Case is kept: for the vocabulary of an uncased model there is `UncasedWordPieceTokenizer`.
 
-    The split forgets where white space was, so `decode` puts it back by rule: none before
-    `. , ! ? ; : % ) ] }`, none behind `( [ {`, none around `'`, `’` and `-`. Text that was
-    tokenized before (`a bike .`) comes back joined (`a bike.`): use SentencePiece for that.
+    The ids do not tell where white space was, so `decode` puts it back by rule: none before
+    `. , ! ? ; : % ) ] }`, none after `( [ {`, none around `'`, `’` and `-`. Text that was
+    tokenized already (`a bike .`) comes back joined (`a bike.`): use SentencePiece for that.
 
     Args:
-        vocabulary: bytes of a vocab.txt, one piece a line, UTF-8, with any layout of special
-            pieces (`[UNK]` is needed; `[PAD]`, `[START]` or `[CLS]`, `[END]` or `[SEP]` are added
-            if missing). Pieces are moved so that ids 0 to 3 are padding, unknown, start and end.
+        vocabulary: bytes of a vocab.txt, one token per line, UTF-8, with any layout of special
+            tokens (`[UNK]` is needed; `[PAD]`, `[START]` or `[CLS]`, `[END]` or `[SEP]` are added
+            if missing). Tokens are moved so that ids 0 to 3 are padding, unknown, start and end.
     Raises:
         ValueError: `vocabulary` is not UTF-8 or has no `[UNK]`.
     """
 
     SUFFIX = ".vocab.txt"
+    NORMALIZATION_FORM = "NFC"  # of text, before it is split into words
 
     def __init__(self, vocabulary):
         super().__init__(name="word_piece_tokenizer")
@@ -54,15 +55,15 @@ class WordPieceTokenizer(Tokenizer):
             suffix_indicator=SUFFIX_INDICATOR,
             unknown_token=pieces[UNKNOWN_ID],
             split_unknown_characters=True,
-            **SPLITTING,
+            normalization_form=self.NORMALIZATION_FORM,
         )
 
     @classmethod
     def train(cls, sentences, vocab_size):
-        """Learns a vocabulary of `vocab_size` pieces or up to 5 % less, special ones counted.
+        """Learns a vocabulary of `vocab_size` tokens or up to 5 % fewer, with the special ones.
 
         Args:
-            sentences: iterable of strings; blank ones teach nothing.
+            sentences: iterable of strings; blank ones are skipped.
             vocab_size: int.
         Raises:
             ValueError: no text, or text that has too few words or too many different characters
@@ -70,25 +71,25 @@ class WordPieceTokenizer(Tokenizer):
         """
         sentences = [sentence for sentence in sentences if sentence.strip()]
         if not sentences:
-            raise ValueError(
+            raise InputError(
                 "Expected sentences to learn a vocabulary from. Received: no text at all."
             )
-        pieces = _learn(sentences, vocab_size)
+        pieces = _learn(sentences, vocab_size, cls.NORMALIZATION_FORM)
         if len(pieces) < (1 - SLACK) * vocab_size:
-            pieces = _learn(sentences, vocab_size, lowest_only=True)
+            pieces = _learn(sentences, vocab_size, cls.NORMALIZATION_FORM, lowest_only=True)
         if len(pieces) < (1 - SLACK) * vocab_size:
-            raise ValueError(
-                f"Vocabulary too large for the corpus: expected at most {len(pieces)} pieces. "
+            raise InputError(
+                f"Vocabulary too large for the corpus: expected at most {len(pieces)} tokens. "
                 f"Received: vocab_size={vocab_size}. Lower it, or train on more text."
             )
-        # The learner may overshoot. Single characters must stay, or words could not be spelt.
-        num_special = len(SPECIAL_PIECES)
+        # The learner may return too many. Single characters must stay to spell any word.
+        num_special = len(SPECIAL_TOKENS)
         spelling = [piece for piece in pieces if _is_character(piece)]
         words = [piece for piece in pieces[num_special:] if not _is_character(piece)]
         num_needed = num_special + len(spelling)
         if num_needed > vocab_size:
-            raise ValueError(
-                f"Vocabulary too small for the corpus: expected at least {num_needed} pieces, two "
+            raise InputError(
+                f"Vocabulary too small for the corpus: expected at least {num_needed} tokens, two "
                 f"for each character. Received: vocab_size={vocab_size}. Raise it."
             )
         pieces = pieces[:num_special] + spelling + words[: vocab_size - num_needed]
@@ -116,18 +117,18 @@ class WordPieceTokenizer(Tokenizer):
 
     def encode_sampled(self, sentences, sampling, seed):
         """Raises ValueError: WordPiece splits a word in one way."""
-        raise ValueError(
+        raise InputError(
             f"Expected no sampling with WordPiece. Received: sampling={sampling}. "
             "Use a SentencePiece tokenizer, or sampling=0."
         )
 
 
-def _learn(sentences, vocab_size, lowest_only=False):
-    """Returns the learner's pieces, special ones first.
+def _learn(sentences, vocab_size, normalization_form, lowest_only=False):
+    """Returns the tokens that TensorFlow's learner finds, the special ones first.
 
     Args:
-        lowest_only: take every piece that occurs, instead of looking for the least count of a
-            piece that gives about `vocab_size`.
+        lowest_only: whether every token that occurs is taken, without a search for the minimum
+            count that leaves about `vocab_size` of them.
     """
 
     def chunks():
@@ -137,8 +138,8 @@ def _learn(sentences, vocab_size, lowest_only=False):
     return bert_vocab_from_dataset.bert_vocab_from_dataset(
         tf.data.Dataset.from_generator(chunks, output_signature=tf.TensorSpec([None], tf.string)),
         vocab_size,
-        [names[0] for _, names in sorted(SPECIAL_PIECES.items())],
-        bert_tokenizer_params=SPLITTING,
+        [names[0] for _, names in sorted(SPECIAL_TOKENS.items())],
+        bert_tokenizer_params={"normalization_form": normalization_form},
         learn_params={
             "lower_thresh": 1,
             "slack_ratio": SLACK,
@@ -152,22 +153,22 @@ def _is_character(piece):
 
 
 def _with_our_special_ids(vocabulary):
-    """Returns the pieces of a vocab.txt, ids 0 to 3 being padding, unknown, start, end."""
+    """Returns the tokens of a vocab.txt, with padding, unknown, start and end at ids 0 to 3."""
     try:
         lines = vocabulary.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(
-            "Expected a WordPiece vocabulary in UTF-8, one piece a line. "
+        raise InputError(
+            "Expected a WordPiece vocabulary in UTF-8, one token per line. "
             f"Received: {error.reason} at byte {error.start}."
         ) from None
     pieces = [line for line in dict.fromkeys(line.removesuffix("\r") for line in lines) if line]
-    if SPECIAL_PIECES[UNKNOWN_ID][0] not in pieces:
-        raise ValueError(
-            "Expected a WordPiece vocabulary, one piece a line, with [UNK]. "
+    if SPECIAL_TOKENS[UNKNOWN_ID][0] not in pieces:
+        raise InputError(
+            "Expected a WordPiece vocabulary, one token per line, with [UNK]. "
             f"Received: {len(pieces)} lines without it."
         )
     special = [
         next((name for name in names if name in pieces), names[0])
-        for _, names in sorted(SPECIAL_PIECES.items())
+        for _, names in sorted(SPECIAL_TOKENS.items())
     ]
     return special + [piece for piece in pieces if piece not in special]

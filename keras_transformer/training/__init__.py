@@ -4,14 +4,14 @@ from keras_transformer.training.callbacks import BleuCallback, SampleTranslation
 from keras_transformer.training.interruption import Interrupted
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
-from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
+from keras_transformer.training.schedules import InverseSquareRoot, NoamSchedule
 from keras_transformer.training.train import train
 
 __all__ = [
     "BleuCallback",
     "InverseSquareRoot",
     "Interrupted",
-    "PaperSchedule",
+    "NoamSchedule",
     "Perplexity",
     "SampleTranslations",
     "TokenAccuracy",

@@ -1,23 +1,24 @@
-"""Callbacks that translate real text while any `model.fit` trains a `Transformer`."""
+"""Callbacks that translate text during `model.fit` of a translation model."""
 
 import sys
 
 import keras
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu
 from keras_transformer.translator import Translator
 
 
 class TranslationCallback(keras.callbacks.Callback):
-    """Translates `source` at the end of epochs and hands it to `on_translations`.
+    """Translates `source` at the end of epochs and passes the result to `on_translations`.
 
     Args:
         source: list of str.
-        tokenizer: of the source, and of the target where it has none of its own.
-        target_tokenizer: or None.
-        decoding: `DecodingConfig`; None is greedy search, which is fast.
-        every: epochs from one translation to the next.
+        tokenizer: tokenizer of the source, and of the target if `target_tokenizer` is None.
+        target_tokenizer: tokenizer of the target, or None.
+        decoding: `DecodingConfig`; None means greedy search, which is fast.
+        every: number of epochs between translations.
     """
 
     def __init__(self, source, tokenizer, target_tokenizer=None, decoding=None, every=1):
@@ -34,7 +35,7 @@ class TranslationCallback(keras.callbacks.Callback):
         self.translator = Translator(model, self.tokenizer, self.target_tokenizer, self.decoding)
 
     def translations(self):
-        """Returns the translations of `source` by the weights as they are now."""
+        """Returns the translations of `source` with the current weights."""
         return self.translator(self.source)
 
     def on_epoch_end(self, epoch, logs=None):
@@ -42,23 +43,23 @@ class TranslationCallback(keras.callbacks.Callback):
             self.on_translations(epoch, self.translations(), logs)
 
     def on_translations(self, epoch, translations, logs):
-        """Called with the epoch (counted from 0), the list of str, and the epoch's logs."""
+        """Called with the epoch (counted from 0), the translations, and the logs of the epoch."""
         raise NotImplementedError
 
 
 class BleuCallback(TranslationCallback):
-    """Adds the BLEU of real translations to an epoch's logs, as `val_bleu`.
+    """Adds the BLEU of the translations to the logs of an epoch, as `val_bleu`.
 
-    The progress bar and the history show it, and callbacks that stand later in the list can
-    monitor it, in the epochs in which it is measured.
+    The progress bar and the history show it, and later callbacks in the list can monitor it, in the
+    epochs in which it is computed.
 
     Args:
         source: list of str, the raw validation text.
-        references: list of str, or a list of such lists; raw text as well.
+        references: list of str, or a list of such lists: raw text.
         tokenizer, target_tokenizer, decoding, every: see `TranslationCallback`.
         lowercase, tokenize: see `evaluation.bleu`.
     Raises:
-        ValueError: for what `evaluation.bleu` refuses.
+        InputError: arguments that `evaluation.bleu` refuses.
 
     Example:
         model.fit(
@@ -85,11 +86,11 @@ class BleuCallback(TranslationCallback):
         self.references = references
         self.lowercase = lowercase
         self.tokenize = tokenize
-        self.score(source)  # what is wrong with the references shows now, not after an epoch
+        self.score(source)  # refuses wrong references now, not after an epoch
 
     def score(self, translations):
         """Returns the BLEU of `translations`, a list of str."""
-        # no hints: they would come each epoch
+        # without hints, which would appear after each epoch
         return bleu(translations, self.references, self.lowercase, self.tokenize, hints=False).value
 
     def on_translations(self, epoch, translations, logs):
@@ -97,15 +98,15 @@ class BleuCallback(TranslationCallback):
 
 
 class SampleTranslations(TranslationCallback):
-    """Prints translations beside their references, to see in words what has been learned.
+    """Prints translations next to their references, to show what the model has learned.
 
     Args:
-        source: list of str; a handful, for all are printed.
-        references: list of str, as long.
+        source: list of str; a few, as all of them are printed.
+        references: list of str, one for each source sentence.
         tokenizer, target_tokenizer, decoding, every: see `TranslationCallback`.
-        stream: text stream to print to; None is standard error.
+        stream: text stream to print to; None means standard error.
     Raises:
-        ValueError: for unequal numbers of sources and references.
+        InputError: the numbers of sources and references differ.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class SampleTranslations(TranslationCallback):
         stream=None,
     ):
         if len(source) != len(references):
-            raise ValueError(
+            raise InputError(
                 "Expected a reference for each source sentence. Received: "
                 f"{len(source)} sources, {len(references)} references."
             )
@@ -128,7 +129,7 @@ class SampleTranslations(TranslationCallback):
         self.stream = stream
 
     def on_translations(self, epoch, translations, logs):
-        lines = [f"\nepoch {epoch + 1}"]  # first out of the progress bar's line
+        lines = [f"\nepoch {epoch + 1}"]  # the line break ends the line of the progress bar
         for sentence in zip(self.source, self.references, translations, strict=True):
             for name, text in zip(("source", "reference", "translation"), sentence, strict=True):
                 lines.append(f"  {name:<12} {text}")

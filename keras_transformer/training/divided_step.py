@@ -1,47 +1,63 @@
-"""One exact step of `fit`, divided among replicas and into parts: where Keras 3 is set right.
+"""Steps of `fit` that are divided among replicas and micro-batches, with exact gradients.
 
-The loss of a step is the sum over its target tokens divided by their number in the whole batch. The
-data's weights hold that division (`data.TranslationBatches`), so gradients of rows are summed,
-wherever the rows are, and nothing is averaged.
+The loss of a step is the sum over its target tokens, divided by their number in the whole batch.
+The weights in the data hold that division (`data.TranslationBatches`), so the gradients of all rows
+are summed, on whichever replica and in whichever micro-batch they are, and nothing is averaged.
+
+What this file relies on in Keras 3.15 that is not part of its public interface; tests in
+`test_divided_step.py` fail if Keras changes one of these:
+
+- `optimizer._all_reduce_sum_gradients(grads_and_vars)`: the only place where the optimizer sums
+  gradients over the replicas. It is looked up on the optimizer in every update, so an attribute of
+  the optimizer takes the method's place.
+- `model._loss_tracker`: the metric `loss`, to which each step adds its loss.
+- `model._maybe_symbolic_build(...)`: called once by `fit` and `evaluate` before their first step.
+- `model.distribute_strategy`: the strategy in whose scope the model was created.
 """
 
 import keras
 import tensorflow as tf
 from keras import tree
 
-from keras_transformer.models import Transformer
 
-
-class DividedTransformer(Transformer):
-    """A `Transformer` that is trained on several replicas, or a part of the batch at a time.
-
-    What it does otherwise than Keras 3.15:
-
-    - the parts' gradients are summed and applied once; Keras averages batches of unequal numbers of
-      tokens, and refuses to under MirroredStrategy
-      (https://github.com/keras-team/keras/issues/20582);
-    - gradients are summed over the replicas before they are clipped and looked through for what is
-      not finite; Keras does both on each replica
-      (https://github.com/tensorflow/tensorflow/issues/33929);
-    - the step's own results are those of the first replica; Keras reduces them along an axis that
-      scalars do not have (https://github.com/keras-team/keras/issues/20585);
-    - no batch is read to build the model, which is built; Keras takes a mean over replicas of it,
-      which fails where their shapes differ, and ids become floats.
+def with_divided_step(model_class, num_parts=1):
+    """Returns a subclass of a `TokenModel` whose training steps are divided.
 
     Args:
-        args, kwargs: as of `Transformer`.
-        num_parts: parts into which a replica divides its rows, one after the other: the memory is
-            that of a part.
+        model_class: subclass of `TokenModel`.
+        num_parts: number of micro-batches per step on each replica. They are computed one after
+            another, with the memory of one.
+    """
+    name = f"Divided{model_class.__name__}"
+    return type(name, (DividedStep, model_class), {"num_parts": num_parts})
+
+
+class DividedStep:
+    """Lets any `TokenModel` train on several replicas, or in several micro-batches per step.
+
+    A mix-in that stands before the model's class, see `with_divided_step`. It differs from Keras
+    3.15 as follows:
+
+    - It sums the gradients of the micro-batches and applies them once. Keras takes the mean over
+      batches of unequal numbers of tokens, and cannot accumulate under MirroredStrategy
+      (https://github.com/keras-team/keras/issues/20582).
+    - It sums the gradients over the replicas before they are clipped and checked for numbers that
+      are not finite. Keras does both on each replica
+      (https://github.com/tensorflow/tensorflow/issues/33929).
+    - A step returns the results of the first replica. Keras reduces them along an axis that scalars
+      do not have (https://github.com/keras-team/keras/issues/20585).
+    - It reads no batch to build the model, which must be built already. Keras takes the mean of a
+      batch over the replicas, which fails where their shapes differ, and turns ids into floats.
     """
 
-    def __init__(self, *args, num_parts=1, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.num_parts = num_parts
+    num_parts = 1
 
     def compile(self, optimizer, *args, **kwargs):
         super().compile(optimizer, *args, **kwargs)
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        inner._all_reduce_sum_gradients = list  # the step has summed them
+        if not hasattr(inner, "_all_reduce_sum_gradients"):
+            raise RuntimeError(f"Keras {keras.__version__} would sum the gradients twice")
+        inner._all_reduce_sum_gradients = list  # returns them as they are: `train_step` sums them
 
     def train_step(self, data):
         loss, gradients = self._summed_over_parts(data)
@@ -63,7 +79,7 @@ class DividedTransformer(Transformer):
         return self.get_metrics_result()
 
     def _summed_over_parts(self, data):
-        """Returns the loss of all rows and its gradients, a part of the rows at a time."""
+        """Returns the loss of all rows and its gradients, computed in micro-batches."""
         if self.num_parts == 1:
             return self._gradients(data)
         parts = tree.map_structure(
@@ -79,12 +95,12 @@ class DividedTransformer(Transformer):
             lambda part, *_: part < self.num_parts,
             add_part,
             (0, *zeros),
-            parallel_iterations=1,  # or the parts would be in memory together
+            parallel_iterations=1,  # otherwise all parts would be in memory at once
         )
         return loss, gradients
 
     def _gradients(self, data):
-        """Returns the loss of some rows and its gradients; counts them in the metrics."""
+        """Returns the loss of some rows and its gradients; updates the metrics."""
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape, self._step_on(data, training=True):
             predictions = self(inputs, training=True)
@@ -119,6 +135,6 @@ class DividedTransformer(Transformer):
 
 
 def _num_rows(data):
-    """Returns how many rows are not of padding alone, a float."""
+    """Returns the number of rows that hold at least one token, as a float."""
     _, labels, _ = keras.utils.unpack_x_y_sample_weight(data)
     return tf.math.count_nonzero(tf.reduce_any(labels != 0, axis=-1), dtype=tf.float32)

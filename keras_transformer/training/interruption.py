@@ -17,12 +17,11 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """Remembers a signal until there is a good moment to obey it.
+    """Remembers a signal until training can stop.
 
     Attributes:
-        signal_number: the signal that came, or None.
-        at_once: whether any moment is good: a signal then raises `Interrupted` where it finds the
-            program.
+        signal_number: the signal that was received, or None.
+        at_once: whether a signal raises `Interrupted` immediately, wherever the program is.
 
     >>> with Interruption.watched() as interruption:
     ...     interruption.signal_number is None
@@ -34,14 +33,14 @@ class Interruption:
         self.at_once = False
 
     def obey_at_once(self):
-        """From now on any moment is good; so is this one, if a signal has come."""
+        """From now on a signal raises `Interrupted`; so does one that was received before."""
         self.at_once = True
         if self.signal_number is not None:
             raise Interrupted(self.signal_number)
 
     @contextlib.contextmanager
     def obeyed_at_once(self):
-        """Raises `Interrupted` for a signal that comes meanwhile, whatever Keras makes of it."""
+        """Raises `Interrupted` for a signal received inside, whatever error Keras makes of it."""
         try:
             self.obey_at_once()
             yield
@@ -55,7 +54,7 @@ class Interruption:
     @classmethod
     @contextlib.contextmanager
     def watched(cls):
-        """Takes the signals over meanwhile; a second one is obeyed at once, as before."""
+        """Handles the two signals inside; a second signal does what it did before."""
         interruption = cls()
         before = {}
 
@@ -68,10 +67,8 @@ class Interruption:
         try:
             for signal_number in (signal.SIGINT, signal.SIGTERM):
                 before[signal_number] = signal.signal(signal_number, remember)
-        except (
-            ValueError
-        ):  # not the main thread: a notebook's or a test's, where signals go elsewhere
-            pass
+        except ValueError:
+            pass  # not the main thread, which alone receives signals
         try:
             yield interruption
         finally:

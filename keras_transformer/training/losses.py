@@ -7,21 +7,20 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.errors import InputError
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenCrossEntropy(keras.losses.Loss):
-    """Sum over the target tokens of the cross-entropy against smoothed labels, in nats.
+    """Weighted sum of the cross-entropy of the target tokens against smoothed labels, in nats.
 
-    It sums; the sample weights say what a token counts. `data.TranslationBatches` gives each real
-    token 1 / (number of real tokens in the batch) and padding 0, so that the loss is the mean
-    over tokens (Vaswani et al., 2017, section 5.4, label smoothing 0.1,
-    https://arxiv.org/abs/1706.03762), exact also when a batch is divided among replicas with
-    unequal numbers of tokens.
+    The sample weights of `data.TranslationBatches` are 1 / (number of real tokens in the batch) for
+    each real token, and 0 for padding. The sum is then the mean loss per token (Vaswani et al.,
+    2017, section 5.4, label smoothing 0.1, https://arxiv.org/abs/1706.03762). It stays exact when a
+    batch is divided among replicas with unequal numbers of tokens.
 
     Args:
-        label_smoothing: the share of the probability that is spread evenly over the vocabulary,
-            in `[0, 1)`.
+        label_smoothing: probability that is spread evenly over the vocabulary, in `[0, 1)`.
 
     Call arguments:
         y_true: `(B, T)` integer labels.
@@ -29,14 +28,14 @@ class TokenCrossEntropy(keras.losses.Loss):
         sample_weight: `(B, T)`.
 
     Raises:
-        ValueError: label_smoothing outside of `[0, 1)`.
+        InputError: label_smoothing is not in `[0, 1)`.
     """
 
     def __init__(self, label_smoothing=0.1, name="token_cross_entropy", **kwargs):
         kwargs.setdefault("reduction", "sum")
         super().__init__(name=name, **kwargs)
         if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(
+            raise InputError(
                 f"label_smoothing must be in [0, 1). Received: label_smoothing={label_smoothing}."
             )
         self.label_smoothing = label_smoothing
@@ -45,17 +44,17 @@ class TokenCrossEntropy(keras.losses.Loss):
         labels = ops.cast(y_true, "int32")
         return backend.token_cross_entropy(y_pred, labels, self.label_smoothing)
 
-    def of_hidden(
+    def from_hidden(
         self, hidden, table, labels, sample_weight=None, training=False, jit_compile=False
     ):
-        """The loss of the logits `hidden · table^T`, without an array of these logits.
+        """Returns the loss of the logits `hidden · table^T` without an array of all logits.
 
         Args:
             hidden: `(B, T, D)`.
             table: `(V, D)`.
             labels, sample_weight: as `y_true` and `sample_weight` of the call.
-            training: whether a gradient will be wanted.
-            jit_compile: whether XLA compiles what calls this.
+            training: whether a gradient will be computed.
+            jit_compile: whether XLA compiles the caller.
         Returns:
             `backend.TokenLosses` of the B * T tokens.
         """

@@ -1,5 +1,5 @@
-"""Metrics over the real target tokens: padding (label 0) never counts, batches weigh by their
-tokens.
+"""Means over all real target tokens: padding (label 0) is ignored, and every token has the same
+weight, whichever batch it is in.
 
 Shapes: B batch, T target length, V vocabulary.
 """
@@ -12,9 +12,10 @@ from keras_transformer.layers.masks import padding_mask
 
 
 class _TokenMean(keras.metrics.Metric):
-    """Mean of a value over all real tokens seen since the last reset.
+    """Mean of a value over all real tokens since the last reset.
 
-    Each token counts one: a sample weight, which may hold the loss's division, is left aside.
+    Sample weights are ignored, because they may hold the division of the loss by the number of
+    tokens.
     """
 
     def __init__(self, name, **kwargs):
@@ -23,11 +24,11 @@ class _TokenMean(keras.metrics.Metric):
         self.num_tokens = self.add_variable(shape=(), initializer="zeros", name="num_tokens")
 
     def values(self, labels, logits):
-        """Returns `(B, T)`, the value of each token."""
+        """Returns the value of each token, `(B, T)`."""
         raise NotImplementedError
 
     def values_in(self, losses):
-        """Returns `(B * T,)`, the value of each token in `backend.TokenLosses`."""
+        """Returns the value of each token in `backend.TokenLosses`, `(B * T,)`."""
         raise NotImplementedError
 
     def update_state(self, y_true, y_pred, sample_weight=None):
@@ -35,7 +36,7 @@ class _TokenMean(keras.metrics.Metric):
         self._add(labels, self.values(labels, y_pred))
 
     def update_from_losses(self, y_true, losses):
-        """As `update_state`, where the loss was computed and no logits are there."""
+        """Does what `update_state` does, with `backend.TokenLosses` instead of logits."""
         self._add(ops.reshape(y_true, (-1,)), self.values_in(losses))
 
     def _add(self, labels, values):
@@ -49,7 +50,7 @@ class _TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of the target tokens to which the model gives the highest logit.
+    """Fraction of the target tokens that have the highest logit.
 
     Call arguments:
         y_true: `(B, T)` integer labels, 0 = padding.
@@ -60,7 +61,7 @@ class TokenAccuracy(_TokenMean):
         super().__init__(name=name, **kwargs)
 
     def values(self, labels, logits):
-        # not "as high as the maximum": bfloat16 logits are often equal, and one token is chosen
+        # not `logit == maximum`: bfloat16 logits are often equal, and only one token is chosen
         return ops.cast(
             ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels), "float32"
         )

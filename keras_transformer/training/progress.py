@@ -1,4 +1,4 @@
-"""Callbacks of `train` alone: the bar, the log, the clock and the checkpoints."""
+"""Callbacks that only `train` uses: progress bar, log, time limit and checkpoints."""
 
 import json
 import math
@@ -8,13 +8,14 @@ import time
 import keras
 import tqdm
 
-from keras_transformer.training.checkpoints import all_finite
+from keras_transformer.atomic_files import replacing
+from keras_transformer.errors import InputError
+from keras_transformer.runs.checkpoints import all_finite
 from keras_transformer.training.interruption import Interrupted
-from keras_transformer.whole_files import replacing
 
 
 class ProgressBar(keras.callbacks.Callback):
-    """Steps and loss on standard error, where that is a terminal.
+    """Shows steps and loss on standard error, if that is a terminal.
 
     Args:
         state: `TrainingState`, kept up to date by `SaveAndStop`.
@@ -42,7 +43,7 @@ class ProgressBar(keras.callbacks.Callback):
 
 
 class _Bar(tqdm.tqdm):
-    """A bar that shows the time to the limit which is reached first, of steps or of minutes."""
+    """Shows the time that is left: until the last step or the last minute, whichever is sooner."""
 
     def __init__(self, state, training):
         self.state = state
@@ -70,32 +71,34 @@ class _Bar(tqdm.tqdm):
 
 
 class Log(keras.callbacks.Callback):
-    """Writes each validation to the JSON lines of the run, and a line for the reader.
+    """Writes each validation to a file of JSON lines, and as a line of text.
 
     Args:
-        path: of the JSON lines.
-        state: `TrainingState`, kept up to date by `SaveAndStop`. That one stands behind in the
-            list: a line without its checkpoint is dropped later, one that is missing stays so.
-        batches_per_epoch: of the training data.
+        path: the file.
+        state: `TrainingState`, kept up to date by `SaveAndStop`, which must come later in the list
+            of callbacks: a line without its checkpoint is dropped when training goes on, but a
+            missing line would stay missing.
+        task: the task, see `TranslationTask`.
         write: called with one line of text.
     """
 
-    def __init__(self, path, state, batches_per_epoch, write):
+    def __init__(self, path, state, task, write):
         super().__init__()
         self.path = path
         self.state = state
-        self.batches_per_epoch = batches_per_epoch
+        self.batches_per_epoch = len(task.batches)
+        self.monitor = task.monitor
         self.write = write
 
     def drop_what_was_lost(self, is_at_end=False):
-        """Drops what was logged after the checkpoint that this training goes on from.
+        """Drops the lines logged after the checkpoint from which this training goes on.
 
         Args:
-            is_at_end: whether no step is left to do, so that the scores of the final weights, which
-                a process that was killed has logged already, come again.
+            is_at_end: whether no step is left. The scores of the final weights, which a killed
+                process may have logged, are then dropped too, as they will be logged again.
         """
         if self.path.exists():
-            last = self.state.step - self.state.in_validation  # that one is to be made again
+            last = self.state.step - self.state.in_validation  # that validation will be repeated
             kept = [
                 line
                 for line in _lines(self.path)
@@ -130,7 +133,7 @@ class Log(keras.callbacks.Callback):
             "loss": "6.3f",
             "val_perplexity": "8.2f",
             "val_accuracy": "5.3f",
-            "val_bleu": "5.2f",
+            self.monitor: "5.2f",
         }
         numbers = [
             f"{name} {record[name]:{form}}" for name, form in shown.items() if name in record
@@ -140,12 +143,12 @@ class Log(keras.callbacks.Callback):
 
 
 def check_log(path):
-    """Raises `ValueError` where a file holds something else than the records of a `Log`."""
-    for number, line in enumerate(_lines(path)[:-1], start=1):  # the last may be cut off
+    """Raises `InputError` if a file holds anything but the records of a `Log`."""
+    for number, line in enumerate(_lines(path)[:-1], start=1):  # the last may be incomplete
         if _step(line) is None:
-            raise ValueError(
+            raise InputError(
                 f"Expected a JSON object with a step. Received: {path}, line {number}: "
-                f"{line[:50]!r}. Remove this line, and the training goes on."
+                f"{line[:50]!r}. Remove this line to go on training."
             )
 
 
@@ -157,7 +160,7 @@ def _lines(path):
 
 
 def _step(line):
-    """Returns the step of a record, or None for a line that is none."""
+    """Returns the step of a record, or None if the line is not a record."""
     try:
         step = json.loads(line)["step"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -166,10 +169,11 @@ def _step(line):
 
 
 class ObeyAtOnce(keras.callbacks.Callback):
-    """Lets a signal end a validation, which may be long, wherever it is.
+    """Lets a signal stop a validation immediately, since a validation may take long.
 
-    It stands behind `BleuCallback`, the last part of one, and before what writes. Several workers
-    do without: they end together, and ask each other after a step or a whole validation.
+    In the list of callbacks it comes after those that compute the score, the last part of a
+    validation, and before those that write. It is not used with several workers: they agree to stop
+    after a step or after a whole validation.
 
     Args:
         interruption: `Interruption`.
@@ -187,51 +191,51 @@ class ObeyAtOnce(keras.callbacks.Callback):
 
 
 class SaveAndStop(keras.callbacks.Callback):
-    """Saves a checkpoint after each validation, and knows when to stop.
+    """Saves a checkpoint after each validation, and stops the training at its limits.
 
     Args:
         checkpoints: `Checkpoints`.
-        state: `TrainingState`; brought up to date here.
-        batches: `TranslationBatches`, to tell the position in the data.
+        state: `TrainingState`, which this callback keeps up to date.
+        task: the task, see `TranslationTask`.
         config: `TrainingConfig`.
-        interruption: `Interruption`, obeyed after a step.
+        interruption: `Interruption`; a signal stops the training after the current step.
         devices: `Distribution`.
     Attributes:
         limit: the setting that has ended the training, "max_steps", "max_minutes" or "patience",
-            or None; `reason`: the same in words.
+            or None. `reason` says it in words.
     Raises:
-        FloatingPointError: the loss or a weight is not finite any more.
+        FloatingPointError: the loss or a weight is no longer finite.
     """
 
-    def __init__(self, checkpoints, state, batches, config, interruption, devices):
+    def __init__(self, checkpoints, state, task, config, interruption, devices):
         super().__init__()
         self.checkpoints = checkpoints
         self.state = state
-        self.batches = batches
+        self.task = task
         self.config = config
         self.interruption = interruption
         self.devices = devices
         self.start = state.step, (state.epoch, state.index)
         self.minutes_before = state.minutes
         self.started = time.monotonic()
-        self.signal_number = None  # a signal that all workers know of
+        self.signal_number = None  # of a signal to any worker
         self.limit = self.reason = None
-        self.training_logs = state.training_logs  # of an epoch that lacks its validation
-        if state.validated:  # else there is a step to do, and a validation after it
-            self._find_limit()  # of a process that was killed when it had just reached one
+        self.training_logs = state.training_logs  # of an epoch whose validation was interrupted
+        if state.validated:  # otherwise a step and its validation come first
+            self._find_limit()  # a killed process may have reached it already
 
     def _find_limit(self):
-        """Sets `limit`, the setting that ends the training now, and `reason`, that in words."""
+        """Sets `limit` and `reason` if a setting ends the training now."""
         config, state = self.config, self.state
         if config.max_minutes is not None and state.minutes >= config.max_minutes:
             self.limit, self.reason = "max_minutes", f"{config.max_minutes:g} minutes are over"
         if config.patience and state.validations_without_better >= config.patience:
             self.limit = "patience"
-            self.reason = f"no better BLEU in {config.patience} validations"
+            self.reason = f"no better {self.task.score_name} in {config.patience} validations"
         if state.step >= config.max_steps:
             self.limit, self.reason = "max_steps", f"{state.step:,} steps are done"
         if self.limit is not None and self.model is not None:
-            self.model.stop_training = True  # which validates and saves first
+            self.model.stop_training = True  # `fit` validates and saves first
 
     def on_train_batch_end(self, batch, logs=None):
         self.state.step += 1
@@ -240,17 +244,17 @@ class SaveAndStop(keras.callbacks.Callback):
             raise self._diverged("the loss is")
         self._find_limit()
         is_due = self.limit is not None or self.state.step % self.config.checkpoint_every == 0
-        if is_due and not all_finite(self.model.weights):  # no validation could score them
+        if is_due and not all_finite(self.model.weights):  # a validation would be useless
             raise self._diverged("a weight is")
         if self.signal_number is not None and not is_due:
             self.save(validated=False)
             raise Interrupted(self.signal_number)
 
     def _agree(self, diverges=False):
-        """Takes the chief's time; a signal to any worker is one to all, and so is what diverges.
+        """Gives all workers the chief's time, and a signal that any of them has received.
 
         Returns:
-            Whether the loss of any worker `diverges`.
+            Whether `diverges` is true on any worker.
         """
         minutes = self.minutes_before + (time.monotonic() - self.started) / 60
         own_signal = self.interruption.signal_number
@@ -266,7 +270,7 @@ class SaveAndStop(keras.callbacks.Callback):
         remedy = "Raise training.warmup_steps, or set training.clip_norm"
         if self.config.schedule == "inverse_square_root":
             remedy = f"Lower training.peak_learning_rate. {remedy}"
-        goes_on = f"the same command goes on from {newest}" if newest else "no checkpoint was made"
+        goes_on = f"the same command goes on from {newest}" if newest else "there is no checkpoint"
         return FloatingPointError(
             f"{what} not finite at step {self.state.step:,}, at a learning rate of "
             f"{learning_rate:.3g}: the training diverges. {remedy}; {goes_on}"
@@ -275,9 +279,10 @@ class SaveAndStop(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         state = self.state
         self._agree()
-        bleu = float(self.devices.total(logs.get("val_bleu", 0.0)))  # the chief alone translates
-        if bleu > state.best_bleu:
-            state.best_bleu, state.best_step = bleu, state.step
+        own_score = logs[self.task.monitor] if self.devices.is_chief else 0.0
+        score = float(self.devices.total(own_score))  # the chief's, on every worker
+        if score > state.best_score:
+            state.best_score, state.best_step = score, state.step
             state.validations_without_better = 0
         else:
             state.validations_without_better += 1
@@ -292,8 +297,10 @@ class SaveAndStop(keras.callbacks.Callback):
         state.validated, state.in_validation = validated, in_validation
         logs = self.training_logs if in_validation else {}
         state.training_logs = {name: float(value) for name, value in logs.items()}
-        state.epoch, state.index = self.batches.position_after(position, state.step - first_step)
-        if state.best_step == 0:  # interrupted before the first validation
+        state.epoch, state.index = self.task.batches.position_after(
+            position, state.step - first_step
+        )
+        if state.best_step == 0:  # no validation yet
             state.best_step = state.step
         if self.devices.is_chief:
             try:

@@ -1,21 +1,23 @@
-"""Learning-rate schedules with a warm-up; steps are counted from 1, as in the paper."""
+"""Learning-rate schedules with a warm-up. Steps are counted from 1, as in the paper."""
 
 import keras
 from keras import ops
+
+from keras_transformer.errors import InputError
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PaperSchedule(Schedule):
+class NoamSchedule(Schedule):
     """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
 
-    Source: Vaswani et al., 2017, eq. 3, https://arxiv.org/abs/1706.03762. It peaks at step
-    `warmup_steps` with (d_model * warmup_steps)^-0.5.
+    Source: Vaswani et al., 2017, eq. 3, https://arxiv.org/abs/1706.03762. The maximum, at step
+    `warmup_steps`, is (d_model * warmup_steps)^-0.5.
 
     Args:
         d_model: width of the model.
-        warmup_steps: steps over which the rate rises; 4,000 in the paper.
+        warmup_steps: number of steps in which the rate rises; 4,000 in the paper.
     """
 
     def __init__(self, d_model, warmup_steps=4000):
@@ -35,12 +37,12 @@ class PaperSchedule(Schedule):
 class InverseSquareRoot(Schedule):
     """peak_learning_rate * min(step / warmup_steps, sqrt(warmup_steps / step)).
 
-    The paper's curve (eq. 3) with its peak named outright instead of derived from the width, as
-    fairseq and others have it.
+    The curve of `NoamSchedule`, with a peak that is given instead of derived from the width, as in
+    fairseq.
 
     Args:
         peak_learning_rate: the rate at step `warmup_steps`.
-        warmup_steps: steps over which the rate rises.
+        warmup_steps: number of steps in which the rate rises.
     """
 
     def __init__(self, peak_learning_rate, warmup_steps=4000):
@@ -68,4 +70,4 @@ def _warmup_then_decay(step, warmup_steps):
 def _check_positive(**values):
     for name, value in values.items():
         if value <= 0:
-            raise ValueError(f"{name} must be above 0. Received: {name}={value}.")
+            raise InputError(f"{name} must be above 0. Received: {name}={value}.")

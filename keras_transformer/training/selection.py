@@ -1,10 +1,14 @@
-"""The final weights of a training: those of one checkpoint, or the mean of several, whichever
-validation finds better. A mean gains where the curve has become flat, and loses where it rises."""
+"""The final weights of a training: those of one checkpoint, or the mean of several.
+
+Validation chooses. A mean is better when the score has stopped rising, and worse while it rises.
+"""
 
 import dataclasses
 
+from keras_transformer.errors import InputError
+
 NUM_AVERAGED = (2, 3, 5, 10)
-"""How many of the last checkpoints are averaged, each number in turn."""
+"""Numbers of last checkpoints that are averaged: each mean is a candidate."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,9 +16,9 @@ class Candidate:
     """Weights to choose from."""
 
     checkpoint: str
-    """What the command line calls them: "best", "last" or "averaged"."""
+    """Their name on the command line: "best", "last" or "averaged"."""
     paths: list
-    """Checkpoints whose mean they are."""
+    """The checkpoints; the weights are their mean."""
 
     def __str__(self):
         if self.checkpoint == "averaged":
@@ -23,20 +27,20 @@ class Candidate:
 
 
 def candidates(checkpoints, keep_checkpoints, write=print):
-    """Returns the best checkpoint, and the means of the last ones, as a list of `Candidate`.
+    """Returns a list of `Candidate`: the best checkpoint, and means of the last checkpoints.
 
     Args:
         checkpoints: `Checkpoints`.
         keep_checkpoints: int, the largest number of checkpoints to average.
-        write: called with a line for each checkpoint that is damaged and therefore left out.
+        write: called with a line for each checkpoint that is left out because it is damaged.
     Raises:
-        ValueError: no whole checkpoint is left.
+        InputError: all checkpoints are damaged.
     """
     whole, best = checkpoints.validated(write), checkpoints.best()
     if not whole:
-        raise ValueError(
-            f"Expected a whole checkpoint. Received: {checkpoints.directory}, where all are "
-            "damaged. Train anew, in another directory."
+        raise InputError(
+            f"Expected an undamaged checkpoint. Received: {checkpoints.directory}, where all are "
+            "damaged. Start a new training in another directory."
         )
     found = [Candidate("best", [best]) if best in whole else Candidate("last", whole[-1:])]
     largest = min(keep_checkpoints, len(whole))
@@ -46,26 +50,27 @@ def candidates(checkpoints, keep_checkpoints, write=print):
     return found
 
 
-def choose_weights(candidates, load, validate, record):
-    """Returns the best `Candidate`, the best one that is a mean (or None), and the best's metrics.
+def choose_weights(candidates, load, validate, record, monitor):
+    """Returns the best `Candidate`, the best mean of several (or None), and the best one's metrics.
 
     Args:
         candidates: list of `Candidate`.
-        load: called with the paths of each, gives the model these weights.
-        validate: returns the model's metrics, a dict with `val_bleu`.
+        load: function that gives the model the mean weights of some paths.
+        validate: returns the model's metrics, a dict.
         record: called with each candidate's name and metrics, a dict.
+        monitor: name of the metric that chooses, of which the highest value is the best.
     """
+
+    def score(scored):
+        return scored[1][monitor]
+
     metrics = []
     for candidate in candidates:
         load(candidate.paths)
         metrics.append(validate())
         record({"weights": str(candidate), **metrics[-1]})
     scored = list(zip(candidates, metrics, strict=True))
-    best, best_metrics = max(scored, key=_bleu)  # the first of equals: the single checkpoint
+    best, best_metrics = max(scored, key=score)  # the first of equals: the single checkpoint
     means = [each for each in scored if each[0].checkpoint == "averaged"]
-    best_mean = max(means, key=_bleu)[0] if means else None
+    best_mean = max(means, key=score)[0] if means else None
     return best, best_mean, best_metrics
-
-
-def _bleu(scored):
-    return scored[1]["val_bleu"]

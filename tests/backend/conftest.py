@@ -1,8 +1,17 @@
 """A loop whose every number depends on its sentence, its hypothesis and all steps before."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 from keras import ops
+
+
+class Progress(NamedTuple):
+    """The state of the loop."""
+
+    active: Any
+    pushes: Any
 
 
 class Journeys:
@@ -39,28 +48,30 @@ class Journeys:
         def body(step, state, cache, memory):
             watch(step, state, cache)
             active, pushes = state
-            lengths, topics = memory
-            states, history = cache
-            states = ops.tanh(states[:, :, 0] + ops.repeat(topics, n, axis=0)[:, None])  # (R, 1, D)
+            lengths, topics = memory["lengths"], memory["topics"]
+            states, history = cache["states"], cache["history"]
+            states = ops.tanh(states + ops.repeat(topics, n, axis=0))[:, None]  # (R, 1, D)
             values = ops.concatenate([states, ops.square(states)], axis=1)  # (R, H, D)
             [history] = room.cache_update([history], step, [values])
             positions = ops.arange(ops.shape(history)[2], dtype="float32")
             read = ops.cos(positions)[:, None] * history
             push = 0.3 * ops.sum(read, axis=(1, 2))  # (R, D)
-            states = ops.tanh(states + push[:, None])[:, :, None]
+            states = ops.tanh(states[:, 0] + push)
             new_pushes = ops.reshape(push, (-1, n, 5))
             pushes = ops.where(active[:, None, None], new_pushes, pushes)
             rows = ops.reshape(ops.arange(ops.shape(lengths)[0] * n), (-1, n))
             rows = ops.reshape(ops.roll(rows, -1, axis=1), (-1,))
-            cache = [states, history]
+            cache = {"states": states, "history": history}
             if n > 1:  # of one, a cache stays where it is from step to step
-                cache = [room.take_rows(tensor, rows) for tensor in cache]
-            return [active & (step + 1 < lengths), pushes], cache
+                cache = {name: room.take_rows(tensor, rows) for name, tensor in cache.items()}
+            return Progress(active & (step + 1 < lengths), pushes), cache
 
         num_rows = ops.shape(states)[0]
-        cache = [states[:, None, None], room.start_cache(num_rows, 2, max_length, 5, "float32")]
-        state = [lengths > 0, ops.zeros((ops.shape(lengths)[0], n, 5))]
-        return room.search_loop(body, state, cache, [lengths, topics], n, max_length)
+        history = room.start_cache(num_rows, 2, max_length, 5, "float32")
+        cache = {"states": states, "history": history}
+        state = Progress(lengths > 0, ops.zeros((ops.shape(lengths)[0], n, 5)))
+        memory = {"lengths": lengths, "topics": topics}
+        return room.search_loop(body, state, cache, memory, n, max_length)
 
     def pushes_by_loops(self):
         pushes = np.zeros((len(self.lengths), self.num_hypotheses, 5))

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
+from keras import ops, tree
 
 from keras_transformer import backend
 from keras_transformer.backend import portable
@@ -217,3 +217,34 @@ def test_projected_cross_entropy_of_extreme_logits(room):
     )
     np.testing.assert_allclose(ops.convert_to_numpy(losses.cross_entropy), [0.0, 2e4], rtol=1e-6)
     assert float(losses.loss) == pytest.approx(2e4)
+
+
+@pytest.mark.parametrize("length", [5, 1, 0])
+@pytest.mark.parametrize("room", [portable, backend])
+def test_scan_equals_the_loop(room, length):
+    """Nested inputs and carries of several shapes; the outputs have those of the carry."""
+    if room.scan is portable.scan and length == 0 and keras.backend.backend() != "jax":
+        pytest.skip("keras.ops.scan needs a step there")
+    rng = np.random.default_rng(3)
+    inputs = {"a": rng.normal(size=(length, 2, 3)), "b": rng.normal(size=(length, 2, 1))}
+    first = [rng.normal(size=(2, 3)), rng.normal(size=(2, 1))]
+
+    def step(carry, inputs):
+        sums, total = carry
+        carry = [ops.tanh(sums + inputs["a"] * total), total + inputs["b"]]
+        return carry, [2.0 * carry[0], carry[1]]
+
+    def run(first, inputs):
+        carry, outputs = room.scan(step, first, inputs)
+        return outputs
+
+    tensors = tree.map_structure(lambda x: ops.convert_to_tensor(x, "float32"), (first, inputs))
+    outputs = [ops.convert_to_numpy(output) for output in run(*tensors)]
+    (sums, total), expected = first, [[], []]
+    for a, b in zip(inputs["a"], inputs["b"], strict=True):
+        sums, total = np.tanh(sums + a * total), total + b
+        expected[0].append(2.0 * sums)
+        expected[1].append(total)
+    for output, rows, width in zip(outputs, expected, (3, 1), strict=True):
+        assert output.shape == (length, 2, width)
+        np.testing.assert_allclose(output, np.reshape(rows, output.shape), rtol=1e-5, atol=1e-6)

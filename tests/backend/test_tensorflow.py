@@ -121,17 +121,18 @@ def test_sentences_that_are_done_leave_and_a_cache_grows_as_it_must(journeys, mo
     seen = []
 
     def watch(step, state, cache):
-        for tensor in cache:
-            assert len(tensor) == 3 * len(state[0])
-        lengths = [int(tensor.shape[2]) for tensor in cache]
-        seen.append((int(step), len(state[0]), int(tf.math.count_nonzero(state[0])), lengths))
+        tensors = cache["states"], cache["history"]
+        assert {len(tensor) for tensor in tensors} == {3 * len(state.active)}
+        num_active = int(tf.math.count_nonzero(state.active))
+        sizes = cache["states"].shape[1], cache["history"].shape[2]
+        seen.append((int(step), len(state.active), num_active, sizes))
 
     journeys(LENGTHS, 3).run(fast, 31, watch=watch)
     assert [step for step, *_ in seen] == list(range(max(LENGTHS)))
-    for step, num_sentences, num_active, (without_positions, length) in seen:
+    for step, num_sentences, num_active, (width, length) in seen:
         assert num_active == sum(step < length for length in LENGTHS)
         assert num_active > 3 * num_sentences / 4
-        assert without_positions == 1
+        assert width == 5  # what has no positions does not grow
         assert step < length <= min(step + fast.CACHE_GROWTH, 31)
     assert len({num_sentences for _, num_sentences, *_ in seen}) > 3 and seen[-1][1] == 1
     assert len({length for *_, (_, length) in seen}) > 3
@@ -141,7 +142,7 @@ def test_few_rows_get_room_for_many_positions(journeys):
     lengths = []
 
     def watch(step, state, cache):
-        lengths.append(int(cache[1].shape[2]))
+        lengths.append(int(cache["history"].shape[2]))
 
     journeys([29], 1).run(fast, 200, watch=watch)
     assert lengths == [fast.CACHE_ROWS] * 29
@@ -150,7 +151,7 @@ def test_few_rows_get_room_for_many_positions(journeys):
 def test_the_most_steps_bound_the_cache(journeys):
     lengths = []
     journeys([3, 11, 10], 1).run(
-        fast, 11, watch=lambda step, state, cache: lengths.append(cache[1].shape[2])
+        fast, 11, watch=lambda step, state, cache: lengths.append(cache["history"].shape[2])
     )
     assert len(lengths) == 11 and max(lengths) == 11
 

@@ -151,6 +151,23 @@ def test_static_shapes(make):
     assert seen <= set(batches.shapes) and len(seen) > 1
 
 
+def test_rows_of_padding_fill_a_batch_up_to_a_multiple(make):
+    batches = make()
+    plain = list(batches.arrays(repeat=False))
+    filled = list(batches.arrays(repeat=False, row_multiple=4))
+    assert any(len(labels) % 4 for _, labels, _ in plain)
+    for batch, full in zip(plain, filled, strict=True):
+        for array, more in zip(
+            (*batch[0].values(), *batch[1:]), (*full[0].values(), *full[1:]), strict=True
+        ):
+            missing = -len(array) % 4
+            np.testing.assert_array_equal(more, np.pad(array, [(0, missing), (0, 0)]))
+            assert more.dtype == array.dtype
+    assert as_lists(batches.dataset(repeat=False, row_multiple=4)) == [
+        [part.tolist() for part in (*inputs.values(), *rest)] for inputs, *rest in filled
+    ]
+
+
 def test_validation_runs_from_long_to_short(make):
     widths = [
         max(len(source_ids[0]), len(labels[0]))
@@ -171,7 +188,7 @@ def test_over_long_pairs_are_left_out_and_counted(tokenizer, sentence_pairs):
     assert texts_of(batches, 0, tokenizer) == kept
     left_out = len(sentence_pairs) - len(kept)
     assert str(batches.summary) == (
-        f"{len(kept)} pairs; left out: 1 with a blank side, {left_out} longer than {most} pieces"
+        f"{len(kept)} pairs; left out: 1 with a blank side, {left_out} longer than {most} tokens"
     )
     labels = sum(len(tokenizer.encode([t]).to_list()[0]) + 1 for _, t in kept)
     assert batches.num_target_tokens == labels
@@ -180,7 +197,7 @@ def test_over_long_pairs_are_left_out_and_counted(tokenizer, sentence_pairs):
 
 
 def test_only_over_long_pairs(corpus, tokenizer):
-    with pytest.raises(ValueError, match="at most 2 pieces.*31 pairs, all longer"):
+    with pytest.raises(ValueError, match="at most 2 tokens.*31 pairs, all longer"):
         TranslationBatches(corpus, tokenizer, max_length=2)
 
 

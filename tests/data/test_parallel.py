@@ -3,7 +3,8 @@ import gzip
 import pytest
 import tensorflow as tf
 
-from keras_transformer.data import CorpusSummary, ParallelCorpus, read_lines
+from keras_transformer.data import CorpusSummary, ParallelCorpus
+from keras_transformer.data.parallel import read_lines
 
 
 def write(path, content):
@@ -62,7 +63,7 @@ def test_pairs_with_a_blank_side_are_left_out_and_counted(files):
 
 def test_summary_is_one_line_with_every_reason():
     summary = CorpusSummary(num_pairs=28_990, num_blank=3, num_long=1_007, max_length=128)
-    expected = "28,990 pairs; left out: 3 with a blank side, 1,007 longer than 128 pieces"
+    expected = "28,990 pairs; left out: 3 with a blank side, 1,007 longer than 128 tokens"
     assert str(summary) == expected
 
 

@@ -5,6 +5,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.layers import DecodingState
 
 
 class ToyModel:
@@ -35,22 +36,27 @@ class ToyModel:
         return part
 
     def start(self, num_hypotheses, max_length):
-        """Returns the cache and the memory of a search."""
+        """Returns the state and the prompts of a search."""
         states = np.repeat(self.first_states, num_hypotheses, axis=0)[:, None, None]
         history = backend.start_cache(len(states), 1, max_length, states.shape[-1], "float32")
-        return [ops.convert_to_tensor(states), history], [ops.convert_to_tensor(self.topics)]
+        cache = {"states": ops.convert_to_tensor(states), "history": history}
+        state = DecodingState(cache, {"topics": ops.convert_to_tensor(self.topics)})
+        return state, ops.full((len(self.topics), 1), 2, dtype="int32")
 
-    def step(self, token_ids, step, cache, memory):
+    def step(self, token_ids, step, state):
         """The step function of a search."""
         tokens = ops.reshape(token_ids, (-1,))
         inputs = ops.take(ops.convert_to_tensor(self.embeddings), tokens, axis=0)  # (R, D)
-        states = ops.tanh(ops.matmul(cache[0][:, 0, 0], self.recurrence) + inputs)
-        [history] = backend.cache_update(cache[1:], step, [inputs[:, None]])
+        states = state.cache["states"][:, 0, 0]
+        states = ops.tanh(ops.matmul(states, self.recurrence) + inputs)
+        [history] = backend.cache_update([state.cache["history"]], step, [inputs[:, None]])
         weights = ops.convert_to_tensor(self.position_weights)[: ops.shape(history)[2], None]
         features = states + ops.sum(weights * history[:, 0], axis=1)
         features = ops.reshape(features, (-1, token_ids.shape[1], features.shape[-1]))
-        logits = ops.add(ops.matmul(features + memory[0][:, None], self.output), self.bias)
-        return logits, [states[:, None, None], history]
+        features = features + state.memory["topics"][:, None]
+        logits = ops.add(ops.matmul(features, self.output), self.bias)
+        cache = {"states": states[:, None, None], "history": history}
+        return logits, state._replace(cache=cache)
 
     def log_probs(self, sentence, prefix):
         """Returns the log-probabilities `(V,)` after a list of tokens, by a loop over it."""

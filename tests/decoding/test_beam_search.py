@@ -6,8 +6,14 @@ import pytest
 from keras import ops
 
 from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.layers import DecodingState
 
 END = 3
+
+
+def nothing():
+    """Returns the state and the prompts of a model that keeps nothing."""
+    return DecodingState({}, {}), np.full((1, 1), 2, "int32")
 
 
 def penalty(length, alpha):
@@ -117,10 +123,10 @@ def scripted(certain_from=31):
     table = np.log(probabilities).astype("float32")
     steps = []
 
-    def step_fn(token_ids, step, cache, memory):
+    def step_fn(token_ids, step, state):
         steps.append(step)
         logits = ops.take(ops.convert_to_tensor(table), step, axis=0)
-        return ops.broadcast_to(logits, (*ops.shape(token_ids), 5)), cache
+        return ops.broadcast_to(logits, (*ops.shape(token_ids), 5)), state
 
     return step_fn, steps
 
@@ -131,7 +137,7 @@ def test_stops_as_soon_as_no_live_hypothesis_can_win(hypotheses, alpha, n_best, 
     s * ln(0.1) / 6, which is -1.919 after 5 steps and -2.303 after 6."""
     expected = [((END,), np.log(0.9), True), ((4, END), np.log(0.09) / (7 / 6) ** alpha, True)]
     step_fn, steps = scripted(certain_from=num_steps)
-    result = beam_search(step_fn, [], [], np.array([31], "int32"), 31, 2, alpha, n_best)
+    result = beam_search(step_fn, *nothing(), np.array([31], "int32"), 31, 2, alpha, n_best)
     assert_same(hypotheses(result)[0], expected[:n_best])
     if keras.backend.backend() != "jax":  # which traces the steps
         assert len(steps) == num_steps
@@ -140,7 +146,7 @@ def test_stops_as_soon_as_no_live_hypothesis_can_win(hypotheses, alpha, n_best, 
 def test_does_not_stop_before(hypotheses):
     """As above: after 5 steps the longest sentence could still be second, and here it is."""
     step_fn, _ = scripted(certain_from=5)
-    found = hypotheses(beam_search(step_fn, [], [], np.array([31], "int32"), 31, 2, 1.0))[0]
+    found = hypotheses(beam_search(step_fn, *nothing(), np.array([31], "int32"), 31, 2, 1.0))[0]
     longest = ((4,) * 30 + (END,), 5 * np.log(0.1) / 6, True)
     assert_same(found, [((END,), np.log(0.9), True), longest])
 
@@ -159,10 +165,10 @@ def test_a_sentence_does_not_depend_on_its_neighbours(toy_model, hypotheses):
     limits = [13, 2, 7, 11, 5]
     toy = toy_model(8, batch_size=5, vocab_size=17, end_bias=2.0)
 
-    def without_numbers_where_done(token_ids, step, cache, memory):
-        logits, cache = toy.step(token_ids, step, cache, memory)
+    def without_numbers_where_done(token_ids, step, state):
+        logits, state = toy.step(token_ids, step, state)
         done = ops.all(token_ids == 0, axis=1)[:, None, None]
-        return ops.where(done, float("nan"), logits), cache
+        return ops.where(done, float("nan"), logits), state
 
     start = toy.start(3, 13)
     limit_ids = np.array(limits, "int32")
@@ -191,10 +197,10 @@ def test_complete_hypotheses_rank_before_better_ones_that_were_cut(hypotheses):
     table = np.full((1, 1, 5), -60.0, "float32")
     table[..., END], table[..., 4] = np.log(0.1), np.log(0.9)
 
-    def step_fn(token_ids, step, cache, memory):
-        return ops.broadcast_to(ops.convert_to_tensor(table), (*ops.shape(token_ids), 5)), cache
+    def step_fn(token_ids, step, state):
+        return ops.broadcast_to(ops.convert_to_tensor(table), (*ops.shape(token_ids), 5)), state
 
-    found = hypotheses(beam_search(step_fn, [], [], np.array([3], "int32"), 3, 5, 0.0))[0]
+    found = hypotheses(beam_search(step_fn, *nothing(), np.array([3], "int32"), 3, 5, 0.0))[0]
     assert [tokens for tokens, _, _ in found] == [
         (END,),
         (4, END),
@@ -220,3 +226,64 @@ def test_impossible_arguments_are_refused(toy_model):
         search(toy, [5], 0)
     with pytest.raises(ValueError, match="Received: length_penalty=-0.5"):
         search(toy, [5], 2, alpha=-0.5)
+
+
+PROMPTS = [[2, 5, 4, 9], [2], [2, 8, 3, 0][:3], [2, 4], [2, 6, 6, 11]]
+
+
+def padded(prompts):
+    ids = np.zeros((len(prompts), max(map(len, prompts))), "int32")
+    for row, prompt in zip(ids, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    return ids
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_prompts_of_any_length_are_continued(toy_model, hypotheses, beam_size):
+    """As if each had been searched alone, from the state that its prompt leaves behind.
+
+    One of them holds an end token, which ends nothing there.
+    """
+    limits = [7, 4, 9, 0, 5]
+    toy = toy_model(6, batch_size=5, vocab_size=13, end_bias=2.0)
+
+    def start():
+        state, _ = toy.start(beam_size, 9 + 3)
+        return toy.step, state, padded(PROMPTS), np.array(limits, "int32"), 9
+
+    found = hypotheses(beam_search(*start(), beam_size))
+    for b, limit in enumerate(limits):
+        after = Prompted(toy, PROMPTS[b][1:])
+        expected = beam_search_by_loops(after, b, limit, beam_size, 0.6)
+        count = sum(len(tokens) > 0 for tokens, *_ in expected)
+        assert_same(found[b][:count], expected[:count][:beam_size])
+    if beam_size == 1:
+        for ours, theirs in zip(hypotheses(greedy_search(*start())), found, strict=True):
+            if theirs[0][0]:
+                assert_same(ours, theirs)
+
+
+class Prompted:
+    """A toy model after a prompt: its log-probabilities of what follows."""
+
+    def __init__(self, toy, prompt):
+        self.vocab_size = toy.vocab_size
+        self.log_probs = lambda b, prefix: toy.log_probs(b, [*prompt, *prefix])
+
+
+def test_the_example_of_the_docstring(hypotheses):
+    """Tokens a = 4 and b = 5."""
+    after = {2: [0.1, 0.5, 0.4], 4: [0.5, 0.2, 0.3], 5: [0.4, 0.1, 0.5]}  # end, a, b
+    table = np.full((6, 6), 1e-30)
+    for token, probabilities in after.items():
+        table[token, END:] = probabilities
+    steps = []
+
+    def step_fn(token_ids, step, state):
+        steps.append(step)
+        return ops.take(ops.convert_to_tensor(np.log(table), "float32"), token_ids, axis=0), state
+
+    result = beam_search(step_fn, *nothing(), np.array([9], "int32"), 9, 2, 0.0, n_best=1)
+    assert_same(hypotheses(result)[0], [((4, END), np.log(0.25), True)])
+    if keras.backend.backend() != "jax":  # which traces the steps
+        assert len(steps) == 2

@@ -10,9 +10,12 @@ if keras.backend.backend() != "tensorflow":
 from types import SimpleNamespace
 
 import tensorflow as tf
+from keras import ops
 
 from keras_transformer.decoding import beam_search, decode, decode_sampled, greedy_search, score
+from keras_transformer.layers import DecodingState
 from keras_transformer.models import Transformer
+from keras_transformer.teacher_forcing import shift_right
 
 END = 3
 
@@ -37,11 +40,15 @@ def batch(*lengths):
     return ids
 
 
+def forced_score(model, ids):
+    return score(model({"source_ids": ids, "target_ids": shift_right(ids, ops)}), ids)
+
+
 SEARCHES = {
     "greedy": lambda model, ids: decode(model, ids, settings(1)),
     "beam": lambda model, ids: decode(model, ids, settings(4), 3),
     "sample": lambda model, ids: decode_sampled(model, ids, settings(1), 1.3, 5, 0.9, seed=3),
-    "score": lambda model, ids: (score(model, ids, ids),),
+    "score": lambda model, ids: (forced_score(model, ids),),
 }
 
 
@@ -93,13 +100,14 @@ def test_runs_in_a_session(toy_model, tmp_path, beam_size):
     limits = np.array([19, 2, 5, 1, 13], "int32")  # more than a cache begins with
 
     def search(limits, sentences):
-        cache, memory = toy.start(beam_size, 19)
+        state, prompts = toy.start(beam_size, 19)
         rows = tf.reshape(sentences[:, None] * beam_size + tf.range(beam_size), [-1])
-        cache = [tf.gather(tensor, rows) for tensor in cache]
-        memory = [tf.gather(tensor, sentences) for tensor in memory]
+        cache = {name: tf.gather(tensor, rows) for name, tensor in state.cache.items()}
+        memory = {name: tf.gather(tensor, sentences) for name, tensor in state.memory.items()}
+        start = toy.step, DecodingState(cache, memory), tf.gather(prompts, sentences), limits, 19
         if beam_size == 1:
-            return greedy_search(toy.step, cache, memory, limits, 19)
-        return beam_search(toy.step, cache, memory, limits, 19, beam_size)
+            return greedy_search(*start)
+        return beam_search(*start, beam_size)
 
     module = tf.Module()
     module.search = tf.function(

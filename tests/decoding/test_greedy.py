@@ -33,9 +33,9 @@ def test_a_sentence_does_not_depend_on_its_neighbours(toy_model, hypotheses):
     limits = [13, 2, 7, 11, 5]
     toy = toy_model(8, batch_size=5, vocab_size=17, end_bias=2.0)
 
-    def without_numbers_where_done(token_ids, step, cache, memory):
-        logits, cache = toy.step(token_ids, step, cache, memory)
-        return ops.where((token_ids == 0)[..., None], float("nan"), logits), cache
+    def without_numbers_where_done(token_ids, step, state):
+        logits, state = toy.step(token_ids, step, state)
+        return ops.where((token_ids == 0)[..., None], float("nan"), logits), state
 
     limit_ids = np.array(limits, "int32")
     together = hypotheses(

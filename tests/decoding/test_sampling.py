@@ -5,6 +5,13 @@ import pytest
 from keras import ops
 
 from keras_transformer.decoding import greedy_search, sample
+from keras_transformer.layers import DecodingState
+
+
+def nothing(batch_size):
+    """Returns the state and the prompts of a model that keeps nothing."""
+    return DecodingState({}, {}), np.full((batch_size, 1), 2, "int32")
+
 
 PROBABILITIES = np.array(
     [0.2, 0.05, 0.15, 0.06, 0.24, 0.02, 0.12, 0.005, 0.155], "float32"
@@ -31,11 +38,11 @@ def test_frequencies_are_those_of_the_filtered_distribution(
     draws = 20011
     logits = ops.convert_to_tensor(np.log(PROBABILITIES) + 5)
 
-    def step_fn(token_ids, step, cache, memory):
-        return ops.broadcast_to(logits, (draws, 1, 9)), cache
+    def step_fn(token_ids, step, state):
+        return ops.broadcast_to(logits, (draws, 1, 9)), state
 
     limits = np.ones(draws, "int32")
-    result = sample(step_fn, [], [], limits, 1, temperature, top_k, top_p, seed=11)
+    result = sample(step_fn, *nothing(len(limits)), limits, 1, temperature, top_k, top_p, seed=11)
     ids = ops.convert_to_numpy(result.ids)[:, 0, 0]
     expected = distribution_by_hand(temperature, top_k, top_p)
     assert np.count_nonzero(expected) == num_possible
@@ -88,11 +95,11 @@ def test_forbidden_tokens_are_not_drawn_where_all_others_are_improbable():
     logits = np.zeros((4001, 1, 9), "float32")
     logits[..., 3:] = -1e7
 
-    def step_fn(token_ids, step, cache, memory):
-        return ops.convert_to_tensor(logits), cache
+    def step_fn(token_ids, step, state):
+        return ops.convert_to_tensor(logits), state
 
     limits = np.ones(len(logits), "int32")
-    ids = sample(step_fn, [], [], limits, 1, temperature=1e6, seed=1).ids
+    ids = sample(step_fn, *nothing(len(limits)), limits, 1, temperature=1e6, seed=1).ids
     assert set(ops.convert_to_numpy(ids).ravel()) == {3, 4, 5, 6, 7, 8}
 
 
@@ -128,3 +135,25 @@ def test_impossible_arguments_are_refused(toy_model):
         draw(toy, [5], top_k=-1)
     with pytest.raises(ValueError, match="Received: top_k=0, top_p=0.0"):
         draw(toy, [5], top_p=0.0)
+
+
+@pytest.mark.parametrize("options", [dict(top_k=1), dict(temperature=1.4, top_p=0.9)])
+def test_prompts_of_any_length_are_continued(toy_model, hypotheses, options):
+    """`hypotheses` reads the output alone; the scores are of what follows each prompt."""
+    toy = toy_model(8, batch_size=3, vocab_size=17)
+    prompts = [[2, 5, 4, 9], [2, 0, 0, 0], [2, 7, 0, 0]]
+    limits = np.array([9, 7, 4], "int32")
+
+    def start():
+        state, _ = toy.start(1, 9 + 3)
+        return toy.step, state, np.array(prompts), limits, 9
+
+    found = hypotheses(sample(*start(), seed=1, **options))
+    for b, [(tokens, score, _)] in enumerate(found):
+        prompt = [token for token in prompts[b][1:] if token]
+        whole, given = (toy.log_prob(b, part) for part in ([*prompt, *tokens], prompt))
+        expected = (whole - given) / ((5 + len(tokens)) / 6) ** 0.6
+        np.testing.assert_allclose(score, expected, rtol=1e-5, atol=1e-5)
+    if "top_k" in options:
+        greedy = hypotheses(greedy_search(*start()))
+        assert [row[0][0] for row in found] == [row[0][0] for row in greedy]

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
+import keras_transformer
 from keras_transformer.export import ExportedTranslator, load
-from keras_transformer.translator import Translator
 
 
 def test_translates_as_the_translator_does(exported_translator, translator, texts):
@@ -32,8 +32,15 @@ def test_highest_version_is_loaded_wherever_the_export_lies(exported, tmp_path):
     for version in ("9", "10", ".export-12"):
         shutil.copytree(exported, tmp_path / version)
     assert load(tmp_path).path == tmp_path / "10"
-    one = Translator.load(tmp_path / "9")
+    one = keras_transformer.load(tmp_path / "9")
     assert isinstance(one, ExportedTranslator) and one.path == tmp_path / "9"
+
+
+def test_the_search_of_an_export_is_fixed(exported, translator):
+    decoding = translator.decoding
+    assert keras_transformer.load(exported, beam_size=decoding.beam_size).path == exported
+    with pytest.raises(ValueError, match="Received: length_penalty=0.0, exported with length_pen"):
+        keras_transformer.load(exported, beam_size=decoding.beam_size, length_penalty=0.0)
 
 
 def test_other_directories_are_refused(exported, tmp_path):

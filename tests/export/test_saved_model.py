@@ -1,5 +1,6 @@
 """What an export writes, and when it writes nothing."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -17,12 +18,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 import keras_transformer
 from keras_transformer import export
 from keras_transformer.config import Config, DecodingConfig
-from keras_transformer.export import export_saved_model, saved_model
+from keras_transformer.export import export_saved_model, new_version, saved_model
 from keras_transformer.export.fresh_process import xla_in
 from keras_transformer.export.verification import ExportError, Verification
 from keras_transformer.models import Transformer
+from keras_transformer.runs.run import Run
 from keras_transformer.tokenizers import WordPieceTokenizer
-from keras_transformer.training.run import Run
 from keras_transformer.translator import Translator
 
 
@@ -105,8 +106,8 @@ def test_separate_tokenizers_of_both_kinds(tokenizer, tmp_path):
     assert tree(tmp_path / "new")[0] == "1" and path == tmp_path / "new" / "1"
 
 
-def test_run_directory_is_exported_with_the_weights_that_are_named(
-    tokenizer, tmp_path, monkeypatch
+def test_a_run_is_exported_with_the_weights_and_the_search_that_are_named(
+    tokenizer, tmp_path, quick, monkeypatch
 ):
     config = Config(model=dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2))
     run = Run(tmp_path / "run")
@@ -116,23 +117,28 @@ def test_run_directory_is_exported_with_the_weights_that_are_named(
     model.build()
     model.save_weights(run.averaged_path)
     written = []
-    monkeypatch.setattr(saved_model, "_write", lambda *arguments: written.append(arguments))
-    monkeypatch.setattr(saved_model, "verify", lambda *_: Verification(1, 0))
-    export_saved_model(tmp_path / "run", tmp_path / "out", checkpoint="averaged")
-    ((translator, *_),) = written
+
+    def write(translator, *_):
+        written.append(translator)
+
+    monkeypatch.setattr(saved_model, "_write", write)
+    translator = keras_transformer.load(run.path, "averaged", beam_size=2)
+    export_saved_model(translator, tmp_path / "out", n_best=2)
+    assert written == [translator]  # no second one is built
+    assert translator.decoding == dataclasses.replace(config.decoding, beam_size=2)
     for ours, theirs in zip(translator.model.get_weights(), model.get_weights(), strict=True):
         assert (ours == theirs).all()
-    with pytest.raises(ValueError, match="checkpoint"):
-        export_saved_model(tmp_path / "run", tmp_path / "out", checkpoint="last")
-    assert os.listdir(tmp_path / "out") == ["1"]
 
 
-def test_half_precision_is_exported_in_float32(tokenizer, tmp_path, monkeypatch):
+def test_half_precision_is_exported_in_float32(tokenizer):
     sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
-    half = Transformer(tokenizer.vocab_size, **sizes, dtype="mixed_bfloat16")
-    full = saved_model._in_float32(Translator(half, tokenizer).model)
-    assert full.compute_dtype == "float32" and saved_model._in_float32(full) is full
-    for ours, theirs in zip(full.get_weights(), half.get_weights(), strict=True):
+    model = Transformer(tokenizer.vocab_size, **sizes, dtype="mixed_bfloat16")
+    half = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2), batch_size=3)
+    full = saved_model._in_float32(half)
+    assert full.model.compute_dtype == "float32" and saved_model._in_float32(full) is full
+    assert (full.tokenizer, full.target_tokenizer) == (tokenizer, tokenizer)
+    assert (full.decoding, full.batch_size) == (half.decoding, 3)
+    for ours, theirs in zip(full.model.get_weights(), model.get_weights(), strict=True):
         assert (ours == theirs).all()
 
 
@@ -149,7 +155,7 @@ def test_version_that_another_export_took_is_not_overwritten(
 ):
     (tmp_path / "1").mkdir()
     numbers = iter([1, 2])  # 1: read before the other export was there
-    monkeypatch.setattr(saved_model, "_next_version", lambda _: next(numbers))
+    monkeypatch.setattr(new_version, "_next_version", lambda _: next(numbers))
     assert export_saved_model(translator, tmp_path).name == "2"
     assert os.listdir(tmp_path / "1") == []
 
@@ -169,8 +175,8 @@ def test_concurrent_exports_get_a_version_each(translator, tmp_path, quick):
 def test_what_a_killed_export_has_left_goes_and_what_another_writes_stays(
     translator, tmp_path, monkeypatch, quick
 ):
-    (tmp_path / ".export-killed" / "variables").mkdir(parents=True)
-    (tmp_path / ".exported").mkdir()
+    (tmp_path / ".partial-killed" / "variables").mkdir(parents=True)
+    (tmp_path / ".partially").mkdir()
 
     def verify(temporary, *_):
         monkeypatch.setattr(saved_model, "verify", lambda *_: Verification(1, 0))
@@ -180,7 +186,7 @@ def test_what_a_killed_export_has_left_goes_and_what_another_writes_stays(
 
     monkeypatch.setattr(saved_model, "verify", verify)
     assert export_saved_model(translator, tmp_path).name == "2"
-    assert sorted(os.listdir(tmp_path)) == [".exported", "1", "2"]
+    assert sorted(os.listdir(tmp_path)) == [".partially", "1", "2"]
 
 
 def test_a_version_above_the_highest_is_never_made(translator, tmp_path, quick):
@@ -200,7 +206,8 @@ def test_a_damaged_export_is_refused(exported, tmp_path):
     for file in ("variables/variables.data-00000-of-00001", "saved_model.pb"):
         whole = (copy / file).read_bytes()
         middle = len(whole) // 2
-        (copy / file).write_bytes(whole[:middle] + b"\xff\xff" + whole[middle + 2 :])
+        damaged = bytes([whole[middle] ^ 0xFF])  # a fixed value may stand there already
+        (copy / file).write_bytes(whole[:middle] + damaged + whole[middle + 1 :])
         with pytest.raises(ValueError, match=f"which is damaged .{file} is not.*Export it again"):
             export.load(tmp_path)
         (copy / file).write_bytes(whole)
@@ -260,14 +267,14 @@ def test_bad_arguments_write_nothing(translator, tmp_path, quick):
         export_saved_model(translator, tmp_path / "new", n_best=4)
     with pytest.raises(ValueError, match="Received: version=0"):
         export_saved_model(translator, tmp_path / "new", version=0)
-    with pytest.raises(ValueError, match="run directory"):
-        export_saved_model(tmp_path / "no_run", tmp_path / "new")
+    with pytest.raises(ValueError, match="Received: 'runs/a'. Load a run"):
+        export_saved_model("runs/a", tmp_path / "new")
     assert tree(tmp_path) == ["file"]
 
 
 def test_a_run_is_no_place_for_its_export(translator, tmp_path, quick):
     (tmp_path / "config.yaml").write_text("model: {}")
-    with pytest.raises(ValueError, match="a run, which could not be found any more"):
+    with pytest.raises(ValueError, match="a run. With an export in it"):
         export_saved_model(translator, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 

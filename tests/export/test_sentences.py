@@ -8,9 +8,9 @@ import tensorflow as tf
 from keras_transformer.export import export_saved_model, load, sentences
 
 
-def parts_of(*texts, max_pieces=256):
+def parts_of(*texts, max_tokens=256):
     """Returns the parts of each text as lists of str, and whether it was cut."""
-    parts, joints, truncated = sentences.split(list(texts), max_pieces)
+    parts, joints, truncated = sentences.split(list(texts), max_tokens)
     assert parts.row_lengths().numpy().tolist() == joints.row_lengths().numpy().tolist()
     rows = [[part.decode() for part in row] for row in parts.to_list()]
     return rows, truncated.numpy().tolist()
@@ -64,8 +64,8 @@ def test_no_texts_are_split_too():
 
 def test_what_is_too_much_is_cut_and_flagged():
     (many, few), truncated = parts_of("A dog runs. " * 300, "A dog runs. " * 256)
-    assert len(many) == len(few) == sentences.MOST_PARTS and truncated == [True, False]
-    (row,), truncated = parts_of("a" * 50_000, max_pieces=2)
+    assert len(many) == len(few) == sentences.MAX_PARTS and truncated == [True, False]
+    (row,), truncated = parts_of("a" * 50_000, max_tokens=2)
     assert len(row[0]) == 256 * 2 * 64 and truncated == [True]
 
 

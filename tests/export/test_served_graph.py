@@ -30,7 +30,7 @@ def test_every_signature_refuses_another_rank(refusals, name):
 
 
 def test_a_large_batch_is_searched_in_parts(translator, monkeypatch):
-    from keras_transformer.export import like_lengths
+    from keras_transformer.export import length_buckets
 
     ids = tf.constant([[5, 6, 3, 0]] * 7 + [[5, 6, 7, 3]] * 4)
     sizes = []
@@ -38,15 +38,15 @@ def test_a_large_batch_is_searched_in_parts(translator, monkeypatch):
     def search(source_ids):
         tf.py_function(lambda n: sizes.append(int(n)), [tf.shape(source_ids)[0]], [])
         num = tf.shape(source_ids)[0]
-        return like_lengths.SearchResult(
+        return length_buckets.SearchResult(
             ids=source_ids[:, None, :1],
             scores=tf.cast(source_ids[:, :1], tf.float32),
             lengths=tf.ones([num, 1], tf.int32),
             finished=tf.ones([num, 1], tf.bool),
         )
 
-    monkeypatch.setattr(like_lengths, "MOST_TOGETHER", 12)
-    found = like_lengths.search_like_lengths(search, ids, 1, 2)
+    monkeypatch.setattr(length_buckets, "MOST_TOGETHER", 12)
+    found = length_buckets.search_by_length_buckets(search, ids, 1, 2)
     assert sizes == [3, 3, 3, 2] and found.finished.numpy().all()
 
 

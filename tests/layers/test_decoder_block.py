@@ -106,10 +106,10 @@ def test_steps_equal_the_whole_pass(
     randomize(block)
     whole = ops.convert_to_numpy(block(x, repeated, repeated_mask))
 
-    memory, cache = block.start_decoding(
-        ops.convert_to_tensor(encoder_output), num_hypotheses, T + 2, ops.convert_to_tensor(real)
-    )
-    assert {part.shape[0] for part in memory} == {B} and {part.shape[0] for part in cache} == {rows}
+    cache = block.start_cache(rows, T + 2)
+    memory = block.start_memory(ops.convert_to_tensor(encoder_output), ops.convert_to_tensor(real))
+    assert {part.shape[0] for part in memory.values()} == {B}
+    assert {part.shape[0] for part in cache.values()} == {rows}
     for step in range(T):
         output, cache = block.decode_step(
             ops.convert_to_tensor(x[:, step]),

@@ -32,6 +32,25 @@ def test_another_activation(reference, randomize, activation):
     assert copy.activation is keras.activations.tanh and copy.ff_dim == 11
 
 
+def test_the_approximation_of_gelu_in_gpt_2(reference, randomize):
+    x = np.random.default_rng(1).normal(scale=2.0, size=(2, 5, 6)).astype("float32")
+    layer = FeedForward(11, activation="gelu_tanh")
+    layer(x)
+    randomize(layer)
+    inner = reference.dense(layer.inner, x)
+    inner = 0.5 * inner * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
+    expected = reference.dense(layer.outer, inner)
+    np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), expected, rtol=1e-5, atol=1e-5)
+    assert layer.get_config()["activation"] == "gelu_tanh"
+    copy = FeedForward.from_config(layer.get_config())
+    assert copy.activation is layer.activation
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="gelu_tanh or .* Received: activation='gelo'"):
+        FeedForward(11, activation="gelo")
+
+
 def test_a_size_below_one_is_refused():
     with pytest.raises(ValueError, match="Received: ff_dim=0"):
         FeedForward(0)

@@ -15,7 +15,7 @@ def test_equals_numpy(reference, randomize, normalize_first):
     layer.build(x.shape)
     randomize(layer)
 
-    output = ops.convert_to_numpy(layer(x, ops.square(layer.enter(x))))
+    output = ops.convert_to_numpy(layer(x, ops.square(layer.normalize_input(x))))
     normalized = reference.normalization(layer.normalization, x)
     if normalize_first:
         expected = x + normalized**2
@@ -49,12 +49,12 @@ def test_in_a_functional_model(normalize_first, tmp_path, randomize):
     given = keras.Input((None, 7))
     layer = Residual(0.1, normalize_first)
     dense = keras.layers.Dense(7)
-    model = keras.Model(given, layer(given, dense(layer.enter(given))))
+    model = keras.Model(given, layer(given, dense(layer.normalize_input(given))))
     assert len(model.weights) == 4  # the dense layer's and one normalization's
     randomize(model)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert len(loaded.weights) == 4
     x = np.random.default_rng(1).normal(size=(2, 5, 7)).astype("float32")
-    expected = ops.convert_to_numpy(layer(x, dense(layer.enter(x))))
+    expected = ops.convert_to_numpy(layer(x, dense(layer.normalize_input(x))))
     np.testing.assert_allclose(ops.convert_to_numpy(loaded(x)), expected, rtol=1e-6, atol=1e-6)

@@ -61,5 +61,5 @@ def test_what_cannot_turn_is_refused(x):
         rotate(x[..., :5], np.arange(T))
     with pytest.raises(ValueError, match="Received: head_dim=5"):
         MultiHeadAttention(H, head_dim=5, rotary=True)(np.zeros((B, T, 12)))
-    with pytest.raises(ValueError, match="Received: a key beside the query"):
+    with pytest.raises(ValueError, match="Received: a key that is not the query"):
         MultiHeadAttention(H, rotary=True)(np.zeros((B, T, 12)), np.zeros((B, T, 12)))

@@ -127,5 +127,5 @@ def test_errors():
 @pytest.mark.parametrize("layer", [SinusoidalPositions(), LearnedPositions(9)])
 @pytest.mark.parametrize("shape", [(9, 8), (2, 9, 9, 8)])
 def test_other_ranks_are_refused(layer, shape):
-    with pytest.raises(ValueError, match="Expected vectors of positions"):
+    with pytest.raises(ValueError, match="must have shape .B, T, D."):
         layer(np.zeros(shape))

@@ -64,3 +64,10 @@ def test_ids_that_come_as_floats_keep_their_value_in_mixed_precision():
 def test_a_size_below_one_is_refused(sizes):
     with pytest.raises(ValueError, match=f"Received: vocab_size={sizes[0]}, d_model={sizes[1]}"):
         TokenEmbedding(*sizes)
+
+
+def test_embeddings_can_be_left_unscaled_and_begin_narrower():
+    layer = TokenEmbedding(2000, 50, scale=False, stddev=0.02)
+    rows = ops.convert_to_numpy(layer(np.arange(2000)[None]))
+    np.testing.assert_array_equal(rows[0], ops.convert_to_numpy(layer.embeddings))
+    assert rows.std() == pytest.approx(0.02, rel=0.02)

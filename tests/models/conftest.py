@@ -13,10 +13,7 @@ VOCAB_SIZE, TARGET_VOCAB_SIZE = 23, 19
 VARIANTS = {
     "post-norm": dict(),
     "pre-norm": dict(normalize_first=True),
-    "learned positions": dict(positions="learned", max_length=13),
-    "separate vocabularies": dict(target_vocab_size=TARGET_VOCAB_SIZE),
     "separate embeddings": dict(share_embeddings=False),
-    "untied output": dict(tie_output=False),
     "all at once": dict(
         target_vocab_size=TARGET_VOCAB_SIZE,
         normalize_first=True,
@@ -73,6 +70,20 @@ def make_model():
         return model
 
     return make
+
+
+@pytest.fixture(scope="session")
+def shared_model(make_model):
+    """Returns the same model for the same arguments, to tests that do not change it."""
+    models = {}
+
+    def shared(**arguments):
+        key = repr(arguments)
+        if key not in models:
+            models[key] = make_model(**arguments)
+        return models[key]
+
+    return shared
 
 
 @pytest.fixture

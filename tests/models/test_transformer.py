@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
+from keras import ops, tree
 
 from keras_transformer import Transformer, backend
 from keras_transformer.layers import sinusoidal_encoding
@@ -17,65 +17,68 @@ def assert_equal(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_future_does_not_change_the_past(make_model, variant, batch):
-    model = make_model(**variant)
+def test_the_future_does_not_change_the_past(shared_model, variant, batch):
+    model = shared_model(**variant)
     before = logits_of(model, batch)
-    assert before.shape == (2, 5, model.num_target_pieces)
+    assert before.shape == (2, 5, model.output_vocab_size)
     batch["target_ids"][:, 3:] = [[7, 8], [9, 4]]
     after = logits_of(model, batch)
     assert_equal(after[:, :3], before[:, :3])
     assert np.all(np.abs(after - before)[:, 3:].max(axis=-1) > 1e-3)
 
 
-def test_every_source_piece_and_every_earlier_target_piece_counts(make_model, dense_variant, batch):
+def test_every_source_piece_and_every_earlier_target_piece_counts(
+    shared_model, dense_variant, batch
+):
     """Row i of the first 7 has another source piece at i, row 7 + i another target piece."""
     changed = {name: np.repeat(ids[:1], 13, axis=0) for name, ids in batch.items()}
     changed["source_ids"][range(7), range(7)] += 1
     changed["target_ids"][range(7, 12), range(5)] += 1
-    logits = logits_of(make_model(**dense_variant), changed)
+    logits = logits_of(shared_model(**dense_variant), changed)
     difference = np.abs(logits - logits[12:])[:, -1].max(axis=-1)
     assert np.all(difference[:12] > 1e-4)
 
 
-def test_is_made_of_its_layers(make_model, dense_variant, batch):
+def test_is_made_of_its_layers(shared_model, dense_variant, batch):
     """The way of the data, from layers whose own tests hold them to NumPy."""
-    model = make_model(**dense_variant)
+    model = shared_model(**dense_variant)
     parts = {}
     for side in ("source", "target"):
         embedding = getattr(model, f"{side}_embedding")
         x = embedding.get_weights()[0][batch[f"{side}_ids"]] * 12**0.5
         positions = np.arange(x.shape[1])
         if dense_variant.get("positions") == "learned":
-            table = getattr(model, f"{side}_positions").get_weights()[0]
+            stack = {"source": model.encoder, "target": model.decoder}[side]
+            table = stack.position_layer.get_weights()[0]
             parts[side] = x + table[positions]
         else:
             parts[side] = x + ops.convert_to_numpy(sinusoidal_encoding(positions, 12))
     real = batch["source_ids"] != 0
     source = parts["source"]
-    for block in model.encoder_blocks:
+    for block in model.encoder.blocks:
         source = block(source, padding_mask=real)
     if model.normalize_first:
-        source = model.encoder_norm(source)
+        source = model.encoder.norm(source)
     target = parts["target"]
-    for block in model.decoder_blocks:
+    for block in model.decoder.blocks:
         target = block(target, source, source_padding_mask=real)
     if model.normalize_first:
-        target = model.decoder_norm(target)
+        target = model.decoder.norm(target)
     output_layer = model.target_embedding.get_weights()[0].T
     if not model.tie_output:
         (output_layer,) = model.output_layer.get_weights()
     assert_equal(logits_of(model, batch), ops.convert_to_numpy(target) @ output_layer)
 
 
-def test_longer_padding_changes_nothing(make_model, variant, batch):
-    model = make_model(**variant)
+def test_longer_padding_changes_nothing(shared_model, variant, batch):
+    model = shared_model(**variant)
     before = logits_of(model, batch)
     longer = {name: np.pad(ids, ((0, 0), (0, 4))) for name, ids in batch.items()}
     assert_equal(logits_of(model, longer)[:, :5], before)
 
 
-def test_a_batch_of_one_equals_a_batch_of_many(make_model, variant, batch):
-    model = make_model(**variant)
+def test_a_batch_of_one_equals_a_batch_of_many(shared_model, variant, batch):
+    model = shared_model(**variant)
     together = logits_of(model, batch)
     for row, (source_length, target_length) in enumerate([(7, 5), (4, 3)]):
         alone = {
@@ -91,8 +94,8 @@ def test_a_sentence_of_padding_alone_is_finite(make_model, batch):
     assert np.all(np.isfinite(logits_of(make_model(), batch)))
 
 
-def test_attention_weights(make_model, dense_variant, batch):
-    model = make_model(**dense_variant)
+def test_attention_weights(shared_model, dense_variant, batch):
+    model = shared_model(**dense_variant)
     logits, weights = model(batch, return_attention_weights=True)
     assert_equal(ops.convert_to_numpy(logits), logits_of(model, batch))
     assert {name: len(layers) for name, layers in weights.items()} == {
@@ -130,8 +133,8 @@ def test_attention_weights_of_sparse_attention_and_none_of_linear(make_model, ba
     assert set(weights) == {"cross"} and len(weights["cross"]) == 2
 
 
-def test_encode_is_the_first_half(make_model, variant, batch):
-    model = make_model(**variant)
+def test_encode_is_the_first_half(shared_model, variant, batch):
+    model = shared_model(**variant)
     encoder_output = ops.convert_to_numpy(model.encode(batch["source_ids"]))
     assert encoder_output.shape == (2, 7, 12)
     longer = ops.convert_to_numpy(model.encode(np.pad(batch["source_ids"], ((0, 0), (0, 3)))))
@@ -192,13 +195,12 @@ def test_mixed_precision_comes_close(make_model, batch):
     expected = logits_of(exact, batch)
     assert np.abs(logits_of(model, batch) - expected).max() < 0.1 * expected.std()
 
-    step_fn, memory, cache = model.start_decoding(batch["source_ids"], 5)
-    assert {ops.dtype(part) for part in cache} == {"bfloat16"}
+    step_fn, state, *_ = model.start_decoding(batch["source_ids"], 5)
+    assert {ops.dtype(part) for part in tree.flatten(state.cache)} == {"bfloat16"}
     logits, _ = step_fn(
         ops.convert_to_tensor(batch["target_ids"][:, :1]),
         ops.convert_to_tensor(0, "int32"),
-        cache,
-        memory,
+        state,
     )
     assert ops.dtype(logits) == "float32"
     first = ops.convert_to_numpy(logits)[:, 0]
@@ -226,17 +228,17 @@ def test_compiled_with_other_shapes(make_model, batch):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="shapes unknown in a graph")
-def test_one_graph_for_unknown_batch_and_lengths(make_model, variant, batch):
+def test_one_graph_for_unknown_batch_and_lengths(shared_model, variant, batch):
     import tensorflow as tf
 
-    model = make_model(**variant)
+    model = shared_model(**variant)
     ids = tf.TensorSpec([None, None], "int32")
     function = tf.function(
         lambda source_ids, target_ids: model({"source_ids": source_ids, "target_ids": target_ids}),
         input_signature=[ids, ids],
     )
     shape = function.get_concrete_function().output_shapes
-    assert shape.as_list() == [None, None, model.num_target_pieces]
+    assert shape.as_list() == [None, None, model.output_vocab_size]
     for rows, source_length, target_length in ((2, 7, 5), (1, 4, 3), (0, 2, 1)):
         part = {
             "source_ids": batch["source_ids"][:rows, :source_length],
@@ -248,7 +250,7 @@ def test_one_graph_for_unknown_batch_and_lengths(make_model, variant, batch):
 def test_from_preset():
     model = Transformer.from_preset("tiny", 23, num_layers=1, target_vocab_size=19)
     assert (model.d_model, model.num_heads, model.normalize_first) == (128, 4, True)
-    assert (model.num_layers, model.dropout, model.num_target_pieces) == (1, 0.3, 19)
+    assert (model.num_layers, model.dropout, model.output_vocab_size) == (1, 0.3, 19)
 
 
 def test_errors():
@@ -262,8 +264,8 @@ def test_errors():
         Transformer(23, attention="sparse")
     with pytest.raises(ValueError, match="no distance .* Received: cross_attention='local'"):
         Transformer(23, cross_attention="local")
-    with pytest.raises(ValueError, match="no distance .* Received: cross_attention="):
-        Transformer(23, cross_attention={"name": "dense", "alibi": True})
+    with pytest.raises(ValueError, match="ALiBi as the positions of the model. Received: "):
+        Transformer(23, attention={"name": "dense", "alibi": True})
     with pytest.raises(ValueError, match="Received: positions='alibi', attention='linear'"):
         Transformer(23, positions="alibi", attention="linear")
     with pytest.raises(ValueError, match="Received: num_layers=0"):

@@ -22,10 +22,9 @@ SUBLAYERS = {
 
 def places(model):
     """Returns the model's dropouts: dict from (stack, "embedding" or block and sublayer)."""
-    found = {("encoder", "embedding"): model.source_dropout}
-    found["decoder", "embedding"] = model.target_dropout
+    found = {(stack, "embedding"): getattr(model, stack).embedding_dropout for stack in SUBLAYERS}
     for stack, names in SUBLAYERS.items():
-        for i, block in enumerate(getattr(model, f"{stack}_blocks")):
+        for i, block in enumerate(getattr(model, stack).blocks):
             for name in names:
                 found[stack, i, name] = getattr(block, f"{name}_residual").output_dropout
     return found
@@ -122,12 +121,12 @@ def test_one_that_drops_all_takes_away_what_it_stands_on(model, batch, calls, pl
         dropped = logits_of(model, batch, training=True)
     assert len(calls) == 1
 
-    stack, *block, part = place
-    side = {"encoder": "source", "decoder": "target"}[stack]
+    name, *block, part = place
+    stack = getattr(model, name)
     if part == "embedding":
-        made_by = [getattr(model, f"{side}_{name}") for name in ("embedding", "positions")]
+        made_by = [stack.embedding, stack.position_layer]
     else:
-        sublayer = getattr(getattr(model, f"{stack}_blocks")[block[0]], part)
+        sublayer = getattr(stack.blocks[block[0]], part)
         made_by = [sublayer.outer if part == "feed_forward" else sublayer.output_projection]
     with zeros_for_weights(made_by):
         expected = logits_of(model, batch, training=False)

@@ -8,15 +8,15 @@ from keras import ops
 from keras_transformer import Transformer
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
-from keras_transformer.training.schedules import PaperSchedule
+from keras_transformer.training.schedules import NoamSchedule
 
 
 def logits_of(model, batch):
     return ops.convert_to_numpy(ops.cast(model(batch), "float32"))
 
 
-def test_save_load_equal(make_model, variant, batch, tmp_path):
-    model = make_model(**variant)
+def test_save_load_equal(shared_model, variant, batch, tmp_path):
+    model = shared_model(**variant)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded) is Transformer and loaded.get_config() == model.get_config()
@@ -37,13 +37,14 @@ def test_in_mixed_precision(make_model, batch, tmp_path):
     np.testing.assert_array_equal(logits_of(loaded, batch), logits_of(model, batch))
 
 
-def test_with_its_optimizer_loss_and_metrics(make_model, batch, tmp_path):
+def test_with_its_optimizer_loss_and_metrics(make_model, batch, tmp_path, run_eagerly):
     # no dropout: Keras does not save the state of random numbers
     model = make_model(num_decoder_layers=1, dropout=0.0)
     model.compile(
-        keras.optimizers.Adam(PaperSchedule(12, 100)),
+        keras.optimizers.Adam(NoamSchedule(12, 100)),
         TokenCrossEntropy(0.2),
         metrics=[TokenAccuracy(), Perplexity()],
+        run_eagerly=run_eagerly,
     )
     labels = np.roll(batch["target_ids"], -1, axis=1)
     model.train_on_batch(batch, labels)

@@ -1,8 +1,7 @@
 """Decoding step by step equals the whole pass, hypothesis by hypothesis."""
 
 import numpy as np
-import pytest
-from keras import ops
+from keras import ops, tree
 
 from keras_transformer import Transformer, backend
 
@@ -18,28 +17,33 @@ def whole_pass(model, source_ids, target_ids):
     return ops.convert_to_numpy(logits)
 
 
-def step(step_fn, token_ids, position, cache, memory):
+def step(step_fn, token_ids, position, state):
     position = ops.convert_to_tensor(position, "int32")
-    return step_fn(ops.convert_to_tensor(token_ids), position, cache, memory)
+    return step_fn(ops.convert_to_tensor(token_ids), position, state)
 
 
-@pytest.mark.parametrize("num_hypotheses", [1, 4])
-def test_steps_equal_the_whole_pass(make_model, variant, batch, num_hypotheses):
-    model = make_model(**variant)
+def rows_of(state, rows):
+    """Returns some rows of each tensor of a nested state."""
+    return tree.map_structure(lambda tensor: ops.take(tensor, rows, axis=0), state)
+
+
+def test_steps_equal_the_whole_pass(shared_model, variant, batch):
+    num_hypotheses = 4
+    model = shared_model(**variant)
     rows, length = 2 * num_hypotheses, 6
     target_ids = targets(rows, length)
     repeated = np.repeat(batch["source_ids"], num_hypotheses, axis=0)
     expected = whole_pass(model, repeated, target_ids)
 
-    step_fn, memory, cache = model.start_decoding(
+    step_fn, state, *_ = model.start_decoding(
         batch["source_ids"], length + 2, num_hypotheses, model.decoding_weights()
     )
     for position in range(length):
         tokens = target_ids[:, position].reshape(2, num_hypotheses)
-        logits, cache = step(step_fn, tokens, position, cache, memory)
-        assert tuple(logits.shape) == (2, num_hypotheses, model.num_target_pieces)
-        assert all(part.shape[0] == rows for part in cache)
-        assert all(part.shape[0] == 2 for part in memory)
+        logits, state = step(step_fn, tokens, position, state)
+        assert tuple(logits.shape) == (2, num_hypotheses, model.output_vocab_size)
+        assert {part.shape[0] for part in tree.flatten(state.cache)} == {rows}
+        assert {part.shape[0] for part in tree.flatten(state.memory)} == {2}
         np.testing.assert_allclose(
             ops.convert_to_numpy(logits).reshape(rows, -1),
             expected[:, position],
@@ -53,13 +57,13 @@ def test_a_cache_follows_its_hypotheses_when_they_are_reordered(make_model, batc
     model = make_model()
     target_ids = targets(6, 7)
     order = np.array([2, 0, 2, 5, 4, 4])  # rows 0-2 are the first sentence's
-    step_fn, memory, cache = model.start_decoding(batch["source_ids"], 7, 3)
+    step_fn, state, *_ = model.start_decoding(batch["source_ids"], 7, 3)
     for position in range(7):
         if position == 4:
-            cache = [ops.take(part, order, axis=0) for part in cache]
+            state = state._replace(cache=rows_of(state.cache, order))
             target_ids[:, :4] = target_ids[order, :4]
         tokens = target_ids[:, position].reshape(2, 3)
-        logits, cache = step(step_fn, tokens, position, cache, memory)
+        logits, state = step(step_fn, tokens, position, state)
     repeated = np.repeat(batch["source_ids"], 3, axis=0)
     expected = whole_pass(model, repeated, target_ids)[:, -1]
     logits = ops.convert_to_numpy(logits).reshape(6, -1)
@@ -70,13 +74,14 @@ def test_a_sentence_goes_on_alone_when_another_leaves(make_model, batch):
     model = make_model()
     target_ids = targets(6, 5)
     expected = whole_pass(model, np.repeat(batch["source_ids"][1:], 3, axis=0), target_ids[3:])
-    step_fn, memory, cache = model.start_decoding(batch["source_ids"], 5, 3)
+    step_fn, state, *_ = model.start_decoding(batch["source_ids"], 5, 3)
     tokens = target_ids.reshape(2, 3, 5)
     for position in range(5):
         if position == 2:
             tokens = tokens[1:]
-            cache, memory = [part[3:] for part in cache], [part[1:] for part in memory]
-        logits, cache = step(step_fn, tokens[..., position], position, cache, memory)
+            cache, memory = rows_of(state.cache, np.arange(3, 6)), rows_of(state.memory, [1])
+            state = state._replace(cache=cache, memory=memory)
+        logits, state = step(step_fn, tokens[..., position], position, state)
     logits = ops.convert_to_numpy(logits)[0]
     np.testing.assert_allclose(logits, expected[:, -1], rtol=1e-5, atol=1e-5)
 
@@ -85,9 +90,9 @@ def test_padding_of_the_source_changes_nothing(make_model, batch):
     model = make_model()
     results = []
     for source_ids in (batch["source_ids"], np.pad(batch["source_ids"], ((0, 0), (0, 3)))):
-        step_fn, memory, cache = model.start_decoding(source_ids, 2)
-        logits, cache = step(step_fn, [[2], [2]], 0, cache, memory)
-        logits, _ = step(step_fn, [[5], [9]], 1, cache, memory)
+        step_fn, state, *_ = model.start_decoding(source_ids, 2)
+        logits, state = step(step_fn, [[2], [2]], 0, state)
+        logits, _ = step(step_fn, [[5], [9]], 1, state)
         results.append(ops.convert_to_numpy(logits))
     np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)
 
@@ -97,11 +102,11 @@ def test_compiled_steps_equal_the_whole_pass(make_model, batch):
     expected = whole_pass(model, batch["source_ids"], batch["target_ids"])
 
     def all_steps(source_ids, target_ids):
-        step_fn, memory, cache = model.start_decoding(source_ids, 5)
+        step_fn, state, *_ = model.start_decoding(source_ids, 5)
         logits = []
         for position in range(5):
             tokens = target_ids[:, position : position + 1]
-            step_logits, cache = step(step_fn, tokens, position, cache, memory)
+            step_logits, state = step(step_fn, tokens, position, state)
             logits.append(step_logits)
         return ops.concatenate(logits, axis=1)
 
@@ -112,7 +117,7 @@ def test_compiled_steps_equal_the_whole_pass(make_model, batch):
 
 def test_a_model_that_was_never_called_can_decode(batch):
     model = Transformer(23, num_layers=1, d_model=12, ff_dim=17, num_heads=3)
-    step_fn, memory, cache = model.start_decoding(batch["source_ids"], 2)
-    logits, _ = step(step_fn, [[2], [2]], 0, cache, memory)
+    step_fn, state, *_ = model.start_decoding(batch["source_ids"], 2)
+    logits, _ = step(step_fn, [[2], [2]], 0, state)
     expected = whole_pass(model, batch["source_ids"], np.array([[2], [2]]))
     np.testing.assert_allclose(ops.convert_to_numpy(logits), expected, rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Servers as processes: with one in its own, disabling XLA there disables it for no other test."""
+"""Servers in their own processes, because a server disables XLA in its whole process."""
 
 import importlib.util
 import os
@@ -49,7 +49,7 @@ class ServerProcess:
                 if re.search(pattern, line):
                     return line
             if self.process.poll() is not None and time.monotonic() < end - 1:
-                end = time.monotonic() + 1  # what it wrote last is still on its way
+                end = time.monotonic() + 1  # its last output may arrive late
             time.sleep(0.02)
         raise AssertionError(f"no line {pattern!r} among {self.lines}")
 

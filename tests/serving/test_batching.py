@@ -17,7 +17,7 @@ from keras_transformer.serving.settings import ServingConfig
 
 
 class Doubling:
-    """A signature that doubles; it remembers the sizes of its runs, and refuses 13."""
+    """A signature that doubles numbers, records the sizes of its runs, and refuses 13."""
 
     is_batchable = True
 
@@ -71,7 +71,7 @@ def test_requests_are_run_together_and_taken_apart():
     signature = Doubling()
     requests = [[1], [2, 3], [4], [5, 6, 7]]
     check(requests, run(requests, signature, batch_threads=1))
-    assert signature.sizes == [1, 6]  # the first waits for nobody, the others for the thread
+    assert signature.sizes == [1, 6]  # the first starts at once, the others wait for the thread
 
 
 def test_threads_share_the_rows():
@@ -132,7 +132,7 @@ def test_a_request_that_takes_too_long_is_given_up_and_not_run():
         [[1], [2], [3]], signature, max_batch_size=1, batch_threads=1, request_timeout=0.2
     )
     assert [answer.http_status for answer in answers] == [504] * 3
-    assert signature.sizes == [1]  # the others had not begun
+    assert signature.sizes == [1]  # the others had not started
 
 
 def test_a_request_that_is_given_up_leaves_the_queue_and_no_line_in_the_log(caplog):
@@ -149,7 +149,7 @@ def test_a_request_that_is_given_up_leaves_the_queue_and_no_line_in_the_log(capl
         await batching.close()
 
     asyncio.run(main())
-    gc.collect()  # asyncio speaks of a lost exception when its future goes
+    gc.collect()  # asyncio logs an exception that was never retrieved when its future is freed
     assert signature.sizes == [2, 2]
     assert not caplog.records
 
@@ -170,11 +170,11 @@ def test_requests_of_two_signatures_share_no_batch():
 
     asyncio.run(main())
     assert doubling.seen == {1} and other.seen == {2}
-    assert doubling.sizes == [1, 3] and other.sizes == [6]  # each with its own alone
+    assert doubling.sizes == [1, 3] and other.sizes == [6]  # each batch has one signature
 
 
 def ask_in_turn(pauses, **settings):
-    """Returns the sizes of the runs when clients ask twice, each with a pause between."""
+    """Returns the sizes of the runs when each client asks twice, with a pause in between."""
     signature = Doubling()
 
     async def main():
@@ -246,7 +246,7 @@ def test_a_run_is_stopped_at_the_last_deadline_and_frees_its_thread():
     answers = asyncio.run(main())
     assert [answer.http_status for answer in answers] == [504] * 3
     assert {str(answer)[:9] for answer in answers} == {"Timed out"}
-    assert signature.sizes == [1, 2]  # the first alone, and then both of the others
+    assert signature.sizes == [1, 2]  # the first alone, then the two others together
     assert 0.1 < signature.timeouts[0] <= 0.2 and 0.1 < signature.timeouts[1] <= 0.35
     assert time.monotonic() - start < 5
 
@@ -271,7 +271,7 @@ def test_the_queue_is_bounded_in_bytes_too():
     answers = asyncio.run(main())
     refused = [answer for answer in answers if isinstance(answer, ServingError)]
     assert len(refused) == 2 and {error.http_status for error in refused} == {503}
-    assert "441 bytes, where 882 of at most 1000 wait" in str(refused[0])
+    assert "441 bytes, while 882 of at most 1000 are waiting" in str(refused[0])
 
 
 def test_who_has_gone_leaves_the_queue():

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's contract, by REST and gRPC; `conftest.py` says how to test any address."""
+"""TensorFlow Serving's REST and gRPC interface; `conftest.py` says how to test any server."""
 
 import base64
 import gzip
@@ -38,7 +38,7 @@ def status_of(call, *arguments, **keywords):
 
 
 def error_of(response, code):
-    """Returns the error's text; its body must hold nothing else."""
+    """Returns the error message; the body must hold nothing else."""
     assert response.status_code == code, response.text
     assert response.headers["Content-Type"].startswith("application/json")
     document = response.json()
@@ -100,7 +100,7 @@ def test_a_signature_of_two_inputs(post, channel, server):
     assert error.startswith("inputs is a plain value/list, but expecting an object")
     short = {**pairs, "target": ["Ein Hund."]}
     error = error_of(post({"signature_name": "score", "inputs": short}), 400)
-    # the graph's words; a batching session says it in its own, as in the two cases below
+    # the graph's message; a batching session has another one, as in the two cases below
     assert "Expected a target for each text" in error or "equal 0th-dimension size" in error
 
 
@@ -198,7 +198,7 @@ def test_bad_bodies(post, body, message):
         b'{"instances": ["A dog runs."]}]]}}',
         b'{"instances": ["A dog runs."], "instances": 5, "signature_name": "", "x": [{"y": NaN}]}',
         b'{"signature_name": "serving_default", "signature_name": 5, "instances": ["A dog runs."]}',
-        b'{"instances": [{"b64": "QSBkb2cgcnVucy4"}]}',  # its padding is left out
+        b'{"instances": [{"b64": "QSBkb2cgcnVucy4"}]}',  # without padding
         b' \r\n\t{ "inst\\u0061nces" :\n[ "A dog runs." ] } ',
     ],
 )
@@ -218,7 +218,11 @@ def test_encodings_of_a_body(post):
     for name in ("gzip", "x-gzip"):
         headers = {"Content-Encoding": name}
         assert post(gzip.compress(body), headers=headers).json() == expected
-    for name in ("deflate", "identity", "br"):  # known to nobody: the body is taken as it is
+    for name in (
+        "deflate",
+        "identity",
+        "br",
+    ):  # unknown to TensorFlow Serving, so the body is read as it is
         assert post(body, headers={"Content-Encoding": name}).json() == expected
 
 

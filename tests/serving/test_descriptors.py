@@ -1,4 +1,4 @@
-"""The limit of open files, with one that is made up."""
+"""The limit of open files, with a simulated system."""
 
 import resource
 
@@ -50,14 +50,17 @@ def test_where_it_cannot_be_raised_there_are_fewer_connections(limits, capsys, i
     limits["is_fixed"] = is_fixed
     settings = descriptors.fit_connections(ServingConfig(max_rows=5))
     assert settings.max_connections == 100 and settings.max_rows == 5
-    assert f"100 connections instead of 512, as this process may open at most {OTHERS + 100}" in (
-        capsys.readouterr().err
+    assert (
+        f"100 connections instead of 512, because this process may open at most {OTHERS + 100}"
+        in (capsys.readouterr().err)
     )
 
 
 def test_a_limit_for_no_connection_is_refused(limits):
     limits["now"] = (64, OTHERS + 1)
-    with pytest.raises(ValueError, match=f"Expected a process that may open {OTHERS + 2} files"):
+    with pytest.raises(
+        ValueError, match=f"Expected a process that may open at least {OTHERS + 2} files"
+    ):
         descriptors.fit_connections(ServingConfig())
 
 

@@ -1,4 +1,4 @@
-"""Codes of answers, as TensorFlow Serving gives them."""
+"""Error codes, as in TensorFlow Serving."""
 
 import grpc
 import pytest
@@ -43,7 +43,8 @@ def test_what_is_too_large_is_413_and_by_grpc_invalid():
 def test_a_message_is_cut_where_grpc_would_refuse_it():
     for character, size in (("a", 1), ("é", 2), ("猫", 3)):
         cut = str(errors.invalid(character * 10**5)).encode()
-        assert errors.MOST_SAID - size < len(cut) - len("...") <= errors.MOST_SAID
+        limit = errors.MAX_MESSAGE_BYTES
+        assert limit - size < len(cut) - len("...") <= limit
     assert str(errors.invalid("\ud800" * 9)) == "\ud800" * 9
 
 

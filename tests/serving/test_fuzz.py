@@ -1,4 +1,4 @@
-"""Requests nobody should send: the server answers each, lives on, and keeps no memory of them."""
+"""Random bad requests: the server answers each, stays up, and leaks no memory."""
 
 import json
 import random
@@ -15,11 +15,11 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 NUM_REQUESTS = 300
 NUM_RAW = 150
 TEXTS = ["", "A dog runs.", "ä\U0001f44d\x00", "A cat sleeps. " * 70, {"b64": "YQ=="}]
-GROWTH = 3 * 2**20  # bytes; a leak of 10 KB a request would be as much
+GROWTH = 3 * 2**20  # bytes; a leak of 10 KB per request would reach it
 
 
 def resident(process):
-    """Returns the bytes of memory that a process has."""
+    """Returns the resident memory of a process in bytes."""
     with open(f"/proc/{process.pid}/status") as status:
         (line,) = [line for line in status if line.startswith("VmRSS")]
     return 1024 * int(line.split()[1])
@@ -74,7 +74,7 @@ def own_server(server):
 
 def test_every_request_is_answered(own_server, post):
     codes, before = {}, None
-    for _ in range(2):  # the second time all that is loaded once is there, and what grows is a leak
+    for _ in range(2):  # in the second round everything is loaded, so growth is a leak
         before = resident(own_server.process)
         draw = random.Random(1)
         for _ in range(NUM_REQUESTS):
@@ -99,15 +99,15 @@ def test_bytes_that_are_no_http_close_the_connection(own_server, post):
             head = draw.choice([b"", start, start + header + b"\r\n"])
             connection.sendall(head + draw.randbytes(draw.randrange(200)) + b"\r\n\r\n")
             connection.shutdown(socket.SHUT_WR)
-            while connection.recv(4096):  # an answer, or the end; never silence
+            while connection.recv(4096):  # an answer or the end of the connection
                 pass
     assert post({"instances": ["A dog runs."]}).status_code == 200
 
 
 def message(draw, name):
-    """Returns a `PredictRequest` of random parts, many of which fit."""
+    """Returns a `PredictRequest` of random parts, many of them valid."""
     request = predict_pb2.PredictRequest()
-    if draw.random() < 0.2:  # one that fits
+    if draw.random() < 0.2:  # a valid one
         request.model_spec.name = name
         texts = draw.choices([b"A dog.", b"", b"\xff"], k=draw.randrange(4))
         tensor = request.inputs["text"]

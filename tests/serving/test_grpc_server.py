@@ -1,4 +1,4 @@
-"""The gRPC port as strangers use it: what is held open, read slowly or not at all, is given up."""
+"""The gRPC port with hostile clients: idle, slow and stuck connections are closed."""
 
 import contextlib
 import socket
@@ -33,7 +33,7 @@ def served(exported, tmp_path_factory):
 
 
 def frame(kind, flags=0, stream=0, payload=b""):
-    """Returns a frame of HTTP/2."""
+    """Returns an HTTP/2 frame."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
@@ -42,7 +42,7 @@ def header(name, value):
 
 
 def call(server, message=None):
-    """Returns a call of Predict: its headers, and its message if there is one."""
+    """Returns the frames of a Predict call: its headers, and its message if there is one."""
     headers = {
         b":method": b"POST",
         b":scheme": b"http",
@@ -79,7 +79,7 @@ def connect(server, sent):
 
 
 def is_closed(connection):
-    """Returns whether the other side has closed, without a wait; reads what has come."""
+    """Returns at once whether the server has closed; discards received bytes."""
     connection.setblocking(False)
     try:
         while connection.recv(2**16):
@@ -92,7 +92,7 @@ def is_closed(connection):
 
 
 def hold(server, sent):
-    """Returns a connection that has got one of the places: those before it go in a moment."""
+    """Returns a connection that was accepted, once earlier connections have gone."""
     while True:
         connection = connect(server, sent)
         time.sleep(0.1)
@@ -132,7 +132,7 @@ def test_connections_over_the_share_are_closed_and_idle_ones_after_a_while(hurri
     assert not any("Traceback" in line or "Error" in line for line in hurried.lines)
 
 
-NO_WINDOW = PREFACE + frame(4, payload=struct.pack(">HI", 4, 0))  # no byte of an answer may come
+NO_WINDOW = PREFACE + frame(4, payload=struct.pack(">HI", 4, 0))  # the server may not send a byte
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_who_holds_all_connections_is_closed(hurried, case):
     holders = [hold(hurried, sent) for _ in range(SHARE)]
     try:
         assert not answers(hurried)
-        # a client's pings keep a connection alive, up to its age
+        # a client's pings keep a connection alive, up to its maximum age
         wait_until(lambda: _has_room(hurried, holders, case), 10 * SECONDS)
     finally:
         for holder in holders:
@@ -201,7 +201,7 @@ def test_calls_go_on_while_connections_come_of_age(hurried):
             assert predict(hurried, channel).outputs
 
 
-# === what is no message, and calls that end early ===
+# === malformed messages, and calls that end early ===
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff\xff", b"\x0a\x7f", b"abc"])
@@ -218,7 +218,7 @@ def test_what_is_no_message_is_refused_in_plain_words(channel, method, content):
     with pytest.raises(grpc.RpcError) as raised:
         list(channel.unary_stream(f"/{method}")(content, timeout=30))
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert f"Received {len(content)} bytes that are none" in raised.value.details()
+    assert f"Received {len(content)} bytes that cannot be parsed as one" in raised.value.details()
 
 
 def test_a_call_without_a_message_is_refused(channel):

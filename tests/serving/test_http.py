@@ -1,4 +1,4 @@
-"""HTTP as a client sees it: what RFC 9112 demands, limits of size and time, one hostile client."""
+"""HTTP as a client sees it: RFC 9112, limits of size and time, and hostile clients."""
 
 import asyncio
 import contextlib
@@ -83,13 +83,13 @@ class Running:
         return socket.create_connection(self.address, timeout=20)
 
     def ask(self, sent):
-        """Returns all that comes until the server closes; after a while this side does."""
+        """Returns everything until the server closes, or this side does after a while."""
         with self.connect() as connection:
             connection.sendall(sent)
             return received(connection)
 
     def seconds_of_get(self):
-        """Returns how long a request for the status takes that must be answered."""
+        """Returns the seconds that a status request takes, which must be answered."""
         start = time.monotonic()
         assert b" 200 OK" in self.ask(CLOSE)
         return time.monotonic() - start
@@ -104,7 +104,7 @@ def received(connection):
 
 
 def answered(text):
-    """Returns the status codes of the answers in a text, in their order."""
+    """Returns the status codes of the answers in received bytes, in order."""
     return [int(part[:3]) for part in text.split(b"HTTP/1.1 ")[1:]]
 
 
@@ -114,7 +114,7 @@ def running():
         yield running
 
 
-# === what the protocol demands ===
+# === the protocol ===
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,10 @@ def running():
         (b"GET /v1 HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n" + CLOSE, [400]),  # a folded line
         (b"GET /v1 HTTP/2.0\r\nHost: x\r\n\r\n" + CLOSE, [505]),
         (b"GET /v1 HTTP/1.1\r\n\r\n" + CLOSE, [400]),  # no host
-        (b"GET /v1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + CLOSE, [200]),  # and says so
+        (
+            b"GET /v1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + CLOSE,
+            [200],
+        ),  # keep-alive in HTTP/1.0 is not honoured
         (b"nonsense\r\n\r\n" + CLOSE, [400]),
         (b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n", []),
         (CHUNKED + b"x\r\n" + CLOSE, [400]),
@@ -145,7 +148,7 @@ def test_requests_are_read_as_the_standard_says(running, sent, codes):
 
 def test_two_lengths_of_a_body_end_the_connection(running):
     both = CHUNKED.replace(b"Host", b"Content-Length: 5\r\nHost")
-    found = running.ask(both + b"0\r\n\r\n" + CLOSE)  # the last would be a smuggled request
+    found = running.ask(both + b"0\r\n\r\n" + CLOSE)  # the last one would be a smuggled request
     assert answered(found) == [200] and b"Connection: close" in found
 
 
@@ -210,7 +213,7 @@ def wait_until(is_true, seconds=20):
         time.sleep(0.02)
 
 
-# === one hostile client ===
+# === hostile clients ===
 
 
 def test_tiny_chunks_hold_up_nobody():
@@ -224,7 +227,7 @@ def test_tiny_chunks_hold_up_nobody():
 
 
 def send(connection, data):
-    with contextlib.suppress(OSError):  # closed by the other side
+    with contextlib.suppress(OSError):  # closed by the server
         connection.sendall(data)
 
 

@@ -1,4 +1,4 @@
-"""Reading JSON: what a document may cost before and after it is read."""
+"""Reading JSON: the time and memory that a document may take."""
 
 import tracemalloc
 
@@ -28,7 +28,7 @@ def test_what_no_request_has_is_dropped_and_takes_no_memory():
         (ROWS + b', "junk": [' + b"[]," * (SIZE // 3), "600000 brackets and commas"),
         (ROWS + b', "junk": [' + b"1," * (SIZE // 2), "600000 brackets and commas"),
         (ROWS + b',"abc":0' * (SIZE // 8), "at most 10000 members"),
-        (ROWS + b', "junk": ' + b"[" * SIZE, "32 brackets inside each other"),
+        (ROWS + b', "junk": ' + b"[" * SIZE, "32 nested brackets"),
     ],
 )
 def test_documents_that_would_take_much_are_refused_before_they_are_read(body, message):

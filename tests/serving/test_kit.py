@@ -1,4 +1,4 @@
-"""The deployment kit: files that their programs read, clients that a server answers."""
+"""The deployment kit: its files can be parsed, and its clients work with a server."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ if not KIT.exists():
 
 
 def run(program, *arguments):
-    """Returns the exit code of one of the kit's programs, and its output, or else its error."""
+    """Runs one of the kit's programs; returns its exit code and its output, or else its error."""
     command = [sys.executable, KIT / program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout or done.stderr.strip().splitlines()[-1]
@@ -82,7 +82,7 @@ def test_labels_move_in_a_running_server(server, tmp_path):
     before = config.read_text()
     code, output = run("reload_config.py", *flags, "--canary", "7")
     assert code == 1 and "FAILED_PRECONDITION" in output
-    assert config.read_text() == before  # what is not served is not written
+    assert config.read_text() == before  # a refused change is not written
     code, output = run("reload_config.py", tmp_path / "none")
     assert code == 1 and "No such file" in output
 
@@ -98,7 +98,7 @@ def test_load_test_counts(server, tmp_path):
 
 @pytest.fixture
 def script(tmp_path):
-    """A function that runs a copy of serve.sh with programs in the place of the real ones."""
+    """A function that runs a copy of serve.sh with simulated programs instead of the real ones."""
     kit = shutil.copytree(KIT, tmp_path / "export", ignore=shutil.ignore_patterns("models"))
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -116,7 +116,7 @@ def script(tmp_path):
     return call
 
 
-# reload_config.py is the real one where it only writes; the other programs answer this
+# reload_config.py is real if it only writes the file; this replaces the other programs
 PYTHON = f"""case "$*" in
 *--file-only*) exec {sys.executable} "$@" ;;
 *) echo Ein Hund. ;;
@@ -136,7 +136,7 @@ def test_script_exports_starts_and_asks(script):
     (kit / "models" / "translator" / "7").mkdir(parents=True)
     done, _, _ = script(keras_transformer="echo models/translator/8")
     assert done.returncode == 0, done.stderr
-    assert served(kit) == ([7, 8], {"stable": 7, "canary": 8})  # the one that served stays
+    assert served(kit) == ([7, 8], {"stable": 7, "canary": 8})  # the stable version stays
 
 
 def test_script_never_restarts_a_server_that_runs(script):
@@ -153,7 +153,7 @@ def test_script_never_restarts_a_server_that_runs(script):
 
 
 def served(kit):
-    """Returns the versions and the labels of a copy's models.config."""
+    """Returns the versions and the labels in the models.config of a copy."""
     text = (kit / "models.config").read_text()
     config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
     (model,) = config.model_config_list.config

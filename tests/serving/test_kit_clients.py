@@ -1,4 +1,4 @@
-"""client_rest.py against a server that is busy, and against a proxy that answers for it."""
+"""client_rest.py with a busy server, and with a proxy that answers instead of the server."""
 
 import email.utils
 import http.server
@@ -18,7 +18,7 @@ FULL = (503, {}, b'{"error": "the queue is full"}')
 
 @pytest.fixture
 def client(kit_program, monkeypatch):
-    """client_rest.py; `client.pauses` has the seconds that it has waited."""
+    """client_rest.py; `client.pauses` lists the seconds that it has waited."""
     client = kit_program("client_rest")
     client.pauses = []
     monkeypatch.setattr("time.sleep", client.pauses.append)
@@ -27,7 +27,7 @@ def client(kit_program, monkeypatch):
 
 @pytest.fixture
 def answer():
-    """A function that starts a server with these answers in turn; returns it and a model's URL."""
+    """A function that starts a server with given answers; returns it and the URL of a model."""
     servers = []
 
     def answer(*answers):

@@ -1,4 +1,4 @@
-"""The compose files and Kubernetes manifests of the kit, held to their schemas."""
+"""The compose files and Kubernetes manifests of the kit fit their schemas."""
 
 import pathlib
 import re
@@ -16,7 +16,7 @@ if not KIT.exists():
 
 
 def serving(name):
-    """Returns the one service of a compose file."""
+    """Returns the only service of a compose file."""
     return yaml.safe_load((KIT / name).read_text())["services"]["serving"]
 
 
@@ -49,7 +49,7 @@ MANIFESTS = sorted((KIT / "kubernetes").glob("*.yaml"))
 
 
 def manifest(kind):
-    """Returns the one manifest of a kind."""
+    """Returns the only manifest of a kind."""
     documents = [yaml.safe_load(path.read_text()) for path in MANIFESTS]
     (found,) = [document for document in documents if document["kind"] == kind]
     return found
@@ -91,7 +91,7 @@ def test_manifests_name_what_there_is():
         assert ports[port["targetPort"]] == port["port"]
     target = manifest("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == ("Deployment", "translator")
-    assert "replicas" not in manifest("Deployment")["spec"]  # the autoscaler's
+    assert "replicas" not in manifest("Deployment")["spec"]  # the autoscaler sets it
 
 
 def test_the_pods_run_the_server_of_compose():
@@ -116,7 +116,7 @@ def probed(server, name, model=None):
 @pytest.mark.parametrize("name", ["startupProbe", "readinessProbe", "livenessProbe"])
 def test_a_server_that_serves_answers_the_probes(server, name):
     assert probed(server, name) == 200
-    if name != "livenessProbe":  # where a version is not available
+    if name != "livenessProbe":  # while no version is available
         assert probed(server, name, f"{server.name}/versions/9") == 404
 
 

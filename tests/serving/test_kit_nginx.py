@@ -1,4 +1,4 @@
-"""nginx.conf, run by nginx in front of a server that says what it was asked."""
+"""nginx.conf, run by nginx in front of a server that returns the requests it gets."""
 
 import concurrent.futures
 import gzip
@@ -36,7 +36,7 @@ def knows_http2_on():
 
 
 def for_older_nginx(text):
-    """Returns the configuration with the change that its comment asks for in an older nginx."""
+    """Returns the configuration changed for an older nginx, as its comment says."""
     assert "    listen 8443 ssl;\n    http2 on;\n" in text
     return text.replace("    listen 8443 ssl;\n    http2 on;\n", "    listen 8443 ssl http2;\n")
 
@@ -60,9 +60,9 @@ def tls(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def start_nginx(tls, tmp_path_factory):
-    """A function that starts nginx with nginx.conf, changed as asked; returns its address.
+    """A function that starts nginx with a changed nginx.conf; returns its address.
 
-    The addresses of the servers behind it, the paths and the port are changed in any case.
+    The addresses of the servers behind it, the paths and the port are always changed.
     """
     started = []
 
@@ -74,7 +74,7 @@ def start_nginx(tls, tmp_path_factory):
         if not knows_http2_on():
             text = for_older_nginx(text)
         places = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        # each of what is replaced has to be there
+        # each replaced text must exist
         for old, new in {
             "/etc/nginx/tls": str(tls),
             "/etc/nginx/users": str(prefix / "users"),
@@ -88,7 +88,7 @@ def start_nginx(tls, tmp_path_factory):
             assert old in text
             text = text.replace(old, new)
         (prefix / "nginx.conf").write_text(text)
-        # the workers of a master that is root would be somebody who cannot read the files
+        # workers of a root master would run as a user who cannot read the files
         globally = f"daemon off; master_process off; pid {prefix}/pid;"
         command = [NGINX, "-p", prefix, "-c", prefix / "nginx.conf", "-e", "stderr", "-g", globally]
         process = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE)
@@ -142,7 +142,7 @@ def behind():
 
 
 class BehindByGrpc(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Answers a call that brings no password."""
+    """Answers a call if it has no password."""
 
     def Predict(self, request, context):
         assert "authorization" not in dict(context.invocation_metadata())
@@ -172,7 +172,7 @@ def proxy(start_nginx, behind, behind_by_grpc):
 
 @pytest.fixture
 def send(tls):
-    """A function that sends a request to a path, as it stands; returns the response."""
+    """A function that sends a request to a path without normalizing it; returns the response."""
     with requests.Session() as session:
         session.verify = str(tls / "certificate.pem")
         session.auth = USER
@@ -237,7 +237,7 @@ def test_too_many_requests_are_not_a_full_queue(send, start_nginx, behind):
 
 @pytest.fixture
 def run(kit_program, tls, monkeypatch, capsys):
-    """A function that runs a client for a user; returns what it prints, or its last words."""
+    """A function that runs a client for a user; returns its output, or its error message."""
 
     def run(name, *flags, password=USER[1]):
         monkeypatch.setenv("TRANSLATOR_PASSWORD", password)
@@ -262,5 +262,5 @@ def test_both_clients_pass(run, proxy):
 
 
 def test_clients_send_no_password_without_tls(run, proxy):
-    assert run("client_grpc", "--address", proxy) == "2"  # a mistake in the arguments
+    assert run("client_grpc", "--address", proxy) == "2"  # an error in the arguments
     assert run("client_rest", "--url", f"http://{proxy}/v1/models/translator") == "2"

@@ -1,4 +1,4 @@
-"""reload_config.py against a server that checks labels and reads its file as TensorFlow Serving."""
+"""reload_config.py with a server that checks labels and reads its file like TensorFlow Serving."""
 
 import concurrent.futures
 import pathlib
@@ -105,7 +105,7 @@ class FileReadingServer(
 
 @pytest.fixture
 def path(tmp_path):
-    """A configuration with version 1 for both labels, that others than its owner may read."""
+    """A configuration with version 1 for both labels, readable by all users."""
     path = tmp_path / "models.config"
     path.write_text((KIT / "models.config").read_text())
     path.chmod(0o644)

@@ -1,4 +1,4 @@
-"""Tensors of gRPC requests, as clients in C++ and others write them."""
+"""Tensors of gRPC requests, as C++ and other clients encode them."""
 
 import numpy as np
 import pytest

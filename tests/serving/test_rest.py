@@ -1,4 +1,4 @@
-"""The REST interface without a model: what a request costs while it waits, and how long it may."""
+"""The REST interface without a model: the memory and the time limit of a waiting request."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ LARGE = b'{"junk": [' + b'"' + b"a" * 2_000_000 + b'", ' + b"[], " * 50_000 + b"
 
 
 class Predicting:
-    """Answers each text with itself; it remembers the deadline, and the memory meanwhile."""
+    """Answers each text with itself, and records the deadline and the memory in use."""
 
     def __init__(self):
         self.deadline = self.memory = None

@@ -1,4 +1,7 @@
-"""Runs of a graph: the time limit stops them, and they take a thread each."""
+"""Runs of a graph: a time limit stops them, and each takes its own thread.
+
+These tests hold TensorFlow to the options that `RunThreads` relies on.
+"""
 
 import concurrent.futures
 import time
@@ -14,7 +17,7 @@ from keras_transformer.serving.settings import NUM_CORES
 
 @pytest.fixture(scope="module")
 def signature():
-    """A search that ends at once for a negative number, and never for another."""
+    """A loop that ends at once for a negative number, and never for another one."""
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
     threads = RunThreads(config)
     with tf.Graph().as_default():
@@ -34,7 +37,7 @@ def test_a_search_that_does_not_end_is_stopped(signature):
     with pytest.raises(tf.errors.DeadlineExceededError):
         run(signature, 1.0, 0.2)
     assert time.monotonic() - start < 10
-    assert run(signature, -1.0) == [-1.0]  # and its thread takes another
+    assert run(signature, -1.0) == [-1.0]  # its thread is free again
 
 
 @pytest.mark.skipif(NUM_CORES < 2, reason="needs two cores")

@@ -1,4 +1,4 @@
-"""The embedded server as a process: limits, versions that come and go, its end."""
+"""The embedded server as a process: limits, versions, start and end."""
 
 import concurrent.futures
 import contextlib
@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 
@@ -28,6 +29,10 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
     regression_pb2,
 )
+
+from keras_transformer.checksums import write_checksums
+from keras_transformer.export.warmup import WARMUP_REQUESTS
+from keras_transformer.serving.server import Server
 
 BODY = {"instances": ["A dog runs."]}
 
@@ -69,8 +74,8 @@ def test_what_is_over_a_limit_is_answered_413(limited):
         ({"data": b'{"instances": ["' + b"a" * 20000 + b'"]}'}, "a body of at most 20000 bytes"),
         ({"json": {"instances": ["a" * 1001]}}, "at most 1000 bytes in a text"),
         ({"json": {"instances": ["a"] * 6}}, "at most 5 rows of text"),
-        ({"data": deep}, "at most 6 brackets inside each other"),
-        ({"data": '{"a":' * 3000}, "at most 6 brackets inside each other"),
+        ({"data": deep}, "at most 6 nested brackets"),
+        ({"data": '{"a":' * 3000}, "at most 6 nested brackets"),
     ]:
         response = post(limited, **arguments)
         assert response.status_code == 413 and message in response.json()["error"], message
@@ -101,7 +106,7 @@ def test_gzip_is_inflated_and_a_bomb_is_not(limited):
     assert post(limited, data=gzip.compress(b"a" * 15_000) * 2, headers=headers).status_code == 413
     for broken in (b"no gzip", body[:-9], body + b"more"):
         response = post(limited, data=broken, headers=headers)
-        assert response.status_code == 400 and "Expected a body in gzip" in response.json()["error"]
+        assert response.status_code == 400 and "Expected a gzip body" in response.json()["error"]
     response = post(limited, data=b"x", headers={"Content-Encoding": "br"})
     assert response.status_code == 400
 
@@ -121,7 +126,7 @@ def test_limits_of_grpc(limited):
             with pytest.raises(grpc.RpcError) as raised:
                 predict(request, timeout=60, compression=compression)
             assert raised.value.code() == code
-        # one string that stands for a thousand million
+        # one string that stands for 1,000,000,000
         request = predict_pb2.PredictRequest()
         request.model_spec.name = limited.name
         request.inputs["text"].CopyFrom(tf.make_tensor_proto(["a"]))
@@ -169,9 +174,9 @@ def test_connections_over_the_limit_are_refused_until_others_go(limited):
 
 
 def received(connection):
-    """Returns all that comes until the other side closes."""
+    """Returns everything until the server closes."""
     parts = []
-    with contextlib.suppress(ConnectionError):  # closed with more of ours on the way
+    with contextlib.suppress(ConnectionError):  # closed while this side was still sending
         while part := connection.recv(2**16):
             parts.append(part)
     return b"".join(parts)
@@ -184,7 +189,7 @@ def test_headers_and_trailers_without_end_are_given_up(limited):
     for head in (b"GET / HTTP/1.1\r\nX: ", b"GET /", post_chunked + b"0\r\nX: "):
         with socket.create_connection(address, timeout=20) as connection, pytest.raises(OSError):
             connection.sendall(head)
-            for _ in range(10_000):  # 100 MB, were they taken
+            for _ in range(10_000):  # 100 MB in all, if they were accepted
                 connection.sendall(b"a" * 10_000)
     with socket.create_connection(address, timeout=20) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000)
@@ -205,7 +210,7 @@ def test_what_comes_too_slowly_is_given_up(limited):
     for connection, (_, answers) in zip(connections, cases, strict=True):
         assert received(connection).count(b"404 Not Found") == answers
         connection.close()
-    # who sends nothing between two requests is not in their midst
+    # the time limit of a request does not apply between two requests
     connection = http.client.HTTPConnection(*address, timeout=20)
     for pause in (4, 0):
         connection.request("GET", url.path)
@@ -242,7 +247,7 @@ def test_requests_one_behind_the_other_are_answered_in_turn(limited):
 
 @pytest.fixture(scope="module")
 def growing(exported, start_server, tmp_path_factory):
-    """A server of version 1, and its directory, for versions to come."""
+    """A server of version 1, and its directory, to which tests add versions."""
     directory = tmp_path_factory.mktemp("growing") / "m"
     shutil.copytree(exported, directory / "1")
     return start_server(directory, "--batch-threads", "1"), directory
@@ -261,7 +266,7 @@ def test_a_new_version_takes_over_and_no_request_is_lost(growing, exported):
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
         asking = [threads.submit(ask) for _ in range(4)]
         try:
-            shutil.copytree(exported, directory / "half")  # no number: no version
+            shutil.copytree(exported, directory / "half")  # not a number, so not a version
             (directory / "half").rename(directory / "2")
             wait_until(lambda: states(server) == {"1": "END", "2": "AVAILABLE"})
         finally:
@@ -294,7 +299,7 @@ def test_a_version_with_flipped_bits_is_not_served(growing, exported):
     copy = shutil.copytree(exported, directory / "copy")
     weights = copy / "variables" / "variables.data-00000-of-00001"
     content = bytearray(weights.read_bytes())
-    content[len(content) // 2] ^= 1  # of some weight: TensorFlow loads it
+    content[len(content) // 2] ^= 1  # a bit of a weight: TensorFlow loads it
     weights.write_bytes(content)
     copy.rename(directory / "5")
     wait_until(lambda: states(server).get("5") == "END")
@@ -332,7 +337,7 @@ def test_versions_and_labels_are_moved_by_grpc(growing, exported):
         assert "Received: 9" in raised.value.details()
         assert post(server, BODY, "/labels/canary:predict").status_code == 200
         config.model_version_policy.specific.versions.remove(9)
-        config.model_version_policy.specific.versions.remove(2)  # back to the first
+        config.model_version_policy.specific.versions.remove(2)  # back to version 1
         config.version_labels.clear()
         stub.HandleReloadConfigRequest(request, timeout=60)
     wait_until(lambda: states(server)["2"] == "END")
@@ -366,7 +371,7 @@ def test_of_two_versions_the_newest_answers_and_one_goes_after_its_slow_request(
 
 def test_a_version_that_hangs_while_it_is_loaded_is_given_up(tmp_path):
     (tmp_path / "1").mkdir()
-    os.mkfifo(tmp_path / "1" / "saved_model.pb")  # who reads it waits for a writer
+    os.mkfifo(tmp_path / "1" / "saved_model.pb")  # reading it waits for a writer
     code, errors = serve(tmp_path, "--port", "0", "--grpc-port", "0", "--load-timeout", "2")
     assert code == 2 and "Loading was given up" in errors
 
@@ -402,7 +407,7 @@ def test_metrics_have_the_names_of_tensorflow_serving(growing):
     labels = f'{{API="predict",entrypoint="REST",model_name="{server.name}"}}'
     num_answered = float(values[latency + labels])
     assert num_answered >= 1
-    post(server, {"instances": []})  # refused: counted, and of no latency
+    post(server, {"instances": []})  # refused: counted, but without latency
     values = _metrics(server)
     assert float(values[latency + labels]) == num_answered
     assert float(values[ok.replace("OK", "INVALID_ARGUMENT")]) >= 1
@@ -432,7 +437,10 @@ def test_a_signal_lets_accepted_requests_finish(exported, start_server, tmp_path
 
 
 def test_a_signal_ends_a_server_that_is_loading_at_once(exported, tmp_path):
-    shutil.copytree(exported, tmp_path / "m" / "1")
+    version = shutil.copytree(exported, tmp_path / "m" / "1")
+    warmup = version / WARMUP_REQUESTS
+    warmup.write_bytes(warmup.read_bytes() * 1000)  # so that loading takes minutes
+    write_checksums(version)
     command = [sys.executable, "-m", "keras_transformer", "serve", str(tmp_path / "m")]
     command += ["--port", "0", "--grpc-port", "0"]
     with subprocess.Popen(
@@ -442,6 +450,30 @@ def test_a_signal_ends_a_server_that_is_loading_at_once(exported, tmp_path):
         process.terminate()
         errors = process.stderr.read()
         assert process.wait(5) == 143 and not errors
+
+
+def test_a_signal_that_another_thread_gets_is_obeyed(tmp_path):
+    class Signalled(Exception):
+        pass
+
+    def handle(number, frame):
+        raise Signalled
+
+    def other_thread():
+        time.sleep(0.2)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)  # does not wake the main thread
+        time.sleep(5)
+        server._ended.set()
+
+    server = Server(tmp_path)
+    previous = signal.signal(signal.SIGUSR1, handle)
+    try:
+        threading.Thread(target=other_thread, daemon=True).start()
+        with pytest.raises(Signalled):
+            server.wait()
+        assert not server._ended.is_set(), "the signal was obeyed only after the wait"
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
 
 
 def _metrics(server):
@@ -454,14 +486,14 @@ def _metrics(server):
 
 
 def serve(*arguments):
-    """Returns the exit code and what is written to standard error by a server that cannot start."""
+    """Returns the exit code and the standard error of a server that cannot start."""
     command = [sys.executable, "-m", "keras_transformer", "serve", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=_environment())
     return done.returncode, done.stderr
 
 
 def _environment():
-    """Returns a user's environment: without what these tests tell TensorFlow."""
+    """Returns the environment without the variables that these tests set for TensorFlow."""
     return {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
 
 

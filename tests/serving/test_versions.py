@@ -1,4 +1,4 @@
-"""Versions that come, hang, break and go, with models that are no graphs."""
+"""Versions that appear, hang, fail and disappear, with simulated models."""
 
 import asyncio
 import os
@@ -24,11 +24,11 @@ from keras_transformer.serving.versions import ALL, LATEST, Versions
 
 LOAD_SECONDS = 0.5
 HANGING = threading.Event()
-"""Set where versions that hang may go on."""
+"""Set when versions that hang may continue."""
 
 
 class Model:
-    """Loads what its `saved_model.pb` says: a word for what happens."""
+    """A model whose `saved_model.pb` holds one word that says how loading goes."""
 
     closed = []
 
@@ -134,14 +134,17 @@ def test_a_version_that_hangs_is_given_up_and_later_ones_are_loaded(tmp_path, ca
         )
         add(tmp_path, "3")
         await until(lambda: states(versions) == {1: "END", 2: "END", 3: "AVAILABLE"})
-        # it comes to its end after all: nobody uses it, and it may be tried again
+        # loading ends after all: the model is closed, and another attempt is allowed
         HANGING.set()
         await until(lambda: "2" in Model.closed)
         await versions.change({2, 3}, {})
         await until(lambda: states(versions) == {1: "END", 2: "AVAILABLE", 3: "AVAILABLE"})
 
     serve(tmp_path, test)
-    assert "warning: version 2 cannot be served: Expected it to be" in capsys.readouterr().err
+    assert (
+        "warning: version 2 cannot be served: Expected the version to load"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_version_that_hangs_is_not_tried_again_meanwhile(tmp_path):
@@ -150,7 +153,7 @@ def test_a_version_that_hangs_is_not_tried_again_meanwhile(tmp_path):
     async def test(versions, metrics, _):
         add(tmp_path, "2", "hangs")
         await until(lambda: states(versions).get(2) == "END")
-        await asyncio.sleep(0.3)  # many looks, and the time after which it would be tried
+        await asyncio.sleep(0.3)  # longer than several polls and the pause before a retry
         assert [t.name for t in threading.enumerate()].count("loading") == 1
         assert 'status="DEADLINE_EXCEEDED"} 1.0' in page(metrics)
 
@@ -191,13 +194,13 @@ def test_broken_half_copied_and_removed_versions_in_a_row(tmp_path, capsys):
         await until(lambda: states(versions).get(3) == "END")
         add(tmp_path, "4")
         await until(lambda: states(versions).get(4) == "AVAILABLE")
-        (tmp_path / "4" / "saved_model.pb").unlink()  # it is removed, and 3 is the newest again
+        (tmp_path / "4" / "saved_model.pb").unlink()  # removed, so 3 is the newest again
         (tmp_path / "4").rmdir()
         await asyncio.sleep(0.1)
-        assert states(versions)[4] == "AVAILABLE"  # 3 is still half: the last good one serves on
-        (tmp_path / "3" / "saved_model.pb").write_text("good")  # the rest has come
+        assert states(versions)[4] == "AVAILABLE"  # 3 is still incomplete: 4 stays
+        (tmp_path / "3" / "saved_model.pb").write_text("good")  # now complete
         await until(lambda: states(versions) == {1: "END", 2: "END", 3: "AVAILABLE", 4: "END"})
-        add(tmp_path, "4")  # and comes back
+        add(tmp_path, "4")  # 4 is back
         await until(lambda: states(versions)[3] == "END" and states(versions)[4] == "AVAILABLE")
         assert Model.closed == ["1", "4", "3"]
         message = str(versions.all[2].error)
@@ -211,7 +214,7 @@ def test_directories_of_odd_names_are_left_alone(tmp_path):
     odd = ["one", "1.5", "-1", "+1", "1e3", "2 ", " 2", "2\n", "٣", "0x2", "9" * 20, ".2", "2~", ""]
     for name in filter(None, odd):
         add(tmp_path, name)
-    add(tmp_path, os.fsdecode(b"2\xff"))  # no UTF-8
+    add(tmp_path, os.fsdecode(b"2\xff"))  # not UTF-8
     (tmp_path / "5").write_text("a file")
     (tmp_path / "6").mkdir()
     (tmp_path / "7").symlink_to(tmp_path / "7")  # to itself
@@ -255,10 +258,10 @@ def test_a_version_goes_when_its_slow_request_has_been_answered(tmp_path):
         await until(Slow.begun.is_set)
         add(tmp_path, "2")
         await until(lambda: states(versions) == {1: "UNLOADING", 2: "AVAILABLE"})
-        await asyncio.sleep(0.2)  # several looks at who uses it
+        await asyncio.sleep(0.2)  # several checks whether it is in use
         assert states(versions)[1] == "UNLOADING" and not Model.closed
         with pytest.raises(ServingError), versions.using("m", 1):
-            pass  # for new requests it has gone
+            pass  # it takes no new requests
         Slow.may_end.set()
         response = await answering
         assert response.outputs["translation"].string_val == [b"A dog runs."]

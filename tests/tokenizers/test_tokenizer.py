@@ -70,7 +70,7 @@ def test_empty_batch(any_tokenizer):
     assert any_tokenizer.encode([]).to_list() == []
     assert strings(any_tokenizer.decode(any_tokenizer.encode([]))) == []
     assert strings(any_tokenizer.decode(tf.zeros([0, 5], tf.int32))) == []
-    ids, truncated = any_tokenizer.encode_padded([], max_pieces=7)
+    ids, truncated = any_tokenizer.encode_padded([], max_tokens=7)
     assert ids.shape == (0, 1) and truncated.shape == (0,)
 
 

@@ -1,6 +1,9 @@
+import pickle
+
 import pytest
 
-from keras_transformer.tokenizers import WordPieceTokenizer
+from keras_transformer import tokenizers
+from keras_transformer.tokenizers import UncasedWordPieceTokenizer, WordPieceTokenizer
 
 PIECES = "the cat s ##at house . , ' - ( ) caf ##é Mat [SEP] [UNK] [CLS] ##s [PAD] 50 %".split()
 
@@ -31,6 +34,23 @@ def test_words_are_split_into_the_longest_pieces(bert):
 def test_case_is_kept(bert):
     assert bert.to_pieces(bert.encode(["Mat mat"]).to_list()[0])[0] == "Mat"
     assert "[UNK]" in bert.to_pieces(bert.encode(["mat"]).to_list()[0])
+
+
+def test_an_uncased_tokenizer_stays_one(sentences, tmp_path):
+    """Trained, saved, loaded by either function, and unpickled."""
+    tokenizer = UncasedWordPieceTokenizer.train([*sentences, "한국"], 200)
+    assert not any(character.isupper() for piece in tokenizer.pieces[4:] for character in piece)
+    tokenizer.save(tmp_path)
+    text = "EIN Hund lä\u0075\u0308ft, läuft"
+    ids = tokenizer.encode([text]).to_list()
+    assert ids == tokenizer.encode(["ein hund lauft, lauft"]).to_list() and 1 not in ids[0]
+    assert 1 not in tokenizer.encode(["한국"]).to_list()[0]
+    for copy in (
+        tokenizers.load(tmp_path),
+        tokenizers.from_file(tmp_path / "tokenizer.uncased.vocab.txt"),
+        pickle.loads(pickle.dumps(tokenizer)),
+    ):
+        assert type(copy) is UncasedWordPieceTokenizer and copy.encode([text]).to_list() == ids
 
 
 def test_an_unknown_character_does_not_hide_its_word(bert):

@@ -21,6 +21,7 @@ SETTINGS = [
     "training.max_steps=10",
     "training.keep_checkpoints=2",
     "training.schedule=inverse_square_root",
+    "decoding.max_length=8",
 ]
 
 

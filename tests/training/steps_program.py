@@ -50,7 +50,7 @@ def take_steps(distribution, batches, optimizer="sgd", parts=1, of_keras=False, 
     """Yields names and arrays: the weights before, after a step and at the end, and the losses."""
     keras.utils.set_random_seed(3)
     with distribution.scope():
-        model_class = Transformer if of_keras else distribution.model_class(parts)
+        model_class = Transformer if of_keras else distribution.model_class(Transformer, parts)
         model = model_class(
             150, num_layers=1, d_model=16, ff_dim=24, num_heads=2, dropout=0.0, dtype=dtype
         )
@@ -62,16 +62,21 @@ def take_steps(distribution, batches, optimizer="sgd", parts=1, of_keras=False, 
         )
         model.optimizer.build(model.trainable_variables)
     yield "start", weights(model)
+    row_multiple = 1 if of_keras else distribution.num_replicas * parts
 
     def generate():
-        for source_ids, target_ids, labels, token_weights in batches:
+        for arrays in batches:
+            missing = -len(arrays[0]) % row_multiple
+            source_ids, target_ids, labels, token_weights = (
+                np.pad(array, [(0, missing), (0, 0)]) for array in arrays
+            )
             yield {"source_ids": source_ids, "target_ids": target_ids}, labels, token_weights
 
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     if not of_keras:
-        dataset = distribution.dataset(dataset, parts)
+        dataset = distribution.dataset(dataset)
 
     class Record(keras.callbacks.Callback):
         after_a_step = None

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import pytest
 
 from keras_transformer.config import GROUPS, Config
-from keras_transformer.models import Transformer
+from keras_transformer.models import MODELS, Transformer
+from keras_transformer.runs.run import Run
 from keras_transformer.settings import settings
 from keras_transformer.training import train
-from keras_transformer.training.run import Run
 
 FREE = {
     "training.max_steps",
@@ -129,6 +129,17 @@ def test_limits_and_the_place_of_the_text_may_change(run, name):
     with pytest.raises(ValueError) as error:  # for what else the run lacks
         train(config, run.path, write=lambda line: None)
     assert "the settings of the run" not in str(error.value)
+
+
+def test_the_model_may_be_named_which_it_was_not_in_earlier_versions(run):
+    assert "name" not in BEGINNING.model
+    run.check_same(BEGINNING.merged({"model": {"name": "transformer"}}))
+
+
+def test_another_model_is_refused(run, monkeypatch):
+    monkeypatch.setitem(MODELS, "another", Transformer)
+    with pytest.raises(ValueError, match=r"model.name='transformer'. Received: model.name='anot"):
+        run.check_same(BEGINNING.merged({"model": {**BEGINNING.model, "name": "another"}}))
 
 
 def test_the_search_may_change(run):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.checksums import write_checksums
-from keras_transformer.training.run import Run, load_run
+from keras_transformer.runs.run import Run, load_run
 
 
 @pytest.fixture
@@ -295,30 +295,30 @@ def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, train_quietly, config
 def test_another_process_that_made_the_run_meanwhile_is_noticed(
     config, tmp_path, train_quietly, monkeypatch
 ):
-    train_module = importlib.import_module("keras_transformer.training.train")
-    check, other = train_module.check_start, config.override(["training.seed=2"])
+    begin_module = importlib.import_module("keras_transformer.training.begin")
+    check, other = begin_module.check_start, config.override(["training.seed=2"])
 
     def check_then_lose(*arguments):
         result = check(*arguments)
-        monkeypatch.setattr(train_module, "check_start", check)
+        monkeypatch.setattr(begin_module, "check_start", check)
         (tmp_path / "run").mkdir()
         other.save(tmp_path / "run/config.yaml")  # by another process, before the lock
         return result
 
-    monkeypatch.setattr(train_module, "check_start", check_then_lose)
+    monkeypatch.setattr(begin_module, "check_start", check_then_lose)
     with pytest.raises(ValueError, match="training.seed=2. Received: training.seed=1"):
         train_quietly(config, tmp_path / "run")
 
 
 def test_the_text_is_read_under_the_lock(config, tmp_path, train_quietly, monkeypatch):
-    train_module = importlib.import_module("keras_transformer.training.train")
+    task_module = importlib.import_module("keras_transformer.training.translation_task")
 
     def read(*_):
         with pytest.raises(ValueError, match="another process"), Run(tmp_path / "run").locked():
             pass
         raise KeyError("read")
 
-    monkeypatch.setattr(train_module, "read_corpora", read)
+    monkeypatch.setattr(task_module, "read_corpora", read)
     with pytest.raises(KeyError, match="read"):
         train_quietly(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import TrainingConfig
-from keras_transformer.training import distribution
 from keras_transformer.training.distribution import Distribution, start
+from keras_transformer.training.distribution.slurm import config_from_slurm
+from keras_transformer.training.distribution.tensorflow import TensorFlowDistribution
 
 CLUSTER = {"worker": ["localhost:1", "localhost:2"]}
 # the command, on two logical devices where argv[1] is 2
@@ -74,33 +75,23 @@ def test_slurm_describes_the_workers(monkeypatch):
     variables = {"PROCID": "1", "STEP_NUM_TASKS": "3", "STEP_NODELIST": "n[07-08]"}
     for name, value in {**variables, "STEP_TASKS_PER_NODE": "2,1"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    assert distribution._of_slurm() == {
+    assert config_from_slurm() == {
         "cluster": {"worker": ["n07:8888", "n07:8889", "n08:8888"]},
         "task": {"type": "worker", "index": 1},
     }
 
 
-def test_parts_have_as_many_rows_and_all_that_the_batch_has():
-    import tensorflow as tf
-
-    rows = np.arange(1, 8)[:, None] * [[1, 1, 0]]
-    dataset = tf.data.Dataset.from_tensors(({"ids": rows}, rows))
-    ((inputs, labels),) = Distribution().dataset(dataset, num_parts=4).as_numpy_iterator()
-    assert labels.shape == (8, 3)
-    np.testing.assert_array_equal(inputs["ids"], labels)
-    np.testing.assert_array_equal(np.sort(labels[:, 0]), np.arange(8))
-
-
-def test_one_device_and_one_part_leave_the_data_alone():
+def test_one_device_leaves_the_data_alone():
     dataset = object()
     assert Distribution().dataset(dataset) is dataset
+    assert TensorFlowDistribution().dataset(dataset) is dataset
 
 
 def test_what_devices_cannot_do_is_refused(monkeypatch):
-    replicas = Distribution()
+    replicas = TensorFlowDistribution()
     replicas.strategy = object()
     replicas.check(TrainingConfig(gradient_accumulation_steps=2))
-    with pytest.raises(ValueError, match="Expected jit_compile=true on one device. Received"):
+    with pytest.raises(ValueError, match="Expected jit_compile=true on one device only. Received"):
         replicas.check(TrainingConfig(jit_compile=True))
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(ValueError, match="gradient_accumulation_steps=2, KERAS_BACKEND=torch"):

@@ -4,8 +4,8 @@ import types
 import pytest
 
 from keras_transformer.config import TrainingConfig
+from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.training import progress
-from keras_transformer.training.checkpoints import TrainingState
 
 
 class Terminal(io.StringIO):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import Config
+from keras_transformer.runs.checkpoints import Checkpoints, TrainingState
 from keras_transformer.training import progress
-from keras_transformer.training.checkpoints import Checkpoints, TrainingState
 
 SETTINGS = [
     "model.num_layers=1",

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.training.schedules import InverseSquareRoot, PaperSchedule
+from keras_transformer.training.schedules import InverseSquareRoot, NoamSchedule
 
-SCHEDULES = [PaperSchedule(512, 4000), InverseSquareRoot(0.005, 2000)]
+SCHEDULES = [NoamSchedule(512, 4000), InverseSquareRoot(0.005, 2000)]
 
 
 def rate(schedule, step):
@@ -17,12 +17,12 @@ def rate(schedule, step):
 @pytest.mark.parametrize("step", [1, 2, 137, 3999, 4000, 4001, 100_000])
 def test_paper_schedule_equals_the_formula(step):
     expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
-    assert rate(PaperSchedule(512), step - 1) == pytest.approx(expected, rel=1e-6)
+    assert rate(NoamSchedule(512), step - 1) == pytest.approx(expected, rel=1e-6)
 
 
 def test_paper_schedule_by_hand():
     """At step 4,000 of the base model: 1 / sqrt(512 * 4000) = 6.988e-4; at 16,000 the half."""
-    schedule = PaperSchedule(d_model=512, warmup_steps=4000)
+    schedule = NoamSchedule(d_model=512, warmup_steps=4000)
     assert rate(schedule, 3999) == pytest.approx(6.98771e-4, rel=1e-5)
     assert rate(schedule, 15_999) == pytest.approx(6.98771e-4 / 2, rel=1e-5)
     assert rate(schedule, 999) == pytest.approx(6.98771e-4 / 4, rel=1e-5)
@@ -89,10 +89,20 @@ def test_the_first_update_has_the_first_rate():
 
 def test_what_is_not_above_zero_is_refused():
     with pytest.raises(ValueError, match="Received: d_model=0"):
-        PaperSchedule(0)
+        NoamSchedule(0)
     with pytest.raises(ValueError, match="Received: warmup_steps=0"):
-        PaperSchedule(512, 0)
+        NoamSchedule(512, 0)
     with pytest.raises(ValueError, match="Received: peak_learning_rate=-1"):
         InverseSquareRoot(-1)
     with pytest.raises(ValueError, match="Received: warmup_steps=-3"):
         InverseSquareRoot(0.1, -3)
+
+
+def test_a_saved_optimizer_may_name_the_schedule_as_earlier_versions_did():
+    config = keras.optimizers.serialize(keras.optimizers.Adam(NoamSchedule(16, warmup_steps=4)))
+    schedule = config["config"]["learning_rate"]
+    schedule["class_name"] = "PaperSchedule"
+    schedule["registered_name"] = "keras_transformer>PaperSchedule"
+    optimizer = keras.optimizers.deserialize(config)
+    assert isinstance(optimizer._learning_rate, NoamSchedule)
+    assert optimizer._learning_rate.get_config() == {"d_model": 16, "warmup_steps": 4}

@@ -75,7 +75,7 @@ def test_validation_chooses(bleus, expected, expected_mean):
         (number,) = loaded[-1]
         return {"val_bleu": bleus[number], "val_loss": float(number)}
 
-    best, mean, metrics = choose_weights(found, loaded.append, validate, records.append)
+    best, mean, metrics = choose_weights(found, loaded.append, validate, records.append, "val_bleu")
     assert best is found[expected]
     assert mean is (None if expected_mean is None else found[expected_mean])
     assert metrics == {"val_bleu": bleus[expected], "val_loss": float(expected)}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import GROUPS, Config
-from keras_transformer.models import Transformer
+from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.settings import settings
 
@@ -144,7 +144,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
 
 
 def test_the_defaults_are_something_else(start_training, spied):
-    started = start_training(config_of({"training.schedule": "paper"}))
+    started = start_training(config_of({"training.schedule": "noam"}))
     model = started.model
     assert spied.determinism == [] and spied.compiled == ["auto"]
     assert type(model) is Transformer and model.dtype_policy.name == "float32"
@@ -167,7 +167,7 @@ def test_float16_scales_the_loss_and_xla_can_be_turned_off(start_training, spied
 
 
 @pytest.mark.parametrize(
-    "schedule, peak", [("inverse_square_root", 0.01), ("paper", (16 * 4) ** -0.5)]
+    "schedule, peak", [("inverse_square_root", 0.01), ("noam", (16 * 4) ** -0.5)]
 )
 def test_the_schedule_falls_after_its_warm_up(schedule, peak):
     config = config_of(
@@ -309,7 +309,7 @@ def test_a_data_set_by_name(start_training, monkeypatch, corpus):
 
 
 def test_the_seed_draws_the_weights(start_training, tokenizer):
-    from keras_transformer.training.run import build_model
+    from keras_transformer.runs.run import build_model
 
     config = config_of({"training.seed": 17})
     model = start_training(config).model
@@ -340,6 +340,17 @@ MODEL = {
     "attention": {"name": "local", "window": 3},
     "cross_attention": "linear",
 }
+
+
+class Another(Transformer):
+    """A model of another name."""
+
+
+def test_the_named_model_is_trained(start_training, monkeypatch):
+    monkeypatch.setitem(MODELS, "another", Another)
+    assert type(start_training(config_of({"model.name": "another"})).model) is Another
+    divided = {"model.name": "another", "training.gradient_accumulation_steps": 2}
+    assert isinstance(start_training(config_of(divided)).model, Another)
 
 
 def test_every_argument_of_the_model_reaches_it(start_training):

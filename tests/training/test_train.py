@@ -24,34 +24,49 @@ train(Config.load(sys.argv[1]), sys.argv[2])
 """
 
 
-# kills its process with -9 at the nth call of a function, then trains as TRAIN does
-TRAIN_AND_DIE = (
+# sends its process the signal argv[4] at the nth call of a function, and trains as TRAIN does
+TRAIN_WITH_SIGNAL = (
     """
-import os, signal, sys
-from keras_transformer.training import checkpoints, progress, callbacks
+import os, sys
+from keras_transformer.runs import checkpoints
+from keras_transformer.training import progress, callbacks
 owner, name, calls = {"step": (progress.SaveAndStop, "on_train_batch_end", 6),
-    "write": (checkpoints, "flush_to_disk", 5), "rename": (checkpoints.os, "rename", 2),
+    "write": (checkpoints, "put_in_place", 2), "rename": (os, "rename", 2),
     "translation": (callbacks.TranslationCallback, "translations", 2),
     "validation": (progress.ObeyAtOnce, "on_test_begin", 2)}[sys.argv[3]]
 function = getattr(owner, name)
-def die(*args, **kwargs):
+def call(*args, **kwargs):
     global calls
     calls -= 1
     if not calls:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), int(sys.argv[4]))
     return function(*args, **kwargs)
-setattr(owner, name, die)
+setattr(owner, name, call)
 """
     + TRAIN
 )
 
 
-def start_training(config, tmp_path, output, dies_at=None):
-    config.save(tmp_path / "config.yaml")
-    command = [sys.executable, "-c", TRAIN, tmp_path / "config.yaml", output]
-    if dies_at is not None:
-        command = [*command[:2], TRAIN_AND_DIE, *command[3:], dies_at]
+def start_training(config, output, moment=None, signal_number=signal.SIGKILL):
+    """Starts a training in a process, which gets a signal at a moment of TRAIN_WITH_SIGNAL."""
+    settings = output.with_suffix(".yaml")
+    config.save(settings)
+    command = [sys.executable, "-c", TRAIN, settings, output]
+    if moment is not None:
+        number = str(int(signal_number))
+        command = [sys.executable, "-c", TRAIN_WITH_SIGNAL, settings, output, moment, number]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def end(process):
+    """Waits for the end of a process; returns its exit code and what it wrote as errors."""
+    _, errors = process.communicate()
+    return process.returncode, errors
+
+
+def train_to_the_end(config, output):
+    code, errors = end(start_training(config, output))
+    assert code == 0, errors
 
 
 def read_weights(path):
@@ -81,11 +96,22 @@ def assert_same_bits(run, other):
     assert_same_weights(run / "averaged.weights.h5", other / "averaged.weights.h5")
 
 
-def test_a_run_holds_what_the_next_command_needs(tmp_path, config, train_quietly):
-    from keras_transformer.training.run import load_run
+@pytest.fixture
+def finished(trained, tmp_path):
+    """`(config, path)` of a copy of a run that has ended."""
+    config, path = trained
+    return config, shutil.copytree(path, tmp_path / "finished")
 
-    metrics = train_quietly(config, tmp_path / "run")
-    run = tmp_path / "run"
+
+def read_finished(run):
+    return json.loads((run / "finished.json").read_text())
+
+
+def test_a_run_holds_what_the_next_command_needs(trained):
+    from keras_transformer.runs.run import load_run
+
+    config, run = trained
+    metrics = read_finished(run)["metrics"]
     assert {"config.yaml", "tokenizer", "checkpoints", "averaged.weights.h5", "metrics.jsonl"} <= (
         set(os.listdir(run))
     )
@@ -111,8 +137,8 @@ def test_a_run_holds_what_the_next_command_needs(tmp_path, config, train_quietly
 def test_the_best_weights_are_those_of_the_best_validation(
     tmp_path, config, train_quietly, monkeypatch
 ):
+    from keras_transformer.runs.run import load_run
     from keras_transformer.training import callbacks
-    from keras_transformer.training.run import load_run
 
     # of the steps 4, 8 and 10, of the best of them once more, and of the mean of the last two
     bleus = iter([3.0, 5.0, 4.0, 5.0, 0.0])
@@ -131,9 +157,9 @@ def test_the_best_weights_are_those_of_the_best_validation(
         np.testing.assert_array_equal(weight, other)
 
 
-def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(tmp_path, config, train_quietly):
-    run = tmp_path / "run"
-    metrics = train_quietly(config, run)
+def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quietly):
+    config, run = finished
+    metrics = read_finished(run)["metrics"]
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     assert train_quietly(config, run) == pytest.approx(metrics)
     assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
@@ -156,49 +182,42 @@ def test_patience_ends_a_training_that_gets_no_better(tmp_path, config, train_qu
     config = config.override(
         ["training.patience=2", "training.max_steps=400", "training.peak_learning_rate=1e-12"]
     )
-    train_quietly(config, tmp_path / "run")
-    finished = json.loads((tmp_path / "run" / "finished.json").read_text())
+    run = tmp_path / "run"
+    metrics = train_quietly(config, run)
+    finished = read_finished(run)
     assert finished["step"] == 12 and "no better BLEU in 2 validations" in finished["reason"]
 
     more_steps = config.override(["training.max_steps=500"])  # is not what ended it
-    train_quietly(more_steps, tmp_path / "run")
+    train_quietly(more_steps, run)
     assert "has ended at step 12" in train_quietly.lines[-1]
-    train_quietly(config.override(["training.patience=3"]), tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "finished.json").read_text())["step"] == 16
+    assert_killed_at_its_end_it_trains_no_step_more(run, config, metrics, train_quietly)
+    train_quietly(config.override(["training.patience=3"]), run)
+    assert read_finished(run)["step"] == 16
 
 
-def test_a_run_that_goes_on_does_not_offer_its_old_average(
-    tmp_path, config, train_quietly, monkeypatch
-):
-    train_module = importlib.import_module("keras_transformer.training.train")
+def test_steps_end_a_training_once(finished, train_quietly):
+    config, run = finished
+    metrics = read_finished(run)["metrics"]
+    assert_killed_at_its_end_it_trains_no_step_more(run, config, metrics, train_quietly)
+
+
+def test_minutes_end_a_training_with_a_checkpoint(tmp_path, config, train_quietly):
+    config = config.override(["training.max_minutes=0.0001", "training.max_steps=400"])
     run = tmp_path / "run"
-    train_quietly(config, run)
-    monkeypatch.setattr(train_module, "fit", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        train_quietly(config.override(["training.max_steps=20"]), run)
-    assert not (run / "averaged.weights.h5").exists()
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["training.max_steps=10"],
-        ["training.patience=1", "training.max_steps=400", "training.peak_learning_rate=1e-12"],
-        ["training.max_minutes=0.0001", "training.max_steps=400"],
-    ],
-)
-def test_killed_after_the_last_checkpoint_trains_no_step_more(
-    tmp_path, config, train_quietly, settings
-):
-    run, config = tmp_path / "run", config.override(settings)
     metrics = train_quietly(config, run)
-    finished = json.loads((run / "finished.json").read_text())
+    assert (run / "checkpoints" / "step-00000001").is_dir()
+    assert_killed_at_its_end_it_trains_no_step_more(run, config, metrics, train_quietly)
+
+
+def assert_killed_at_its_end_it_trains_no_step_more(run, config, metrics, train_quietly):
+    """The kill comes after the last checkpoint, before the weights are chosen."""
+    finished = read_finished(run)
     has_mean = "num_averaged" in finished  # of one checkpoint there is none
     assert has_mean == (run / "averaged.weights.h5").exists()
     (run / "finished.json").unlink()
     (run / "averaged.weights.h5").unlink(missing_ok=True)
     assert train_quietly(config, run) == pytest.approx(metrics)
-    again = json.loads((run / "finished.json").read_text())
+    again = read_finished(run)
     for each in (finished, again):  # of the file, in which HDF5 writes what is not of the weights
         each.pop("averaged_checksum", None)
     assert again == finished
@@ -208,43 +227,46 @@ def test_killed_after_the_last_checkpoint_trains_no_step_more(
     assert len(names) == len(set(names))  # logged once, though scored twice
 
 
-def test_minutes_end_a_training_with_a_checkpoint(tmp_path, config, train_quietly):
-    config = config.override(["training.max_minutes=0.0001", "training.max_steps=400"])
-    train_quietly(config, tmp_path / "run")
-    assert (tmp_path / "run" / "checkpoints" / "step-00000001").is_dir()
+def test_a_run_that_goes_on_does_not_offer_its_old_average(finished, train_quietly, monkeypatch):
+    train_module = importlib.import_module("keras_transformer.training.train")
+    config, run = finished
+    monkeypatch.setattr(train_module, "fit", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_quietly(config.override(["training.max_steps=20"]), run)
+    assert not (run / "averaged.weights.h5").exists()
 
 
-def test_fine_tuning_starts_from_another_run(tmp_path, config, train_quietly):
-    expected = train_quietly(config, tmp_path / "first")
+def test_fine_tuning_starts_from_another_run(tmp_path, trained, train_quietly):
+    config, first = trained
+    expected = read_finished(first)["metrics"]
     second = config.override(["training.peak_learning_rate=1e-12", "model.d_model=32"])
-    metrics = train_quietly(second, tmp_path / "second", init_from=tmp_path / "first")
+    metrics = train_quietly(second, tmp_path / "second", init_from=first)
     assert metrics["val_perplexity"] == pytest.approx(expected["val_perplexity"], rel=1e-4)
-    tokenizers = [(tmp_path / run / "tokenizer/tokenizer.model") for run in ("first", "second")]
+    tokenizers = [run / "tokenizer/tokenizer.model" for run in (first, tmp_path / "second")]
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
 
 
-def test_fine_tuning_from_a_run_without_weights_writes_nothing(tmp_path, config, train_quietly):
-    train_quietly(config, tmp_path / "first")
-    shutil.rmtree(tmp_path / "first" / "checkpoints")
-    (tmp_path / "first" / "averaged.weights.h5").unlink()
+def test_fine_tuning_from_a_run_without_weights_writes_nothing(tmp_path, finished, train_quietly):
+    config, first = finished
+    shutil.rmtree(first / "checkpoints")
+    (first / "averaged.weights.h5").unlink()
     with pytest.raises(ValueError, match="a run with a checkpoint"):
-        train_quietly(config, tmp_path / "second", init_from=tmp_path / "first")
+        train_quietly(config, tmp_path / "second", init_from=first)
     assert not (tmp_path / "second").exists()
 
 
 def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
-    tmp_path, config, train_quietly, monkeypatch
+    tmp_path, trained, train_quietly, monkeypatch
 ):
-    from keras_transformer.training.run import Run
+    from keras_transformer.runs.run import Run
 
     train_module = importlib.import_module("keras_transformer.training.train")
-    train_quietly(config, tmp_path / "first")
+    config, first = trained
     with monkeypatch.context() as patch:
         patch.setattr(train_module, "fit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            train_quietly(config, tmp_path / "second", init_from=tmp_path / "first")
-    start = Run(tmp_path / "first").weights_path()
-    assert_same_weights(last_weights(tmp_path / "second"), start)
+            train_quietly(config, tmp_path / "second", init_from=first)
+    assert_same_weights(last_weights(tmp_path / "second"), Run(first).weights_path())
     train_quietly(config, tmp_path / "second")
     assert "going on    from step 0" in train_quietly.lines
     assert (tmp_path / "second" / "averaged.weights.h5").exists()
@@ -257,7 +279,7 @@ def test_part_of_the_pairs_is_held_out_without_validation_files(tmp_path, config
 
 
 def test_separate_vocabularies(tmp_path, config, train_quietly):
-    from keras_transformer.training.run import load_run
+    from keras_transformer.runs.run import load_run
 
     settings = ["tokenizer.shared=false", "tokenizer.vocab_size=80"]
     train_quietly(config.override(settings), tmp_path / "run")
@@ -266,61 +288,60 @@ def test_separate_vocabularies(tmp_path, config, train_quietly):
     assert (model.source_vocab_size, model.target_vocab_size) == (80, 80)
 
 
-def test_killed_and_started_again_ends_where_the_uninterrupted_ends_to_the_bit(tmp_path, config):
-    config = config.override(["training.deterministic=true", "training.max_steps=11"])
-    whole = start_training(config, tmp_path, tmp_path / "whole")
-    assert whole.wait() == 0, whole.stderr.read()
+@pytest.fixture(scope="module")
+def deterministic(trained):
+    config, _ = trained
+    return config.override(["training.deterministic=true", "training.max_steps=13"])
 
-    killed = start_training(config, tmp_path, tmp_path / "killed")
-    checkpoint = tmp_path / "killed" / "checkpoints" / "step-00000004"
+
+@pytest.fixture(scope="module")
+def uninterrupted(deterministic, tmp_path_factory):
+    """The path of a deterministic run that nobody interrupted."""
+    run = tmp_path_factory.mktemp("uninterrupted") / "run"
+    train_to_the_end(deterministic, run)
+    return run
+
+
+def test_killed_and_started_again_ends_where_the_uninterrupted_ends_to_the_bit(
+    tmp_path, deterministic, uninterrupted
+):
+    killed = start_training(deterministic, tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-00000004"
     while not checkpoint.is_dir() and killed.poll() is None:
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
-    assert not (tmp_path / "killed" / "averaged.weights.h5").exists()
+    assert end(killed)[0] == -signal.SIGKILL
+    assert not (tmp_path / "run" / "averaged.weights.h5").exists()
 
-    again = start_training(config, tmp_path, tmp_path / "killed")
-    assert again.wait() == 0, again.stderr.read()
-    assert_same_bits(tmp_path / "whole", tmp_path / "killed")
-    logs = [(tmp_path / run / "metrics.jsonl").read_text() for run in ("whole", "killed")]
+    train_to_the_end(deterministic, tmp_path / "run")
+    assert_same_bits(uninterrupted, tmp_path / "run")
+    logs = [(run / "metrics.jsonl").read_text() for run in (uninterrupted, tmp_path / "run")]
     bleus = [[json.loads(line)["val_bleu"] for line in log.splitlines()] for log in logs]
     assert bleus[0] == bleus[1]
 
 
-def test_terminated_saves_at_once_and_goes_on_to_the_bit(tmp_path, config):
-    settings = ["training.deterministic=true", "training.checkpoint_every=7"]
-    config = config.override([*settings, "training.max_steps=1000"])
-    process = start_training(config, tmp_path, tmp_path / "run")
-    while not (tmp_path / "run" / "tensorboard").exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() != 0
-    assert "Interrupted" in process.stderr.read()
-    newest = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1]
-    step = json.loads((newest / "state.json").read_text())["step"]
-    assert 0 < step < 1000
+def test_terminated_saves_at_once_and_goes_on_to_the_bit(tmp_path, deterministic, uninterrupted):
+    run = tmp_path / "run"
+    code, errors = end(start_training(deterministic, run, "step", signal.SIGTERM))
+    assert code and "Interrupted" in errors
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    assert json.loads((newest / "state.json").read_text())["step"] == 6
 
-    # beyond the next checkpoint, so that the shorter epoch and a whole one are among them
-    limit = [f"training.max_steps={step + 9}"]
-    for output in (tmp_path / "run", tmp_path / "whole"):
-        again = start_training(config.override(limit), tmp_path, output)
-        assert again.wait() == 0, again.stderr.read()
-    assert_same_bits(tmp_path / "run", tmp_path / "whole")
+    # the rest of the epoch, to step 8, is followed by a whole one
+    train_to_the_end(deterministic, run)
+    assert_same_bits(uninterrupted, run)
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path, config):
-    config = config.override(["training.deterministic=true"])
-    whole = start_training(config, tmp_path, tmp_path / "whole")
-    assert whole.wait() == 0, whole.stderr.read()
+def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path, deterministic, uninterrupted):
     for moment in ("step", "write", "rename", "translation", "validation"):
-        killed = start_training(config, tmp_path, tmp_path / moment, dies_at=moment)
-        assert killed.wait() == -signal.SIGKILL, killed.stderr.read()
-        assert (tmp_path / moment / "checkpoints" / "step-00000004").exists()
-        assert not (tmp_path / moment / "averaged.weights.h5").exists()
-        again = start_training(config, tmp_path, tmp_path / moment)
-        assert again.wait() == 0, again.stderr.read()
-        assert_same_bits(tmp_path / "whole", tmp_path / moment)
+        run = tmp_path / moment
+        code, errors = end(start_training(deterministic, run, moment))
+        assert code == -signal.SIGKILL, errors
+        assert (run / "checkpoints" / "step-00000004").exists()
+        assert not (run / "averaged.weights.h5").exists()
+        train_to_the_end(deterministic, run)
+        assert_same_bits(uninterrupted, run)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +382,7 @@ def test_terminated_in_a_validation_saves_and_makes_up_for_it(
 
 
 def test_one_process_at_a_time(tmp_path, config, train_quietly):
-    from keras_transformer.training.run import Run
+    from keras_transformer.runs.run import Run
 
     with Run(tmp_path / "run").locked(), pytest.raises(ValueError, match="another process"):
         train_quietly(config, tmp_path / "run")
@@ -373,7 +394,7 @@ def test_one_process_at_a_time(tmp_path, config, train_quietly):
         (["model.num_heads=3"], "d_model must be divisible by num_heads"),
         (["tokenizer.vocab_size=50000"], "Vocabulary too large for the corpus"),
         (["data.source_train=missing.en"], "missing.en"),
-        (["data.max_length=1"], "pairs of at most 1 pieces"),
+        (["data.max_length=1"], "pairs of at most 1 tokens"),
         (["model.activation=relo"], "Keras's activations.*activation='relo'"),
     ],
 )
@@ -383,9 +404,8 @@ def test_bad_input_writes_nothing(tmp_path, config, train_quietly, settings, mes
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_of_another_model_is_refused_and_left_alone(tmp_path, config, train_quietly):
-    run = tmp_path / "run"
-    train_quietly(config, run)
+def test_a_run_of_another_model_is_refused_and_left_alone(finished, train_quietly):
+    config, run = finished
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"model.num_layers=1. Received: model.num_layers=2"):
         train_quietly(config.override(["model.num_layers=2"]), run)

@@ -1,4 +1,4 @@
-"""Attention: one file a variant; `MultiHeadAttention` wraps any of them."""
+"""Attention: one file per variant. `MultiHeadAttention` can use any of them."""
 
 from keras_transformer.layers.attention.additive import additive_scores
 from keras_transformer.layers.attention.attention import Attention

@@ -16,8 +16,14 @@ def additive_scores(query, key, query_weight, key_weight, score_weight):
         key_weight: W1, `(D_k, U)`.
         score_weight: u, `(U,)`.
     Returns:
-        `(B, T, S)`, by way of an array `(B, T, S, U)`.
+        `(B, T, S)`. An array `(B, T, S, U)` is computed on the way.
     """
-    queries = ops.matmul(query, query_weight)[:, :, None]  # (B, T, 1, U)
-    keys = ops.matmul(key, key_weight)[:, None]  # (B, 1, S, U)
-    return ops.squeeze(ops.matmul(ops.tanh(keys + queries), score_weight[:, None]), axis=-1)
+    return projected_additive_scores(
+        ops.matmul(query, query_weight), ops.matmul(key, key_weight), score_weight
+    )
+
+
+def projected_additive_scores(query, key, score_weight):
+    """Returns the same from W2 q `(B, T, U)` and W1 k `(B, S, U)`, to project keys only once."""
+    hidden = ops.tanh(query[:, :, None] + key[:, None])  # (B, T, S, U)
+    return ops.squeeze(ops.matmul(hidden, score_weight[:, None]), axis=-1)

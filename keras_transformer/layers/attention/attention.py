@@ -1,12 +1,14 @@
-"""The general attention layer: any score, free widths, one query or many.
+"""The general attention layer: any score function, any widths, one query or many.
 
-Shapes: B batch, T query length, S key length, D_q, D_k and D_v widths, U units.
+Shapes: B batch, T query length, S key length, D_q, D_k and D_v widths of a query, a key and a
+value, U units.
 """
 
 import keras
 from keras import ops
 
-from keras_transformer.layers.attention.additive import additive_scores
+from keras_transformer.errors import InputError
+from keras_transformer.layers.attention.additive import projected_additive_scores
 from keras_transformer.layers.attention.dot_product import (
     dot_product_scores,
     scaled_dot_product_scores,
@@ -25,10 +27,10 @@ class Attention(Unquantized, keras.layers.Layer):
 
     Source: Bahdanau et al., 2015, eqs. 5 and 6, https://arxiv.org/abs/1409.0473, with the scores of
     Luong et al., 2015, eq. 8, https://arxiv.org/abs/1508.04025, and of Vaswani et al., 2017, eq. 1,
-    https://arxiv.org/abs/1706.03762. With the query alone it is self-attention, with `causal`
-    masked self-attention. There is one head and no projection but the score's own:
-    `MultiHeadAttention` has both, and scaled dot products within. Costs T x S scores; "additive"
-    and a network make T x S vectors of U or D_q + D_k numbers on the way.
+    https://arxiv.org/abs/1706.03762. With a query only, it is self-attention; with `causal` too, it
+    is masked self-attention. There is one head, and no projection except those of the score
+    function; for heads and projections see `MultiHeadAttention`. Costs T x S scores; "additive" and
+    a network compute T x S vectors of U or D_q + D_k numbers on the way.
 
     Args:
         score: the score function:
@@ -36,28 +38,28 @@ class Attention(Unquantized, keras.layers.Layer):
             - "scaled_dot_product": q · k / sqrt(D_k), needs D_q = D_k;
             - "multiplicative": q W k;
             - "additive": u · tanh(W1 k + W2 q), without biases, as in the paper;
-            - a layer of your own, a small network as `keras.Sequential([Dense(8, "tanh"),
-              Dense(1)])`: called on each query beside each key, `(B, T, S, D_q + D_k)`, it gives
-              `(B, T, S, 1)`.
-        units: U of "additive"; None: D_q.
+            - a layer of your own, such as `keras.Sequential([Dense(8, "tanh"), Dense(1)])`: from
+              each query concatenated with each key, `(B, T, S, D_q + D_k)`, to `(B, T, S, 1)`.
+        units: U, for "additive"; None: D_q.
 
     Call arguments:
-        query: `(B, T, D_q)`; or one query a sentence, `(B, D_q)`.
+        query: `(B, T, D_q)`; or one query per sentence, `(B, D_q)`.
         key: `(B, S, D_k)`; None: self-attention, the keys are the queries.
         value: `(B, S, D_v)`; None: the values are the keys.
-        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras keeps with
-            key and value, as of `keras.layers.Embedding(mask_zero=True)`.
+        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras attached to
+            key and value, as `keras.layers.Embedding(mask_zero=True)` does.
         causal: whether a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
 
     Returns:
-        `(B, T, D_v)`, or the pair of it and the weights `(B, T, S)`; of one query `(B, D_v)` and
-        `(B, S)`. A query that may attend to nothing gives zeros. Scores and softmax in float32.
+        `(B, T, D_v)`, or a pair with the weights `(B, T, S)`; for one query per sentence,
+        `(B, D_v)` and `(B, S)`. A query that may attend to nothing gives zeros. The softmax is
+        computed in float32.
 
     Raises:
         ValueError: unknown score, units below 1 or without "additive", a dot product of different
-            widths, other ranks, masks of other lengths, a network that gives more than one number.
+            widths, other ranks, masks of other lengths, or a network with more than one output.
 
     Example:
     >>> layer = Attention("additive")
@@ -70,11 +72,11 @@ class Attention(Unquantized, keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
         if not isinstance(score, keras.layers.Layer) and score not in SCORES:
-            raise ValueError(
+            raise InputError(
                 f"score must be one of {SCORES}, or a layer. Received: score={score!r}."
             )
         if units is not None and (score != "additive" or not isinstance(units, int) or units < 1):
-            raise ValueError(
+            raise InputError(
                 "units must be at least 1, and belongs to the score 'additive'. "
                 f"Received: units={units}, score={score!r}."
             )
@@ -83,19 +85,19 @@ class Attention(Unquantized, keras.layers.Layer):
 
     def build(self, query_shape, key_shape=None, value_shape=None):
         if len(query_shape) not in (2, 3):
-            raise ValueError(
-                "query must have shape (B, T, D) or, for one query a sentence, (B, D). "
+            raise InputError(
+                "query must have shape (B, T, D) or, for one query per sentence, (B, D). "
                 f"Received: query.shape={tuple(query_shape)}."
             )
         if len(query_shape) == 2 and key_shape is None:
-            raise ValueError(
-                "One query a sentence needs keys to attend to. "
+            raise InputError(
+                "One query per sentence needs keys to attend to. "
                 f"Received: query.shape={tuple(query_shape)}, key=None."
             )
         query_dim, key_dim = query_shape[-1], (key_shape or query_shape)[-1]
         if self.score in ("dot_product", "scaled_dot_product") and query_dim != key_dim:
-            raise ValueError(
-                "A dot product needs queries and keys of one width. Received: "
+            raise InputError(
+                "A dot product needs queries and keys of the same width. Received: "
                 f"query width {query_dim}, key width {key_dim}. Use score='multiplicative'."
             )
         if self.score == "multiplicative":
@@ -128,19 +130,51 @@ class Attention(Unquantized, keras.layers.Layer):
         value = key if value is None else value
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             if len(tensor.shape) != 3:
-                raise ValueError(
+                raise InputError(
                     "Expected a query (B, T, D_q) or (B, D_q), keys (B, S, D_k) and values "
                     f"(B, S, D_v). Received: {name}.shape={tuple(tensor.shape)}."
                 )
         padding_mask = known_padding_mask(padding_mask, key, value)
         check_lengths(query, key, value, padding_mask, attention_mask)
-        scores = ops.cast(self._scores(query, key), "float32")[:, None]  # as of one head
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
-        weights = ops.cast(masked_softmax(scores, mask), value.dtype)[:, 0]
-        context = ops.matmul(weights, value)
+        context, weights = self._attend(query, self._project_keys(key), value, mask)
         if is_one:
             context, weights = context[:, 0], weights[:, 0]
         return (context, weights) if return_attention_weights else context
+
+    # === Many queries, one after the other, to the same keys ===
+
+    def start_memory(self, key, value=None, padding_mask=None):
+        """Returns keys, values and mask in the form that `attend_to_memory` reads, a dict.
+
+        Additive scores project the keys here, once for all queries.
+
+        Args:
+            key, value, padding_mask: see the call; `(B, S, D_k)`, `(B, S, D_v)` and `(B, S)`.
+        """
+        memory = {"keys": self._project_keys(key), "values": key if value is None else value}
+        if padding_mask is not None:
+            memory["mask"] = ops.cast(padding_mask, "bool")
+        return memory
+
+    def attend_to_memory(self, query, memory):
+        """Does what the call does for queries `(B, T, D_q)`; returns the context and the weights.
+
+        The layer must be built.
+        """
+        mask = memory["mask"][:, None, None] if "mask" in memory else None
+        return self._attend(query, memory["keys"], memory["values"], mask)
+
+    def _attend(self, query, projected_key, value, mask):
+        scores = ops.cast(self._scores(query, projected_key), "float32")[:, None]  # (B, 1, T, S)
+        weights = ops.cast(masked_softmax(scores, mask), value.dtype)[:, 0]
+        return ops.matmul(weights, value), weights
+
+    def _project_keys(self, key):
+        return ops.matmul(key, self._cast(self.key_weight)) if self.score == "additive" else key
+
+    def _cast(self, weight):  # which Keras does in a call alone
+        return ops.cast(weight, self.compute_dtype)
 
     def _scores(self, query, key):
         if self.score == "dot_product":
@@ -148,18 +182,17 @@ class Attention(Unquantized, keras.layers.Layer):
         if self.score == "scaled_dot_product":
             return scaled_dot_product_scores(query, key)
         if self.score == "multiplicative":
-            return multiplicative_scores(query, key, self.score_weight)
+            return multiplicative_scores(query, key, self._cast(self.score_weight))
         if self.score == "additive":
-            return additive_scores(
-                query, key, self.query_weight, self.key_weight, self.score_weight
-            )
+            query = ops.matmul(query, self._cast(self.query_weight))
+            return projected_additive_scores(query, key, self._cast(self.score_weight))
         num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]
         queries = ops.repeat(query[:, :, None], num_keys, axis=2)
         keys = ops.repeat(key[:, None], num_queries, axis=1)
         scores = self.score(ops.concatenate([queries, keys], axis=-1))
         if scores.shape[-1] != 1:
-            raise ValueError(
-                "Expected one score of a query and a key. Received: a network that gives "
+            raise InputError(
+                "Expected one score for each query and key. Received: a network that gives "
                 f"{scores.shape[-1]} numbers. Let it end in Dense(1)."
             )
         return scores[..., 0]

@@ -1,6 +1,6 @@
-"""Block attention: a sequence in pieces that do not see each other (Qiu et al., 2020).
+"""Block attention: blocks of a sequence that do not see each other (Qiu et al., 2020).
 
-Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions of a block.
+Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions per block.
 """
 
 import keras
@@ -13,24 +13,25 @@ from keras_transformer.layers.attention.sparse import (
     in_blocks,
     real_positions,
 )
-from keras_transformer.layers.whole_numbers import check_whole_numbers
+from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class BlockAttention(SparseAttention):
-    """Each position sees those of its own block: softmax over t // block_size = s // block_size.
+    """Each position sees only its own block: softmax over t // block_size = s // block_size.
 
-    Source: https://arxiv.org/abs/1911.02972, section 3.1, with the identity as its permutation. A
-    head has T block_size scores. With a block of T or more it equals `ScaledDotProductAttention`.
+    Source: https://arxiv.org/abs/1911.02972, section 3.1; unlike there, every head uses the
+    identity as its permutation. Costs T block_size scores per head. With a block of T or more it
+    equals `ScaledDotProductAttention`.
 
     Args:
-        block_size: positions of a block, at least 1.
-        alibi: as of `ScaledDotProductAttention`.
+        block_size: positions per block, at least 1.
+        alibi: see `ScaledDotProductAttention`.
 
-    Call arguments and Returns: as of `SparseAttention`.
+    Call arguments and Returns: see `SparseAttention`.
 
     Raises:
-        ValueError: block_size below 1; what `SparseAttention` refuses.
+        ValueError: block_size below 1, or an input that `SparseAttention` refuses.
 
     Example:
     >>> x = np.zeros((1, 9, 2, 4))
@@ -40,7 +41,7 @@ class BlockAttention(SparseAttention):
 
     def __init__(self, block_size=16, **kwargs):
         super().__init__(**kwargs)
-        check_whole_numbers(block_size=block_size)
+        check_positive_integers(block_size=block_size)
         self.block_size = block_size
 
     def pattern(self, query_positions, key_positions):
@@ -50,7 +51,7 @@ class BlockAttention(SparseAttention):
         length, num_heads = ops.shape(query)[1], query.shape[2]
         real = in_blocks(real_positions(key, padding_mask), self.block_size)
         num_sentences, num_blocks = ops.shape(real)[:2]
-        num_rows = num_sentences * num_blocks  # each block as a sentence
+        num_rows = num_sentences * num_blocks  # each block becomes a sentence
         query, key, value = (
             ops.reshape(in_blocks(x, self.block_size), (num_rows, self.block_size, *x.shape[2:]))
             for x in (query, key, value)

@@ -1,5 +1,6 @@
-"""The attention layers by the names that a model's configuration gives them."""
+"""The attention layers by the names that a model's config uses."""
 
+from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.block import BlockAttention
 from keras_transformer.layers.attention.feature_maps import PositiveRandomFeatures
 from keras_transformer.layers.attention.linear import LinearAttention
@@ -22,38 +23,44 @@ ATTENTIONS = {
 }
 
 CROSS_ATTENTIONS = ("dense", "linear", "performer")
-"""Those that do not ask how far a query is from a key."""
+"""Those that do not use the distance between query and key."""
 
 
 def attention_by_name(attention, **options):
     """Returns a new layer that attends within heads.
 
     Args:
-        attention: a name of `ATTENTIONS`, or a dict of it and of the layer's numbers, as
-            {"name": "local", "window": 8}.
+        attention: a name in `ATTENTIONS`, or a dict of a name and the layer's arguments, which are
+            whole numbers, such as {"name": "local", "window": 8}.
         options: further arguments of the layer.
     Raises:
-        ValueError: unknown name, an argument that the layer does not have, or no whole number.
+        ValueError: unknown name, an argument that the layer does not have, or a value that is not a
+            whole number.
     """
     arguments = dict(attention) if isinstance(attention, dict) else {"name": attention}
     name = arguments.pop("name", None)
     if not isinstance(name, str) or name not in ATTENTIONS:
-        raise ValueError(
+        raise InputError(
             f"attention must be one of {', '.join(ATTENTIONS)}, or a mapping with such a name and "
             f"the layer's arguments. Received: attention={attention!r}."
         )
     for argument, value in arguments.items():
-        if argument != "alibi" and (isinstance(value, bool) or not isinstance(value, int | None)):
-            raise ValueError(
+        if argument == "alibi":
+            raise InputError(
+                "Expected ALiBi as the positions of the model. Received: "
+                f"attention={attention!r}. Leave alibi out of it, and write positions: alibi."
+            )
+        if isinstance(value, bool) or not isinstance(value, int | None):
+            raise InputError(
                 f"Expected whole numbers as arguments of the attention layer {name!r}. "
                 f"Received: {argument}={value!r}."
             )
     try:
         return ATTENTIONS[name](**arguments, **options)
     except (TypeError, ValueError) as error:
-        if "Received" in str(error):  # the layer's own words
+        if "Received" in str(error):  # the layer's own message
             raise
-        raise ValueError(
-            f"Expected arguments of the attention layer {name!r}. Received: {attention!r}, of "
-            f"which it says: {error}."
+        raise InputError(
+            f"Expected arguments of the attention layer {name!r}. Received: {attention!r}. "
+            f"The layer says: {error}."
         ) from None

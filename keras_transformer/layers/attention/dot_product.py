@@ -9,14 +9,17 @@ from keras import ops
 
 
 def dot_product_scores(query, key):
-    """Returns score(q, k) = q · k, `(B, T, S)`, of `(B, T, K)` and `(B, S, K)`; T S K products."""
+    """Returns score(q, k) = q · k, from `(B, T, K)` and `(B, S, K)` to `(B, T, S)`.
+
+    Costs T S K products per sentence.
+    """
     return ops.matmul(query, ops.transpose(key, (0, 2, 1)))
 
 
 def scaled_dot_product_scores(query, key):
     """Returns q · k / sqrt(K) (Vaswani et al., 2017, eq. 1, https://arxiv.org/abs/1706.03762).
 
-    For parts of q and k with unit variance the product has variance K, which would push the softmax
-    to where its gradients vanish.
+    If the components of q and k have unit variance, q · k has variance K. Without the scale, large
+    values would push the softmax into regions where its gradients vanish.
     """
     return dot_product_scores(query * (1.0 / math.sqrt(query.shape[-1])), key)

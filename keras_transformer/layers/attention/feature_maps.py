@@ -1,4 +1,4 @@
-"""Feature maps of linear attention: positive vectors whose dot product stands for exp(q · k).
+"""Feature maps of linear attention: positive vectors whose dot product replaces exp(q · k).
 
 Shapes: B batch, T length, H heads, K head_dim, M features.
 """
@@ -8,30 +8,32 @@ import math
 import keras
 from keras import ops
 
-from keras_transformer.layers.whole_numbers import check_whole_numbers
+from keras_transformer.errors import InputError
+from keras_transformer.layers.positive_integers import check_positive_integers
 
 LARGEST_EXPONENT = 36.0
-"""Beyond it a feature is cut: sums of 10^6 of its squares stay finite in float32."""
+"""Larger exponents are clipped to it: a sum of 10^6 squared features stays finite in float32."""
 
 LEAST_EXPONENT = -40.0
-"""Where elu(x) + 1 ends falling: products of two of them are no zeros in float32."""
+"""Smaller x are clipped to it: the product of two features elu(x) + 1 is not 0 in float32."""
 
 EPSILON = 1e-6
-"""Added to each random feature, so that no query is far from all keys, and no weight is 0 / 0."""
+"""Added to each random feature: no query has similarity 0 to all keys, and no weight is 0 / 0."""
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class EluFeatures(keras.layers.Layer):
-    """phi(x) = elu(x) + 1, as many features as the head is wide.
+    """phi(x) = elu(x) + 1, with one feature for each entry of x.
 
-    Source: Katharopoulos et al., 2020, eq. 7, https://arxiv.org/abs/2006.16236. Not an
-    approximation of the softmax, but another similarity, which a model is trained with.
+    Source: Katharopoulos et al., 2020, eq. 7, https://arxiv.org/abs/2006.16236. It does not
+    approximate the softmax: it is another similarity, and a model must be trained with it.
 
     Call arguments:
         x: `(B, T, H, K)`, queries or keys.
 
     Returns:
-        `(B, T, H, K)` float32, above 0: x is held at -40, where phi is 4e-18.
+        `(B, T, H, K)` float32, above 0. Unlike in the paper, x below -40 is clipped to -40, where
+        phi is 4e-18.
 
     Example:
     >>> EluFeatures()(np.zeros((1, 5, 2, 4))).shape
@@ -44,14 +46,15 @@ class EluFeatures(keras.layers.Layer):
 
     def call(self, x):
         x = ops.cast(x, "float32")
-        # elu(x) + 1 itself would round to 0 below -17
+        # exp(x) rather than elu(x) + 1, which would round to 0 below -17
         return ops.where(x > 0, x + 1.0, ops.exp(ops.clip(x, LEAST_EXPONENT, 0.0)))
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
-        return super().get_config()  # else Keras records the arguments, and fails on a dtype policy
+        # Without this method Keras records the arguments itself, and fails on a dtype policy.
+        return super().get_config()
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -59,24 +62,24 @@ class PositiveRandomFeatures(keras.layers.Layer):
     """phi(x) = exp(w_m · x' - |x'|^2 / 2) / sqrt(M), x' = x / K^(1/4): Performer's FAVOR+.
 
     Source: Choromanski et al., 2021, eq. 7 and section 2.4, https://arxiv.org/abs/2009.14794. The
-    expectation of phi(q) · phi(k) is exp(q · k / sqrt(K)): the more features, the closer to the
-    softmax, with an error that falls as 1 / sqrt(M) and grows fast with the norms of q and k. Of
-    queries and keys whose entries have deviation 0.4, and values of deviation 1, the context is off
-    by 18 % of its size with K = 64 and M = 256 (M = 1,024: 9 %; with K = 32: 12 % and 6 %), at 1.0
-    by more than its size (the norm of the difference to dense attention over the norm of that, the
-    median of eight draws of everything, 256 positions; tests/layers/attention/test_linear.py
-    measures it). A model is trained with it, it does not take the place of dense attention in a
-    trained one. Costs T M K a head.
+    expectation of phi(q) · phi(k) is exp(q · k / sqrt(K)). The error falls as 1 / sqrt(M) and grows
+    fast with the norms of q and k. For queries and keys with standard deviation 0.4, and values
+    with 1, the relative error of the context is 18 % with K = 64 and M = 256 (M = 1,024: 9 %; with
+    K = 32: 12 % and 6 %); for queries and keys with 1.0 it is above 100 % (the norm of the
+    difference to dense attention, divided by the norm of dense attention; median of eight draws,
+    256 positions; tests/layers/attention/test_linear.py measures it). A model must be trained with
+    it: it cannot replace dense attention in a trained model. Costs T M K per head.
 
-    The w_m are Gaussian vectors, orthogonal by blocks of K, of which the paper shows that they err
-    less. They are kept with the weights, so that a saved model answers as it did.
+    The w_m are Gaussian vectors, orthogonal within blocks of K, for which the paper shows a
+    smaller error. They are saved with the weights, so that a loaded model gives the same answers.
 
     A departure from the paper's code: keys are not divided by their largest feature, which would
-    let a query see later keys; exponents are cut at 36 instead.
+    let a query see later keys; exponents are clipped at 36 instead. As in that code, but not in
+    the equation, `EPSILON` is added to exp(...).
 
     Args:
         num_features: M.
-        seed: of the draws; None: another in each layer.
+        seed: seed of the draws; None: a different one in each layer.
 
     Call arguments:
         x: `(B, T, H, K)`, queries or keys.
@@ -95,7 +98,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
     def __init__(self, num_features=256, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        check_whole_numbers(num_features=num_features)
+        check_positive_integers(num_features=num_features)
         self.num_features = num_features
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
@@ -110,9 +113,9 @@ class PositiveRandomFeatures(keras.layers.Layer):
         )
 
     def redraw(self):
-        """Draws other directions, as a training may do every thousand steps (the paper, 4.2)."""
+        """Draws new directions, which training may do every thousand steps (the paper, 4.2)."""
         if not self.built:
-            raise ValueError(
+            raise InputError(
                 "Expected features that are built. Received: a layer that has seen no input."
             )
         self.directions.assign(self._draw(*self.directions.shape))
@@ -121,7 +124,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
         num_blocks = -(-num_features // width)
         shape = (num_blocks, width, width)
         orthogonal, upper = ops.linalg.qr(keras.random.normal(shape, seed=self.seed_generator))
-        # each direction alike: the algorithm fixes signs (Mezzadri, 2007, math-ph/0609050, eq. 4.1)
+        # QR fixes signs; this makes directions uniform (Mezzadri, 2007, math-ph/0609050, eq. 4.1)
         signs = ops.sign(ops.diagonal(upper, axis1=-2, axis2=-1))
         orthogonal = orthogonal * signs[:, None]
         directions = ops.reshape(ops.transpose(orthogonal, (0, 2, 1)), (-1, width))[:num_features]

@@ -6,21 +6,22 @@ Shapes: B batch, T length, D width of the input, H heads, K head_dim.
 import keras
 from keras import ops
 
+from keras_transformer.errors import InputError
+from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class HeadwiseDense(Unquantized, keras.layers.Layer):
-    """head_h(x) = x[h D / H : (h + 1) D / H] W_h + b_h: H times fewer weights than `Dense`.
+    """head_h(x) = x[h D / H : (h + 1) D / H] W_h + b_h, with H times fewer weights than `Dense`.
 
-    The form of multi-head attention in which the input is cut first and projected then, each head
-    apart (the equations of Vaswani et al., 2017, section 3.2.2 project the whole input for each).
+    A variant of multi-head attention splits the input into slices and projects one for each head.
+    The paper differs: each head projects the whole input (Vaswani et al., 2017, section 3.2.2).
 
     Args:
         num_heads: H, which must divide D.
         head_dim: K.
-        use_bias: whether there is a b.
+        use_bias: whether to add a bias b_h.
 
     Call arguments:
         x: `(..., D)`.
@@ -29,7 +30,7 @@ class HeadwiseDense(Unquantized, keras.layers.Layer):
         `(..., H * K)`.
 
     Raises:
-        ValueError: sizes below 1, H does not divide D.
+        ValueError: sizes below 1, or H does not divide D.
 
     Example:
     >>> HeadwiseDense(num_heads=2, head_dim=3)(np.zeros((1, 5, 8))).shape
@@ -39,7 +40,7 @@ class HeadwiseDense(Unquantized, keras.layers.Layer):
     def __init__(self, num_heads, head_dim, use_bias=True, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        check_whole_numbers(num_heads=num_heads, head_dim=head_dim)
+        check_positive_integers(num_heads=num_heads, head_dim=head_dim)
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.use_bias = use_bias
@@ -47,8 +48,8 @@ class HeadwiseDense(Unquantized, keras.layers.Layer):
     def build(self, input_shape):
         width = input_shape[-1]
         if width % self.num_heads:
-            raise ValueError(
-                "The width of the input must be divisible by num_heads, a slice for each. "
+            raise InputError(
+                "The width of the input must be divisible by num_heads. "
                 f"Received: width {width}, num_heads={self.num_heads}. "
                 "Change one of them, or let each head see the whole input."
             )
@@ -65,7 +66,7 @@ class HeadwiseDense(Unquantized, keras.layers.Layer):
 
     @property
     def kernel(self):
-        """`(D, H * K)`, the matrix of the whole: the heads' kernels along its diagonal."""
+        """`(D, H * K)`, the equivalent kernel of a `Dense`, block-diagonal."""
         apart = ops.eye(self.num_heads, dtype=self.kernels.dtype)[:, None, :, None]
         whole = apart * ops.expand_dims(self.kernels, 2)  # (H, D / H, H, K)
         return ops.reshape(whole, (-1, self.num_heads * self.head_dim))
@@ -90,6 +91,6 @@ class HeadwiseDense(Unquantized, keras.layers.Layer):
 
 
 def _glorot_of_each_head(shape, dtype=None):
-    """Keras would take the number of heads for the size of a kernel's window."""
+    """Glorot-uniform for each head; Keras's would take H for the window size of a convolution."""
     limit = (6 / (shape[1] + shape[2])) ** 0.5
     return keras.random.uniform(shape, -limit, limit, dtype=dtype)

@@ -1,49 +1,50 @@
-"""Linear attention: no scores, but sums that all queries share (Katharopoulos et al., 2020).
+"""Linear attention: sums that all queries share replace scores (Katharopoulos et al., 2020).
 
-Shapes: B batch, T query length, S key length, H heads, K head_dim, M features, N chunks, C
-positions of a chunk; in decoding R rows.
+Shapes: B batch, T query length, S key length, H heads, K head_dim, K' value_dim, M features, N
+chunks, C positions per chunk; in decoding R rows and N hypotheses of each input.
 """
 
 import keras
 from keras import ops
 
+from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.feature_maps import EluFeatures
 from keras_transformer.layers.attention.scaled_dot_product import check_heads
 from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_blocks
 from keras_transformer.layers.masks import check_lengths, known_padding_mask
-from keras_transformer.layers.whole_numbers import check_whole_numbers
+from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LinearAttention(keras.layers.Layer):
     """context = phi(q) · (sum_s phi(k_s) v_s) / phi(q) · (sum_s phi(k_s)).
 
-    Source: https://arxiv.org/abs/2006.16236, eqs. 4 to 6 and, causal, 8 to 11; with
-    `PositiveRandomFeatures` Performer (https://arxiv.org/abs/2009.14794). Costs (T + S) M K' a
-    head: no array of T x S exists, causal or not, so there are no weights to return. The causal
-    sums are prefix sums over chunks; within a chunk there are scores of C x C. A step of decoding
-    costs the same at every position.
+    Source: https://arxiv.org/abs/2006.16236, eqs. 4 to 6 and, if causal, 8 to 11. With
+    `PositiveRandomFeatures` it is the Performer (https://arxiv.org/abs/2009.14794). Costs
+    (T + S) M K' per head: no array of T x S exists, causal or not, so there are no weights to
+    return. The causal sums are prefix sums over chunks, with C x C scores within a chunk. A
+    decoding step costs the same at every position.
 
     Args:
-        feature_map: phi, a layer from `(B, T, H, K)` to `(B, T, H, M)`, above 0; None:
+        feature_map: phi, a layer from `(B, T, H, K)` to `(B, T, H, M)` with values above 0; None:
             `EluFeatures()`.
-        chunk_size: C, of the causal sums, or the length where that is less.
+        chunk_size: maximum of C; a shorter input is a single chunk.
 
     Call arguments:
         query: `(B, T, H, K)`.
         key: `(B, S, H, K)`.
         value: `(B, S, H, K')`.
-        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras keeps with
+        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras attached to
             key and value.
         causal: whether a query sees only its own position and those before it; then S = T.
-        attention_mask, return_attention_weights: refused.
+        attention_mask, return_attention_weights: not supported.
 
     Returns:
         `(B, T, H, K')`, computed in float32. A row that may attend to nothing gives zeros.
 
     Raises:
-        ValueError: chunk_size below 1, an attention_mask, weights asked for, other ranks, queries
-            and keys of different widths.
+        ValueError: chunk_size below 1, an attention_mask, a request for weights, other ranks, or
+            queries and keys of different widths.
 
     Example:
     >>> x = np.zeros((1, 9, 2, 4))
@@ -56,10 +57,10 @@ class LinearAttention(keras.layers.Layer):
     def __init__(self, feature_map=None, chunk_size=64, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        check_whole_numbers(chunk_size=chunk_size)
+        check_positive_integers(chunk_size=chunk_size)
         if not isinstance(feature_map, keras.layers.Layer | None):
-            raise ValueError(
-                "feature_map must be a layer, as EluFeatures(). "
+            raise InputError(
+                "feature_map must be a layer, such as EluFeatures(). "
                 f"Received: feature_map={feature_map!r}."
             )
         self.feature_map = feature_map or EluFeatures(dtype=self.dtype_policy)
@@ -80,14 +81,14 @@ class LinearAttention(keras.layers.Layer):
         return_attention_weights=False,
     ):
         if attention_mask is not None:
-            raise ValueError(
-                "LinearAttention honours padding_mask and causal, which its sums can leave out. "
+            raise InputError(
+                "LinearAttention supports only padding_mask and causal. "
                 f"Received: an attention_mask of shape {tuple(attention_mask.shape)}. "
                 "Use ScaledDotProductAttention."
             )
         if return_attention_weights:
-            raise ValueError(
-                "LinearAttention never has its weights, an array of length by length. "
+            raise InputError(
+                "LinearAttention does not compute attention weights. "
                 "Received: return_attention_weights=True. Use ScaledDotProductAttention."
             )
         check_heads(query.shape, key.shape, value.shape)
@@ -95,7 +96,7 @@ class LinearAttention(keras.layers.Layer):
         check_lengths(query, key, value, padding_mask)
         lengths = query.shape[1], key.shape[1]
         if causal and None not in lengths and lengths[0] != lengths[1]:
-            raise ValueError(
+            raise InputError(
                 "Causal LinearAttention is self-attention. "
                 f"Received: {lengths[0]} queries, {lengths[1]} keys. Leave causal out."
             )
@@ -107,9 +108,9 @@ class LinearAttention(keras.layers.Layer):
         return self._divided(sums)
 
     def _features(self, query, key, value, padding_mask=None):
-        """Returns the features of queries and keys, and values with a 1 behind, all float32.
+        """Returns the features of queries and keys, and values followed by a 1, all float32.
 
-        The 1 makes the divisor the last entry of the sums. Keys of padding are all zeros.
+        The 1 makes the divisor the last entry of the sums. The keys and values of padding are 0.
         """
         query, key = self.feature_map(query), self.feature_map(key)
         value = ops.cast(value, "float32")
@@ -123,9 +124,9 @@ class LinearAttention(keras.layers.Layer):
         length = ops.shape(query)[1]
         chunk_size = at_most(self.chunk_size, length)
         query, key, value = (in_blocks(x, chunk_size) for x in (query, key, value))
-        of_chunks = ops.einsum("bnshm,bnshv->bnhmv", key, value)
-        before = ops.cumsum(of_chunks[:, :-1], axis=1)  # the sums of all chunks before
-        before = ops.concatenate([ops.zeros_like(of_chunks[:, :1]), before], axis=1)
+        chunk_sums = ops.einsum("bnshm,bnshv->bnhmv", key, value)
+        before = ops.cumsum(chunk_sums[:, :-1], axis=1)  # the sums of all earlier chunks
+        before = ops.concatenate([ops.zeros_like(chunk_sums[:, :1]), before], axis=1)
         positions = ops.arange(chunk_size)
         scores = ops.einsum("bnthm,bnshm->bnhts", query, key)
         scores = ops.where(positions[:, None] >= positions, scores, 0.0)
@@ -139,26 +140,34 @@ class LinearAttention(keras.layers.Layer):
         return ops.cast(context, self.compute_dtype)
 
     def start_cache(self, num_rows, max_length, num_heads, head_dim, value_dim):
-        """Returns the empty state of causal decoding: the sums so far, `(R, H, 1, M, K' + 1)`."""
+        """Returns the empty cache of step-by-step decoding: {"sums": `(R, H, 1, M, K' + 1)`}."""
         num_features = self.feature_map.compute_output_shape((None, 1, num_heads, head_dim))[-1]
-        return [ops.zeros((num_rows, num_heads, 1, num_features, value_dim + 1), dtype="float32")]
+        shape = num_rows, num_heads, 1, num_features, value_dim + 1
+        return {"sums": ops.zeros(shape, dtype="float32")}
 
     def decode_step(self, query, key, value, step, cache):
-        """One more position, `(R, H, K)` each: `(context, cache)`; the step does not matter."""
+        """Computes the next position of causal self-attention; `step` has no effect.
+
+        Args:
+            query, key, value: `(R, H, K)`, `(R, H, K)` and `(R, H, K')`, of this position.
+            cache: from `start_cache` or the previous step.
+        Returns:
+            `(context, cache)`: `(R, H, K')`, and the cache with this position added.
+        """
         query, key, value = self._features(*(x[:, None] for x in (query, key, value)))
-        total = cache[0] + ops.einsum("rshm,rshv->rhmv", key, value)[:, :, None]
+        total = cache["sums"] + ops.einsum("rshm,rshv->rhmv", key, value)[:, :, None]
         sums = ops.einsum("rshm,rhsmv->rhv", query, total)
-        return self._divided(sums), [total]
+        return self._divided(sums), {"sums": total}
 
     def start_memory(self, key, value, padding_mask=None):
-        """Returns the sums over the keys, `(B, H, M, K' + 1)`."""
+        """Returns {"sums": `(B, H, M, K' + 1)`}, the sums over the keys."""
         _, key, value = self._features(key, key, value, padding_mask)
-        return [ops.einsum("bshm,bshv->bhmv", key, value)]
+        return {"sums": ops.einsum("bshm,bshv->bhmv", key, value)}
 
     def attend_to_memory(self, query, memory):
-        """Returns the context `(B, N, H, K')` of queries `(B, N, H, K)`, as the call does."""
+        """Does what the call does: from queries `(B, N, H, K)` to the context `(B, N, H, K')`."""
         query = self.feature_map(query)
-        return self._divided(ops.einsum("bnhm,bhmv->bnhv", query, memory[0]))
+        return self._divided(ops.einsum("bnhm,bhmv->bnhv", query, memory["sums"]))
 
     def get_config(self):
         feature_map = keras.saving.serialize_keras_object(self.feature_map)

@@ -1,6 +1,7 @@
 """Local attention: a sliding window (Beltagy et al., 2020, section 3.1).
 
-Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions of a block.
+Shapes: B batch, T query length, S key length (equal), H heads, K head_dim, N blocks, C positions
+per block.
 """
 
 import keras
@@ -16,26 +17,26 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.whole_numbers import check_whole_numbers
+from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LocalAttention(SparseAttention):
     """Each position sees those at most `window` away: softmax over |t - s| <= window.
 
-    Source: https://arxiv.org/abs/2004.05150, section 3.1, "Sliding Window"; its w counts both sides
-    together, `window` one. Blocks as long as the window attend to themselves and their neighbours,
-    so that a head has 3 T window scores (causal: 2), and no array of T x T exists. With a window of
-    T - 1 or more it equals `ScaledDotProductAttention`.
+    Source: https://arxiv.org/abs/2004.05150, section 3.1, "Sliding Window". The paper's w is the
+    width of both sides together, `window` that of one side. Blocks as long as the window attend to
+    themselves and their neighbours, so a head computes 3 T window scores (causal: 2 T window), and
+    no array of T x T exists. With a window of T - 1 or more it equals `ScaledDotProductAttention`.
 
     Args:
-        window: positions that are seen on each side, at least 1; each sees itself besides.
-        alibi: as of `ScaledDotProductAttention`.
+        window: positions that are visible on each side, besides the position itself; at least 1.
+        alibi: see `ScaledDotProductAttention`.
 
-    Call arguments and Returns: as of `SparseAttention`.
+    Call arguments and Returns: see `SparseAttention`.
 
     Raises:
-        ValueError: window below 1; what `SparseAttention` refuses.
+        ValueError: window below 1, or an input that `SparseAttention` refuses.
 
     Example:
     >>> x = np.zeros((1, 9, 2, 4))
@@ -45,7 +46,7 @@ class LocalAttention(SparseAttention):
 
     def __init__(self, window=16, **kwargs):
         super().__init__(**kwargs)
-        check_whole_numbers(window=window)
+        check_positive_integers(window=window)
         self.window = window
 
     def pattern(self, query_positions, key_positions):
@@ -67,7 +68,7 @@ class LocalAttention(SparseAttention):
 
         num_sentences, num_blocks = ops.shape(query)[:2]
 
-        def rows(x):  # each block as a sentence
+        def rows(x):  # each block becomes a sentence
             return ops.reshape(x, (num_sentences * num_blocks, *ops.shape(x)[2:]))
 
         context, _ = scaled_dot_product_attention(

@@ -1,28 +1,29 @@
 """Multi-head attention (Vaswani et al., 2017, section 3.2.2, https://arxiv.org/abs/1706.03762).
 
-Shapes: B batch, T query length, S key length, D d_model, H heads, K head_dim, K' value_dim; in
-decoding R rows, N hypotheses.
+Shapes: B batch, T query length, S key length, D d_model, D_k and D_v widths of a key and a value,
+H heads, K head_dim, K' value_dim; in decoding R rows, N hypotheses of each input.
 """
 
 import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.headwise_dense import HeadwiseDense
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.masks import known_padding_mask
+from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.rotary import rotate
-from keras_transformer.layers.whole_numbers import check_whole_numbers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class MultiHeadAttention(keras.layers.Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
-    Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in
-    the paper's own code; the paper's formula has none (`use_bias=False`). Costs the projections,
-    T D H K and the like, and what `attention` costs for each head.
+    Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in the
+    paper's own code; the paper's formula has none (`use_bias=False`). Costs the projections, such
+    as T D H K for the queries, and the cost of `attention` for each head.
 
     Args:
         num_heads: H.
@@ -31,28 +32,28 @@ class MultiHeadAttention(keras.layers.Layer):
             `ScaledDotProductAttention()`.
         use_bias: whether the four projections have biases.
         value_dim: K', width of a value of one head. None: K.
-        output_dim: width of what comes out. None: the query's.
-        sliced: whether each head sees its own slice of the input, D / H wide (`HeadwiseDense`),
-            rather than project the whole of it, as in the paper: H times fewer weights.
-        rotary: whether queries and keys are turned by their positions, see `rotate`; for
-            self-attention alone.
+        output_dim: width of the output. None: the query's.
+        sliced: whether each head projects its own slice of the input, D / H wide (`HeadwiseDense`),
+            with H times fewer weights. In the paper each head projects the whole input.
+        rotary: whether queries and keys are rotated by their positions, see `rotate`; only for
+            self-attention.
 
     Call arguments:
         query: `(B, T, D)`.
         key: `(B, S, D_k)`; None: self-attention, the keys are the queries.
         value: `(B, S, D_v)`; None: the values are the keys.
-        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras keeps with
-            key and value, as of `keras.layers.Embedding(mask_zero=True)`.
+        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras attached to
+            key and value, as `keras.layers.Embedding(mask_zero=True)` does.
         causal: masked self-attention: a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
 
     Returns:
-        `(B, T, D)`, or the pair of it and the weights `(B, H, T, S)`.
+        `(B, T, D)`, or a pair with the weights `(B, H, T, S)`.
 
     Raises:
-        ValueError: sizes below 1, other ranks, a width that the heads do not divide where head_dim
-            is None or with `sliced`, an odd head_dim or another key than the query with `rotary`.
+        ValueError: sizes below 1; other ranks; a width that num_heads does not divide, if head_dim
+            is None or with `sliced`; an odd head_dim or a key, with `rotary`.
 
     Example:
     >>> layer = MultiHeadAttention(num_heads=2)
@@ -74,7 +75,7 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        check_whole_numbers(
+        check_positive_integers(
             ("head_dim", "value_dim", "output_dim"),
             num_heads=num_heads,
             head_dim=head_dim,
@@ -82,8 +83,8 @@ class MultiHeadAttention(keras.layers.Layer):
             output_dim=output_dim,
         )
         if not isinstance(attention, keras.layers.Layer | None):
-            raise ValueError(
-                "attention must be a layer, as LocalAttention(window=16). "
+            raise InputError(
+                "attention must be a layer, such as LocalAttention(window=16). "
                 f"Received: attention={attention!r}."
             )
         self.num_heads = num_heads
@@ -97,7 +98,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     @property
     def gives_weights(self):
-        """Whether the call can return its weights: not those of `LinearAttention`."""
+        """Whether the call can return its weights; `LinearAttention` has none."""
         return getattr(self.attention, "gives_weights", True)
 
     def build(self, query_shape, key_shape=None, value_shape=None):
@@ -106,7 +107,7 @@ class MultiHeadAttention(keras.layers.Layer):
         _check_ranks(query_shape, key_shape, value_shape)
         d_model = query_shape[-1]
         if self.head_dim is None and d_model % self.num_heads:
-            raise ValueError(
+            raise InputError(
                 "d_model must be divisible by num_heads. "
                 f"Received: d_model={d_model}, num_heads={self.num_heads}. "
                 "Change one of them or give head_dim."
@@ -114,8 +115,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.width_per_head = self.head_dim or d_model // self.num_heads
         self.value_width = self.value_dim or self.width_per_head
         if self.rotary and self.width_per_head % 2:
-            raise ValueError(
-                "Rotary positions turn pairs of entries: head_dim must be even. "
+            raise InputError(
+                "Rotary positions rotate pairs of entries: head_dim must be even. "
                 f"Received: head_dim={self.width_per_head}."
             )
         self.query_projection = self._input_projection(self.width_per_head, query_shape, "query")
@@ -153,9 +154,9 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_weights=False,
     ):
         if self.rotary and key is not None:
-            raise ValueError(
+            raise InputError(
                 "Rotary positions are for self-attention, whose queries and keys share them. "
-                "Received: a key beside the query. Leave rotary out."
+                "Received: a key that is not the query. Leave rotary out."
             )
         key = query if key is None else key
         value = key if value is None else value
@@ -180,44 +181,46 @@ class MultiHeadAttention(keras.layers.Layer):
         return (output, weights) if return_attention_weights else output
 
     def decoding_weights(self):
-        """Returns what `decode_step` reads: the input projections as one, `(D, H (2 K + K'))`.
+        """Returns the weights for `decode_step`: the three input projections concatenated.
 
-        With biases a list of two tensors, else of one.
+        Returns:
+            {"kernel": `(D, H (2 K + K'))`} and, with biases, "bias": `(H (2 K + K'),)`.
         """
         inputs = (self.query_projection, self.key_projection, self.value_projection)
-        weights = [ops.concatenate([ops.cast(x.kernel, self.compute_dtype) for x in inputs], 1)]
+        kernels = [ops.cast(x.kernel, self.compute_dtype) for x in inputs]
+        weights = {"kernel": ops.concatenate(kernels, 1)}
         if self.use_bias:
             biases = [ops.cast(x.bias, self.compute_dtype) for x in inputs]
-            weights.append(ops.concatenate(biases, 0))
+            weights["bias"] = ops.concatenate(biases, 0)
         return weights
 
     def start_cache(self, num_rows, max_length):
-        """Begins masked self-attention of one position after the other.
+        """Returns the empty cache for `decode_step`.
 
         Args:
             num_rows: R, number of hypotheses.
             max_length: number of positions that the cache has room for.
         Returns:
-            The attention's empty state, a list of tensors `(R, ...)`.
+            Dict of tensors `(R, ...)`, with the names that `attention` gives them.
         """
         return self.attention.start_cache(
             num_rows, max_length, self.num_heads, self.width_per_head, self.value_width
         )
 
     def decode_step(self, x, step, cache, weights):
-        """Masked self-attention of one more position: equal to that position of a whole pass.
+        """Computes the next position of masked self-attention, with the same result as the call.
 
         Args:
             x: `(R, D)`, one position of each hypothesis.
             step: int scalar, counted from 0.
-            cache: of `start_cache` or the previous step.
-            weights: of `decoding_weights`.
+            cache: from `start_cache` or the previous step.
+            weights: from `decoding_weights`.
         Returns:
-            `(output, cache)`, `(R, D)` and the cache with this position added.
+            `(output, cache)`: `(R, D)` and the cache with this position added.
         """
-        projected = ops.matmul(x, weights[0])
+        projected = ops.matmul(x, weights["kernel"])
         if self.use_bias:
-            projected = backend.add_bias(projected, weights[1])
+            projected = backend.add_bias(projected, weights["bias"])
         width = self.num_heads * self.width_per_head
         query, key, value = ops.split(projected, [width, 2 * width], axis=1)
         query, key = (
@@ -232,12 +235,12 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_projection(context), cache
 
     def start_memory(self, key, value=None, padding_mask=None):
-        """Returns what `attend_to_memory` reads: keys and values, projected once for many queries.
+        """Returns the projected keys and values for `attend_to_memory`.
 
         Args:
-            key, value, padding_mask: as of the call.
+            key, value, padding_mask: see the call.
         Returns:
-            List of tensors `(B, ...)`.
+            Dict of tensors `(B, ...)`, with the names that `attention` gives them.
         """
         value = key if value is None else value
         padding_mask = known_padding_mask(padding_mask, key, value)
@@ -248,12 +251,12 @@ class MultiHeadAttention(keras.layers.Layer):
         )
 
     def attend_to_memory(self, x, memory, num_hypotheses):
-        """As the call, of one position of N hypotheses a sentence.
+        """Does what the call does, for one position of N hypotheses of each input.
 
         Args:
-            x: `(B * N, D)`. The hypotheses of a sentence are queries side by side, so that its
-                keys and values are kept once.
-            memory: of `start_memory`.
+            x: `(B * N, D)`. The hypotheses of an input are queries of the same keys and values,
+                which are in memory once.
+            memory: from `start_memory`.
             num_hypotheses: N.
         Returns:
             `(B * N, D)`.
@@ -291,8 +294,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
 def _check_ranks(*shapes):
     if {len(shape) for shape in shapes} != {3}:
-        raise ValueError(
+        raise InputError(
             "query, key and value must have shapes (B, T, D), (B, S, D_k) and (B, S, D_v). "
             f"Received: {', '.join(str(tuple(shape)) for shape in shapes)}. "
-            "A single query is one of T = 1."
+            "For a single query, T is 1."
         )

@@ -9,13 +9,13 @@ from keras_transformer.layers.attention.dot_product import dot_product_scores
 
 
 def multiplicative_scores(query, key, weight):
-    """Returns score(q, k) = q W k, the dot product of vectors of different spaces.
+    """Returns score(q, k) = q W k, a dot product for queries and keys of different widths.
 
     Args:
         query: `(B, T, D_q)`.
         key: `(B, S, D_k)`.
         weight: W, `(D_q, D_k)`.
     Returns:
-        `(B, T, S)`, for T D_q D_k + T S D_k products.
+        `(B, T, S)`. Costs T D_q D_k + T S D_k products per sentence.
     """
     return dot_product_scores(ops.matmul(query, weight), key)

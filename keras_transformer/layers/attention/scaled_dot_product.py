@@ -1,7 +1,7 @@
 """Scaled dot-product attention (Vaswani et al., 2017, eq. 1, https://arxiv.org/abs/1706.03762).
 
-Shapes: B batch, T query length, S key length, H heads, K head_dim; in decoding L cache length, R
-rows.
+Shapes: B batch, T query length, S key length, H heads, K head_dim, K' value_dim; in decoding L
+cache length, R rows, N hypotheses of each input.
 """
 
 import math
@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.errors import InputError
 from keras_transformer.layers.alibi import alibi_bias
 from keras_transformer.layers.attention.masked_softmax import (
     MASKED_SCORE,
@@ -29,10 +30,11 @@ def scaled_dot_product_attention(query, key, value, attention_mask=None, score_b
         attention_mask: bool, broadcastable to `(B, H, T, S)`; True = attend.
         score_bias: float32, broadcastable to `(B, H, T, S)`; None: 0.
     Returns:
-        `(context, weights)`, `(B, T, H, K')` and `(B, H, T, S)`. A row with nothing to attend to
+        `(context, weights)`: `(B, T, H, K')` and `(B, H, T, S)`. A row with nothing to attend to
         is zero.
     """
-    query = query * (1.0 / math.sqrt(query.shape[-1]))  # on the smaller array, before the product
+    # Scaling the query is cheaper than scaling the scores.
+    query = query * (1.0 / math.sqrt(query.shape[-1]))
     scores = ops.cast(ops.einsum("bthk,bshk->bhts", query, key), "float32")
     if score_bias is not None:
         scores = scores + score_bias
@@ -41,28 +43,29 @@ def scaled_dot_product_attention(query, key, value, attention_mask=None, score_b
 
 
 def check_heads(query_shape, key_shape, value_shape):
-    """Raises `ValueError` unless the shapes are of heads that can attend to one another."""
+    """Raises `ValueError` unless these are the shapes of heads that can attend to one another."""
     shapes = [tuple(shape) for shape in (query_shape, key_shape, value_shape)]
     if (
         {len(shape) for shape in shapes} != {4}
         or shapes[0][2:] != shapes[1][2:]
         or shapes[1][2] != shapes[2][2]
     ):
-        raise ValueError(
+        raise InputError(
             "query, key and value must have shapes (B, T, H, K), (B, S, H, K) and (B, S, H, K'). "
-            f"Received: {', '.join(map(str, shapes))}. MultiHeadAttention makes heads of a width."
+            f"Received: {', '.join(map(str, shapes))}. "
+            "Let MultiHeadAttention split (B, T, D) into heads."
         )
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class ScaledDotProductAttention(keras.layers.Layer):
-    """Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V for each head; no weights of its own.
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim)) V for each head; no trained weights.
 
-    Source: https://arxiv.org/abs/1706.03762, eq. 1. Costs T x S scores a head.
+    Source: https://arxiv.org/abs/1706.03762, eq. 1. Costs T x S scores per head.
 
     Args:
-        alibi: whether scores fall with the distance, see `alibi_bias`; position information for
-            self-attention that has no other.
+        alibi: whether distant keys get lower scores, see `alibi_bias`; for self-attention without
+            other positions.
 
     Attributes:
         gives_weights: whether the call can return its weights.
@@ -71,19 +74,19 @@ class ScaledDotProductAttention(keras.layers.Layer):
         query: `(B, T, H, K)`.
         key: `(B, S, H, K)`.
         value: `(B, S, H, K')`.
-        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras keeps with
+        padding_mask: bool `(B, S)`, True where a key is real; None: the mask that Keras attached to
             key and value.
         causal: whether a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
 
     Returns:
-        `(B, T, H, K')`, or the pair of it and the weights `(B, H, T, S)`. A row that may attend
-        to nothing gives zeros.
+        `(B, T, H, K')`, or a pair with the weights `(B, H, T, S)`. A query that may attend to
+        nothing gives zeros.
 
     Raises:
-        ValueError: other ranks, queries and keys of different widths, masks of other lengths, as
-            far as these are known before a graph runs.
+        ValueError: other ranks, queries and keys of different widths, or masks of other lengths,
+            if these are static.
 
     Example:
     >>> x = np.zeros((1, 5, 2, 4))
@@ -122,74 +125,83 @@ class ScaledDotProductAttention(keras.layers.Layer):
         return (context, weights) if return_attention_weights else context
 
     def score_bias(self, query_positions, key_positions, num_heads):
-        """Returns what to add to the scores `(H, T, S)` of positions `(T,)` and `(S,)`, or None."""
+        """Returns the bias `(H, T, S)` of the scores for positions `(T,)` and `(S,)`, or None."""
         if not self.alibi:
             return None
         return alibi_bias(query_positions[:, None] - key_positions[None], num_heads)
 
     def may_see(self, query_positions, key_positions):
-        """Returns which of the keys up to its own a query may see: all."""
+        """Returns bool, which keys a query may see in decoding: its own and all before it."""
         return key_positions <= query_positions
 
     def start_cache(self, num_rows, max_length, num_heads, head_dim, value_dim):
-        """Returns the empty state of causal decoding: the keys and values seen, `(R, H, L, K)`."""
-        return [
-            backend.start_cache(num_rows, num_heads, max_length, width, self.compute_dtype)
-            for width in (head_dim, value_dim)
-        ]
+        """Returns the empty cache for `decode_step`, with room for keys and values.
+
+        Returns:
+            {"keys": `(R, H, L, K)`, "values": `(R, H, L, K')`}.
+        """
+        widths = {"keys": head_dim, "values": value_dim}
+        return {
+            name: backend.start_cache(num_rows, num_heads, max_length, width, self.compute_dtype)
+            for name, width in widths.items()
+        }
 
     def decode_step(self, query, key, value, step, cache):
-        """One more position of causal self-attention.
+        """Computes the next position of causal self-attention.
 
         Args:
-            query, key, value: `(R, H, K)`, of position `step` alone.
+            query, key, value: `(R, H, K)`, `(R, H, K)` and `(R, H, K')`, of position `step`.
             step: int scalar, counted from 0.
-            cache: what `start_cache` or the previous step returned.
+            cache: from `start_cache` or the previous step.
         Returns:
-            `(context, cache)`, `(R, H, K')` and the cache with this position added.
+            `(context, cache)`: `(R, H, K')` and the cache with this position added.
         """
         num_heads, head_dim = query.shape[1:]
-        keys, values = backend.cache_update(cache, step, [key, value])
+        keys, values = backend.cache_update([cache["keys"], cache["values"]], step, [key, value])
         query = ops.reshape(query * (1.0 / math.sqrt(head_dim)), (-1, num_heads, 1, head_dim))
         scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
         positions = ops.arange(ops.shape(keys)[2], dtype="int32")
         if self.alibi:
             scores = scores + self.score_bias(ops.reshape(step, (1,)), positions, num_heads)
-        # no row is masked whole: a position sees itself
+        # A position always sees itself, so a plain softmax is enough.
         weights = softmax(ops.where(self.may_see(step, positions), scores, MASKED_SCORE))
         context = ops.matmul(ops.cast(weights, values.dtype), values)  # (R, H, 1, K')
-        return ops.reshape(context, (-1, num_heads, values.shape[-1])), [keys, values]
+        context = ops.reshape(context, (-1, num_heads, values.shape[-1]))
+        return context, {"keys": keys, "values": values}
 
     def start_memory(self, key, value, padding_mask=None):
-        """Returns what `attend_to_memory` reads: the keys and values, with the mask worked in.
+        """Returns the keys, values and mask in the form that `attend_to_memory` reads.
 
         Args:
             key: `(B, S, H, K)`.
             value: `(B, S, H, K')`.
             padding_mask: bool `(B, S)`, True where a key is real.
         Returns:
-            Keys `(B, H, K, S)`, values `(B, H, S, K')` and, with a mask, what to add to the scores,
-            `(B, 1, 1, S)`.
+            {"keys": `(B, H, K, S)`, "values": `(B, H, S, K')`} and, with a mask, "score_bias":
+            `(B, 1, 1, S)`, which is added to the scores.
         """
-        if padding_mask is not None:  # zeros: a sentence that is masked whole attends to all
+        if padding_mask is not None:  # zeros, so that a sentence of padding alone gives zeros
             key, value = (ops.where(padding_mask[..., None, None], x, 0.0) for x in (key, value))
-        memory = [ops.transpose(key, (0, 2, 3, 1)), ops.transpose(value, (0, 2, 1, 3))]
+        memory = {
+            "keys": ops.transpose(key, (0, 2, 3, 1)),
+            "values": ops.transpose(value, (0, 2, 1, 3)),
+        }
         if padding_mask is not None:
-            memory.append(ops.where(padding_mask, 0.0, MASKED_SCORE)[:, None, None])
+            memory["score_bias"] = ops.where(padding_mask, 0.0, MASKED_SCORE)[:, None, None]
         return memory
 
     def attend_to_memory(self, query, memory):
-        """Returns the context `(B, N, H, K')` of queries `(B, N, H, K)`, as the call does."""
-        keys, values, *score_bias = memory
+        """Does what the call does: from queries `(B, N, H, K)` to the context `(B, N, H, K')`."""
+        values = memory["values"]
         num_queries, num_heads, head_dim = query.shape[1:]
         query = query * (1.0 / math.sqrt(head_dim))
-        if num_queries == 1:  # a reshape costs nothing
+        if num_queries == 1:  # a reshape costs nothing, a transpose does
             query = ops.reshape(query, (-1, num_heads, 1, head_dim))
         else:
             query = ops.transpose(query, (0, 2, 1, 3))
-        scores = ops.cast(ops.matmul(query, keys), "float32")  # (B, H, N, S)
-        for bias in score_bias:
-            scores = scores + bias
+        scores = ops.cast(ops.matmul(query, memory["keys"]), "float32")  # (B, H, N, S)
+        if "score_bias" in memory:
+            scores = scores + memory["score_bias"]
         weights = ops.cast(softmax(scores), values.dtype)
         context = ops.matmul(weights, values)  # (B, H, N, K')
         if num_queries == 1:

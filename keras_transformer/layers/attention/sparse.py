@@ -1,10 +1,11 @@
-"""What the sparse variants of self-attention share: a pattern of who may see whom.
+"""Common code of sparse self-attention, in which a pattern says which positions see which.
 
-Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions of a block.
+Shapes: B batch, T length, H heads, K head_dim, K' value_dim, N blocks, C positions per block.
 """
 
 from keras import ops
 
+from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.scaled_dot_product import (
     ScaledDotProductAttention,
     check_heads,
@@ -13,22 +14,21 @@ from keras_transformer.layers.masks import check_lengths, known_padding_mask
 
 
 class SparseAttention(ScaledDotProductAttention):
-    """Scaled dot-product self-attention among the pairs of positions that a pattern names.
+    """Scaled dot-product self-attention between those pairs of positions that a pattern allows.
 
-    A subclass has the `pattern`, and computes it in `attend` without the scores of other pairs.
+    A subclass defines `pattern`, and `attend`, which computes no scores of other pairs.
 
-    Call arguments, as of `ScaledDotProductAttention`; but:
+    Call arguments: those of `ScaledDotProductAttention`, except:
         key, value: as long as the query.
-        attention_mask: None, or it is refused.
-        return_attention_weights: the weights `(B, H, T, T)` are made densely, for pictures.
+        attention_mask: not supported.
+        return_attention_weights: computes the dense weights `(B, H, T, T)`, for plots.
 
     Raises:
-        ValueError: an attention_mask, or keys of another length than the queries, as far as that
-            is known before a graph runs.
+        ValueError: an attention_mask, or keys and queries of different static lengths.
     """
 
     def pattern(self, query_positions, key_positions):
-        """Returns bool, broadcast from both: whether the one may see the other, in either order."""
+        """Returns bool, broadcast from both: whether two positions see each other (symmetric)."""
         raise NotImplementedError
 
     def attend(self, query, key, value, padding_mask, causal):
@@ -50,15 +50,15 @@ class SparseAttention(ScaledDotProductAttention):
         return_attention_weights=False,
     ):
         if attention_mask is not None:
-            raise ValueError(
-                f"{type(self).__name__} honours padding_mask and causal. Received: an "
-                f"attention_mask of shape {tuple(attention_mask.shape)}, which may name any pair. "
+            raise InputError(
+                f"{type(self).__name__} supports only padding_mask and causal. Received: an "
+                f"attention_mask of shape {tuple(attention_mask.shape)}. "
                 "Use ScaledDotProductAttention."
             )
         lengths = query.shape[1], key.shape[1]
         if None not in lengths and lengths[0] != lengths[1]:
-            raise ValueError(
-                f"{type(self).__name__} is self-attention: its pattern is one of distances. "
+            raise InputError(
+                f"{type(self).__name__} is self-attention: its pattern depends on distances. "
                 f"Received: {lengths[0]} queries, {lengths[1]} keys. "
                 "Use ScaledDotProductAttention or LinearAttention."
             )
@@ -72,21 +72,21 @@ class SparseAttention(ScaledDotProductAttention):
         return super().call(query, key, value, padding_mask, causal, pairs, True)
 
     def start_memory(self, key, value, padding_mask=None):
-        raise ValueError(
+        raise InputError(
             f"{type(self).__name__} is self-attention and attends to no source. "
             "Leave cross_attention dense, or make it linear."
         )
 
 
 def at_most(size, length):
-    """Returns the smaller of both, at least 1; the size where JAX has but a name for the length."""
+    """Returns the smaller of both, at least 1; `size` if the length is symbolic, as in JAX."""
     if isinstance(length, int):
         return max(1, min(size, length))
     return ops.maximum(1, ops.minimum(size, length)) if ops.is_tensor(length) else size
 
 
 def in_blocks(x, block_size):
-    """Returns `x` `(B, T, ...)` as `(B, N, C, ...)`, filled up with zeros at the end."""
+    """Returns `x` `(B, T, ...)` as `(B, N, C, ...)`, padded with zeros at the end."""
     length = ops.shape(x)[1]
     num_blocks = -(-length // block_size)
     missing = num_blocks * block_size - length
@@ -96,25 +96,25 @@ def in_blocks(x, block_size):
 
 
 def from_blocks(x, length):
-    """Returns `(B, T, ...)` of `x` `(B, N, C, ...)`: the inverse of `in_blocks`."""
+    """Returns `x` `(B, N, C, ...)` as `(B, T, ...)`: the inverse of `in_blocks`."""
     num_sentences, num_blocks, block_size = ops.shape(x)[:3]
     return ops.reshape(x, (num_sentences, num_blocks * block_size, *x.shape[3:]))[:, :length]
 
 
 def real_positions(x, padding_mask):
-    """Returns `(B, T)` bool, which positions of `x` `(B, T, ...)` are real."""
+    """Returns bool `(B, T)`, True where a position of `x` `(B, T, ...)` is real."""
     if padding_mask is not None:
         return ops.cast(padding_mask, "bool")
     return ops.ones((ops.shape(x)[0], ops.shape(x)[1]), dtype="bool")
 
 
 def with_neighbours(blocks, causal):
-    """Returns each block behind the one before it and, if not causal, before the one after it.
+    """Concatenates each block with the previous one and, if not causal, with the next one.
 
     Args:
         blocks: `(B, N, C, ...)`.
     Returns:
-        `(B, N, 2 C, ...)` or `(B, N, 3 C, ...)`; beyond the ends are zeros, or False.
+        `(B, N, 2 C, ...)` or `(B, N, 3 C, ...)`, with zeros or False beyond the ends.
     """
     num_blocks = ops.shape(blocks)[1]
     beyond = ops.zeros_like(blocks[:, :1])

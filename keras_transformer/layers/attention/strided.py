@@ -1,6 +1,7 @@
 """Strided attention (Child et al., 2019, section 4.2, https://arxiv.org/abs/1904.10509).
 
-Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions of a block (the stride).
+Shapes: B batch, T query length, S key length (equal), H heads, K head_dim, N blocks, C positions
+per block (the stride).
 """
 
 import math
@@ -18,7 +19,7 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.whole_numbers import check_whole_numbers
+from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -26,18 +27,18 @@ class StridedAttention(SparseAttention):
     """Each position sees its neighbourhood, and every stride-th position beyond it.
 
     softmax over |t - s| < stride or (t - s) mod stride = 0, both kinds in one softmax (the paper's
-    "merged" head; section 4.2, where it is causal). A head has 3 T stride + T^2 / stride scores:
-    with a stride near sqrt(T), some T^1.5. With a stride of T or more it equals
-    `ScaledDotProductAttention`.
+    "merged" head). The paper's attention (section 4.2) is causal; without `causal` this one sees
+    both sides. A head has 3 T stride + T^2 / stride scores: about T^1.5 with a stride near sqrt(T).
+    With a stride of T or more it equals `ScaledDotProductAttention`.
 
     Args:
         stride: at least 1.
-        alibi: as of `ScaledDotProductAttention`.
+        alibi: see `ScaledDotProductAttention`.
 
-    Call arguments and Returns: as of `SparseAttention`.
+    Call arguments and Returns: see `SparseAttention`.
 
     Raises:
-        ValueError: stride below 1; what `SparseAttention` refuses.
+        ValueError: stride below 1, or an input that `SparseAttention` refuses.
 
     Example:
     >>> x = np.zeros((1, 9, 2, 4))
@@ -47,7 +48,7 @@ class StridedAttention(SparseAttention):
 
     def __init__(self, stride=16, **kwargs):
         super().__init__(**kwargs)
-        check_whole_numbers(stride=stride)
+        check_positive_integers(stride=stride)
         self.stride = stride
 
     def pattern(self, query_positions, key_positions):
@@ -61,7 +62,7 @@ class StridedAttention(SparseAttention):
         query, key, value = (in_blocks(x, self.stride) for x in (query, key, value))
         num_blocks = ops.shape(query)[1]
 
-        # the neighbourhood, block by block
+        # The neighbourhood, block by block.
         near_keys, near_values, near_real = (with_neighbours(x, causal) for x in (key, value, real))
         near_scores = ops.einsum("bnthk,bnshk->bnths", query, near_keys)  # (B, N, C, H, 3 C)
         distances = distances_to_neighbours(self.stride, causal)
@@ -69,7 +70,7 @@ class StridedAttention(SparseAttention):
         near = near & (distances >= 0) if causal else near
         near_mask = near & near_real[:, :, None]  # (B, N, C, 3 C)
 
-        # every stride-th position: the same place in the other blocks; its own stands in `near`
+        # Every stride-th position: the same place in all other blocks. `near` covers its own block.
         far_scores = ops.einsum("bnthk,bmthk->bnthm", query, key)  # (B, N, C, H, N)
         blocks = ops.arange(num_blocks)
         others = blocks[:, None] > blocks if causal else blocks[:, None] != blocks

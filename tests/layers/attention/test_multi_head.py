@@ -178,7 +178,7 @@ def test_steps_equal_the_whole_pass(randomize, arguments):
     weights, cache = layer.decoding_weights(), layer.start_cache(rows, T + 2)
     for step in range(T):
         output, cache = one_step(layer, x, step, cache, weights)
-        assert all(part.shape[0] == rows for part in cache)
+        assert all(part.shape[0] == rows for part in cache.values())
         assert_equal(output, whole[:, step], tolerance=3e-5)
 
 
@@ -190,7 +190,8 @@ def test_steps_in_bfloat16_come_close():
     for step in range(T):
         position = ops.cast(x, "bfloat16")
         output, cache = one_step(layer, position, step, cache, weights)
-        assert {ops.dtype(part) for part in (output, *cache, *weights)} == {"bfloat16"}
+        parts = output, *cache.values(), *weights.values()
+        assert {ops.dtype(part) for part in parts} == {"bfloat16"}
         assert_equal(ops.cast(output, "float32"), whole[:, step], tolerance=0.03)
 
 
@@ -202,7 +203,7 @@ def test_a_cache_follows_its_rows_when_they_are_reordered():
     weights, cache = layer.decoding_weights(), layer.start_cache(rows, T)
     for step in range(T):
         if step == 3:
-            cache = [ops.take(part, np.array(order), axis=0) for part in cache]
+            cache = {name: ops.take(part, np.array(order), axis=0) for name, part in cache.items()}
             x[:, :3] = x[order, :3]
         output, cache = one_step(layer, x, step, cache, weights)
     whole = ops.convert_to_numpy(layer(x, causal=True))
@@ -221,7 +222,7 @@ def test_memory_made_once_serves_many_queries(randomize, num_hypotheses, masked)
     layer(query, key, value)
     whole = ops.convert_to_numpy(randomize(layer)(query, key, value, padding_mask=real))
     memory = layer.start_memory(*map(ops.convert_to_tensor, (key, value)), padding_mask=real)
-    assert all(part.shape[0] == B for part in memory)
+    assert all(part.shape[0] == B for part in memory.values())
     for t in range(T):
         those = slice(t * num_hypotheses, (t + 1) * num_hypotheses)
         x = ops.convert_to_tensor(query[:, those].reshape(-1, D))

@@ -160,8 +160,10 @@ def test_steps_equal_the_whole_pass(arrays):
     layer = ScaledDotProductAttention()
     whole = ops.convert_to_numpy(layer(query, key, value, causal=True))
     cache = layer.start_cache(B, T + 2, H, K, V)  # longer than what will be written
-    assert [tuple(part.shape) for part in cache] == [(B, H, T + 2, K), (B, H, T + 2, V)]
-    cache = [part + 1e9 for part in cache]  # what is not written yet must not be read
+    shapes = {name: tuple(part.shape) for name, part in cache.items()}
+    assert shapes == {"keys": (B, H, T + 2, K), "values": (B, H, T + 2, V)}
+    # what is not written yet must not be read
+    cache = {name: part + 1e9 for name, part in cache.items()}
     for step in range(T):
         position = [ops.convert_to_tensor(x[:, step]) for x in (query, key, value)]
         context, cache = layer.decode_step(*position, ops.convert_to_tensor(step, "int32"), cache)
@@ -183,6 +185,8 @@ def test_a_memory_gives_what_the_call_gives(arrays, num_queries, masked):
         key[~real], value[~real] = 1e9, -1e9
         assert np.all(expected[1] == 0)
     memory = layer.start_memory(*map(ops.convert_to_tensor, (key, value)), padding_mask=real)
-    assert [tuple(part.shape) for part in memory[:2]] == [(B, H, K, S), (B, H, S, V)]
+    shapes = {name: tuple(part.shape) for name, part in memory.items()}
+    bias = {"score_bias": (B, 1, 1, S)} if masked else {}
+    assert shapes == {"keys": (B, H, K, S), "values": (B, H, S, V), **bias}
     found = layer.attend_to_memory(ops.convert_to_tensor(query), memory)
     assert_equal(found, expected)

@@ -76,7 +76,8 @@ def test_equals_the_loop_and_its_steps_do(arrays, kind, causal, alibi):
     assert_equal(weights, expected_weights)
     if causal:
         expected, _ = loop(*arrays, may_see, np.ones((B, T), bool), causal, slopes)
-        cache = [part + 1e9 for part in layer.start_cache(B, T + 2, H, K, V)]
+        cache = layer.start_cache(B, T + 2, H, K, V)
+        cache = {name: part + 1e9 for name, part in cache.items()}
         for t in range(T):
             position = [ops.convert_to_tensor(x[:, t]) for x in arrays]
             step = ops.convert_to_tensor(t, "int32")

@@ -1,0 +1,104 @@
+"""Trains the captioner on generated pictures, and scores captions of pairs never seen together.
+
+    python benchmarks/image_captions.py
+
+trains `ImageCaptioner` with patches and with convolutions on 20,000 pictures of
+`quickstart.pictures`, and counts exact captions of 500 held-out pictures, by greedy search and with
+a beam of 4. It draws the attention over the first held-out pictures, word by word.
+"""
+
+import argparse
+import pathlib
+import time
+
+import keras
+import numpy as np
+from keras import ops
+from pinned import HERE, write_results
+
+from keras_transformer import backend, plots
+from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import decode
+from keras_transformer.models import ImageCaptioner
+from keras_transformer.quickstart.pictures import (
+    WORDS,
+    caption_examples,
+    caption_words,
+    picture_corpus,
+)
+from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
+
+BATCH_SIZE = 64
+FEATURES = {"patches": dict(patch_size=4), "convolutional": dict(num_convolutions=2)}
+
+
+def trained(features, pictures, epochs, seed):
+    keras.utils.set_random_seed(seed)
+    model = ImageCaptioner(len(WORDS), features=features, **FEATURES[features])
+    inputs, labels, weights = caption_examples(pictures.train, BATCH_SIZE)
+    num_steps = epochs * -(-len(labels) // BATCH_SIZE)
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0, num_steps - 500, warmup_target=0.001, warmup_steps=500
+    )
+    model.compile(keras.optimizers.Adam(schedule), TokenCrossEntropy(), [TokenAccuracy()])
+    model.fit(
+        inputs,
+        labels,
+        sample_weight=weights,
+        batch_size=BATCH_SIZE,
+        epochs=epochs,
+        validation_data=caption_examples(pictures.valid, BATCH_SIZE),
+        verbose=2,
+    )
+    return model
+
+
+def captions_of(model, images, beam_size):
+    """Returns the captions, as lists of words, and their ids `(B, T)`."""
+    config = DecodingConfig(beam_size=beam_size, max_length=12)
+    search = backend.compile_function(lambda x: decode(model, x, config).ids[:, 0], model.weights)
+    parts = np.array_split(images, -(-len(images) // 100))
+    found = [ops.convert_to_numpy(search(ops.convert_to_tensor(part))) for part in parts]
+    length = max(part.shape[1] for part in found)
+    ids = np.concatenate([np.pad(x, ((0, 0), (0, length - x.shape[1]))) for x in found])
+    return [caption_words(row) for row in ids], ids
+
+
+def exact(captions, references):
+    """Returns the share of captions that equal their references word for word."""
+    return float(np.mean([" ".join(c) == r for c, r in zip(captions, references, strict=True)]))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--features", nargs="+", choices=FEATURES, default=list(FEATURES))
+    parser.add_argument("--pictures", type=int, default=20_000)
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
+    arguments = parser.parse_args()
+    pictures = picture_corpus(arguments.pictures, 500, arguments.seed)
+    path = arguments.output or HERE / "results" / "image-captions.json"
+    results = {}
+    for features in arguments.features:
+        start = time.perf_counter()
+        model = trained(features, pictures, arguments.epochs, arguments.seed)
+        minutes = (time.perf_counter() - start) / 60
+        row = {"parameters": model.count_params(), "minutes": minutes}
+        for name, held_out in (("valid", pictures.valid), ("test", pictures.test)):
+            for beam_size in (1, 4):
+                captions, ids = captions_of(model, held_out.images, beam_size)
+                row[f"{name}, beam {beam_size}"] = exact(captions, held_out.captions)
+        results[features] = row
+        print(features, row, flush=True)
+        images = held_out.images[:3]
+        maps = model.attention_maps(images, ids[:3])
+        for number, (image, words) in enumerate(zip(images, captions, strict=False)):
+            picture = path.with_name(f"{path.stem}-{features}-{number + 1}.png")
+            plots.caption_attention(image, words, maps[number][: len(words)], picture)
+    sizes = {"pictures": arguments.pictures, "epochs": arguments.epochs, "seed": arguments.seed}
+    write_results(path, {**sizes, "results": results})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The command `keras-transformer`: each subcommand parses and calls one function of the library.
+
+Each has a file with its one-line `SUMMARY`, `add_arguments(parser)` and `run(arguments)`. Keras and
+TensorFlow load after the arguments have been checked, so help and usage errors appear at once.
+`console.py` lists the exit codes.
+"""
+
+from keras_transformer import console
+from keras_transformer.cli import evaluate, export, plot, quickstart, serve, train, translate
+from keras_transformer.cli.parser import Parser
+
+COMMANDS = {
+    "quickstart": quickstart,
+    "train": train,
+    "translate": translate,
+    "evaluate": evaluate,
+    "export": export,
+    "serve": serve,
+    "plot": plot,
+}
+
+
+def main(arguments=None):
+    """Runs the command.
+
+    Args:
+        arguments: list of str; None: those of the process.
+
+    Returns:
+        The exit code.
+    Raises:
+        SystemExit: with code 2 after a usage error, 0 after `--help`, 143 when terminated.
+    """
+
+    def command():
+        parsed = _parser().parse_args(arguments)
+        parsed.run(parsed)
+
+    return console.run(command)
+
+
+def _parser():
+    parser = Parser(
+        prog=console.PROGRAM,
+        description="Trains Transformers on parallel text, translates with them, scores them and "
+        "exports them for TensorFlow Serving. Files are UTF-8 text with one sentence per line, and "
+        "gzip if the name ends in .gz.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        summary = command.SUMMARY
+        description = f"{summary[0].upper()}{summary[1:]}."
+        added = commands.add_parser(name, help=summary, description=description)
+        command.add_arguments(added)
+        added.set_defaults(run=command.run)
+    return parser

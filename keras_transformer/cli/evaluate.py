@@ -1,0 +1,96 @@
+"""`keras-transformer evaluate`: BLEU and chrF of a model, or of translations in a file."""
+
+import json
+import pathlib
+
+from keras_transformer.cli.models import (
+    add_decoding,
+    add_model,
+    load_translator,
+    translations_of,
+)
+from keras_transformer.cli.parser import given_settings
+from keras_transformer.errors import InputError
+from keras_transformer.text_files import iterate_lines
+
+SUMMARY = "score translations by BLEU and chrF"
+
+
+def add_arguments(parser):
+    translations = parser.add_mutually_exclusive_group()
+    add_model(translations, "MODEL", nargs="?")
+    translations.add_argument(
+        "--hypothesis", metavar="F", help="translations to score, instead of a model's"
+    )
+    parser.add_argument("--source", metavar="F", help="text that the model translates")
+    parser.add_argument(
+        "--target", metavar="F", nargs="+", required=True, help="one or more reference translations"
+    )
+    add_decoding(parser)
+    parser.add_argument("--lowercase", action="store_true", help="ignore case")
+    parser.add_argument(
+        "--tokenize",
+        metavar="NAME",
+        default="13a",
+        help="sacreBLEU's tokenizer for BLEU: 13a, none, intl, char, zh and others (default: 13a)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    parser.set_defaults(refuse=parser.error)
+
+
+def run(arguments):
+    _find_model(arguments)
+    references = [list(iterate_lines(path)) for path in arguments.target]
+    from keras_transformer.evaluation import bleu, chrf
+
+    # errors in the references or the tokenizer show up now, not after the translation
+    bleu(references[0], references, arguments.lowercase, arguments.tokenize, hints=False)
+    hypotheses = _hypotheses(arguments, references)
+    scores = [
+        bleu(hypotheses, references, arguments.lowercase, arguments.tokenize),
+        chrf(hypotheses, references, arguments.lowercase),
+    ]
+    if arguments.json:
+        values = {s.name: {"score": s.value, "signature": s.signature} for s in scores}
+        print(json.dumps(values))
+    else:
+        print(*scores, sep="\n")
+
+
+def _find_model(arguments):
+    """Takes MODEL from the end of --target, where argparse leaves it, if it is a directory."""
+    if arguments.model is None and arguments.hypothesis is None:
+        *target, last = arguments.target
+        if not (target and pathlib.Path(last).is_dir()):
+            arguments.refuse(
+                "one of the arguments MODEL --hypothesis is required; everything that follows "
+                f"--target is references: {' '.join(arguments.target)}"
+            )
+        arguments.target, arguments.model = target, last
+
+
+def _hypotheses(arguments, references):
+    """Returns the translations to score, from a file or a model."""
+    if arguments.hypothesis is not None:
+        flags = given_settings(arguments, "decoding") or arguments.checkpoint or arguments.source
+        if flags is not None and flags != {}:
+            raise InputError(
+                "Expected a model for --source and the flags of the search. "
+                f"Received: --hypothesis {arguments.hypothesis}. Leave these flags out."
+            )
+        return list(iterate_lines(arguments.hypothesis))
+    if arguments.source is None:
+        raise InputError(
+            "Expected the text for the model to translate. "
+            f"Received: {arguments.model} without --source. Add --source F."
+        )
+    source = list(iterate_lines(arguments.source))
+    for path, lines in zip(arguments.target, references, strict=True):
+        if len(lines) != len(source):
+            raise InputError(
+                "Expected as many target lines as source lines. Received: "
+                f"{arguments.source}: {len(source)} lines, {path}: {len(lines)} lines. "
+                "Line i of each file must belong to the same sentence."
+            )
+    translator = load_translator(arguments)
+    return [best.text for (best,) in translations_of(translator, source)]

@@ -1,0 +1,24 @@
+"""`keras-transformer quickstart`: the tour, from no data to an export."""
+
+from keras_transformer import console
+from keras_transformer.text_files import check_directory
+
+SUMMARY = "train, translate and export a small model, in minutes"
+
+
+def add_arguments(parser):
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        default="quickstart",
+        help="directory for everything that it writes",
+    )
+
+
+def run(arguments):
+    check_directory(arguments.output)
+    console.check_backend(for_export=True)
+    console.start_keras()
+    from keras_transformer.quickstart import tour
+
+    tour.run(arguments.output)

@@ -1,0 +1,110 @@
+"""`keras-transformer serve`: serves an export like TensorFlow Serving, until it gets a signal."""
+
+import argparse
+import os
+import pathlib
+
+from keras_transformer import console
+from keras_transformer.cli.parser import add_settings, given_settings, whole_number
+from keras_transformer.errors import InputError
+from keras_transformer.serving.settings import ServingConfig
+from keras_transformer.settings import plain_type, settings
+from keras_transformer.version_numbers import version_number
+
+SUMMARY = "serve an export by REST and gRPC, with TensorFlow Serving's contract"
+LIBRARIES = ("grpc_health", "h11", "prometheus_client")
+
+
+def add_arguments(parser):
+    parser.add_argument("directory", metavar="DIR", help="directory with the versions of an export")
+    parser.add_argument(
+        "--model-name", metavar="NAME", help="name in requests (default: that of DIR)"
+    )
+    parser.add_argument(
+        "--host", metavar="ADDRESS", default="127.0.0.1", help="default: 127.0.0.1, this machine"
+    )
+    for flag, port in (("--port", 8501), ("--grpc-port", 8500)):
+        number = whole_number(0, 65535)
+        parser.add_argument(flag, metavar="N", type=number, default=port, help=f"default: {port}")
+    parser.add_argument(
+        "--versions",
+        metavar="WHICH",
+        type=_versions,
+        default="latest",
+        help="latest, all, or numbers such as 1,2 (default: latest); new versions are loaded as "
+        "they appear",
+    )
+    parser.add_argument(
+        "--label",
+        metavar="NAME=N",
+        action="append",
+        default=[],
+        help="label for version N, which is then served too; can be repeated",
+    )
+    for name, setting in settings(ServingConfig).items():
+        metavar = "N" if plain_type(setting.annotation) is int else "X"
+        add_settings(parser, ServingConfig, metavar, [name], show_default=True)
+
+
+def run(arguments):
+    serving = ServingConfig(**given_settings(arguments, "serving"))
+    labels = dict(map(_label, arguments.label))
+    if not pathlib.Path(arguments.directory).is_dir():
+        raise InputError(
+            "Expected the directory of an export. "
+            f"Received: {arguments.directory}: no such directory. Check the name."
+        )
+    console.start_keras()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # we report errors ourselves
+    try:
+        from keras_transformer.serving.server import Server
+    except ModuleNotFoundError as error:
+        if error.name not in LIBRARIES:
+            raise
+        raise InputError(
+            f"Expected the libraries that serving needs. Received: {error}. "
+            'Install them, in the clone of this package: pip install ".[serving]".'
+        ) from None
+
+    server = Server(
+        arguments.directory,
+        arguments.model_name,
+        arguments.host,
+        arguments.port,
+        arguments.grpc_port,
+        arguments.versions,
+        labels,
+        serving,
+    )
+    try:
+        server.start()
+        console.say(
+            f"serving {server.model_name} at http://{server.host}:{server.port}/v1/models/"
+            f"{server.model_name} and, by gRPC, at {server.host}:{server.grpc_port}"
+        )
+        server.wait()
+    except (KeyboardInterrupt, SystemExit) as signalled:
+        server.stop()
+        console.end_at_once(signalled)  # else Python would wait for a version that is loading
+
+
+def _versions(text):
+    """Returns the versions that a flag names, in the form that `serving.server.Server` takes."""
+    if text in ("latest", "all"):
+        return text
+    numbers = set(map(version_number, text.split(",")))
+    if None in numbers:
+        raise argparse.ArgumentTypeError(
+            f"expected latest, all, or versions such as 1,2; received: {text}"
+        )
+    return numbers
+
+
+def _label(text):
+    """Returns (label, version) of a flag such as `stable=2`."""
+    label, equals, number = text.partition("=")
+    if not label or not equals or version_number(number) is None:
+        raise InputError(
+            f"Expected a label and a version. Received: --label {text}. Write it as stable=2."
+        )
+    return label, version_number(number)

@@ -1,0 +1,118 @@
+"""`keras-transformer train`: trains with settings from flags, a file and a preset."""
+
+import argparse
+import os
+import pathlib
+
+from keras_transformer import console
+from keras_transformer.cli.parser import add_settings, given_settings
+from keras_transformer.config import (
+    GROUPS,
+    STRATEGIES,
+    Config,
+    ConfigBeforeKeras,
+    DataConfig,
+    TrainingConfig,
+)
+from keras_transformer.core_yaml import yaml_word
+from keras_transformer.errors import InputError
+from keras_transformer.presets import PRESETS
+from keras_transformer.settings import settings
+from keras_transformer.text_files import check_directory, check_readable
+
+SUMMARY = "train a model on parallel text, or continue a run that was stopped"
+
+
+def add_arguments(parser):
+    add_settings(parser, DataConfig, "F", ["source_train", "target_train"])
+    add_settings(parser, DataConfig, "F", ["source_valid", "target_valid"])
+    add_settings(parser, DataConfig, "NAME", ["dataset"])
+    parser.add_argument("--output", metavar="RUN", required=True, help="directory of the run")
+    parser.add_argument(
+        "--config", metavar="FILE.yaml", help="settings that override those of the preset"
+    )
+    parser.add_argument(
+        "--preset",
+        choices=PRESETS,
+        help="settings of the model and its training (default: tiny, if there is no --config)",
+    )
+    parser.add_argument(
+        "--init-from", metavar="RUN", help="run whose weights and tokenizer to start from"
+    )
+    add_settings(parser, TrainingConfig, "N", ["max_steps"])
+    add_settings(parser, TrainingConfig, "M", ["max_minutes"])
+    add_settings(parser, TrainingConfig, "S", ["seed"])
+    add_settings(parser, TrainingConfig, None, ["deterministic"])
+    parser.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        default="auto",
+        help="devices to train on (default: auto: the workers of TF_CONFIG, else all GPUs)",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="group.key=value",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="any of the settings below",
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _settings_in_words()
+
+
+def run(arguments):
+    of_model = [text for text in arguments.set if text.startswith(("model.", "tokenizer."))]
+    if arguments.init_from is not None and of_model:
+        raise InputError(
+            "Expected no settings of a model that comes from another run. "
+            f"Received: --init-from {arguments.init_from} --set {of_model[0]}. Leave one out."
+        )
+    if arguments.strategy != "multi_worker" and "TF_CONFIG" not in os.environ:
+        check_directory(arguments.output)  # of several workers, only the first writes to it
+    data = _config(arguments, ConfigBeforeKeras).data
+    if pathlib.Path(arguments.output, "config.yaml").exists():
+        data = DataConfig(**given_settings(arguments, "data"))  # a finished run needs no text
+    for path in (data.source_train, data.target_train, data.source_valid, data.target_valid):
+        if path is not None:
+            check_readable(path)
+    console.start_keras()
+    from keras_transformer.training.train import train
+
+    config = _config(arguments, Config)
+    train(config, arguments.output, init_from=arguments.init_from, strategy=arguments.strategy)
+
+
+def _config(arguments, config_class):
+    """Returns the settings of a training: those asked for, else the run's, else those of tiny."""
+    saved = pathlib.Path(arguments.output, "config.yaml")
+    if arguments.preset is not None:
+        config = config_class.from_preset(arguments.preset)
+    elif arguments.config is not None:
+        config = config_class()
+    elif saved.exists():
+        config = config_class.load(saved)
+    else:
+        config = config_class.from_preset("tiny")
+    if arguments.config is not None:
+        config = config_class.load(arguments.config, config)
+    flags = {group: given_settings(arguments, group) for group in ("data", "training")}
+    return config.merged(flags).override(arguments.set)
+
+
+def _settings_in_words():
+    """Returns the list of all settings, for the end of a help text."""
+    lines = ["settings for --set and FILE.yaml, with their defaults:"]
+    for group, group_class in GROUPS.items():
+        if group == "model":
+            lines.append(
+                "  model.*: its name (transformer or rnn_seq2seq) and the arguments of its class,"
+            )
+            lines.append(
+                "      such as model.attention=local; an unknown one is answered with all of them"
+            )
+            continue
+        for name, setting in settings(group_class).items():
+            lines.append(f"  {group}.{name}: {yaml_word(setting.default)}")
+            lines.append(f"      {setting.meaning}")
+    return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""`keras-transformer translate`: one line in, one line out, in order."""
+
+import sys
+
+from keras_transformer import console
+from keras_transformer.cli.models import (
+    add_decoding,
+    add_model,
+    add_n_best,
+    load_translator,
+    translations_of,
+)
+from keras_transformer.text_files import (
+    check_readable,
+    check_writable,
+    iterate_lines,
+    writing_lines,
+)
+
+SUMMARY = "translate text, one line in, one line out"
+
+
+def add_arguments(parser):
+    add_model(parser, "MODEL")
+    parser.add_argument("--input", metavar="F", help="text (default: standard input)")
+    parser.add_argument("--output", metavar="F", help="translations (default: standard output)")
+    add_decoding(parser)
+    add_n_best(
+        parser,
+        "number of translations per line (default: 1); if K is above 1, each is printed as: "
+        "number of the input line, tab, score, tab, translation",
+    )
+    parser.add_argument(
+        "--scores", action="store_true", help="print the score and a tab before each translation"
+    )
+
+
+def run(arguments):
+    if arguments.input is not None:
+        check_readable(arguments.input)
+    if arguments.output is not None:
+        check_writable(arguments.output)
+    translator = load_translator(arguments)
+    is_dialogue = arguments.input is None and sys.stdin.isatty()
+    answers = translations_of(
+        translator,
+        iterate_lines(arguments.input),
+        arguments.n_best,
+        chunk_lines=1 if is_dialogue else None,
+        show_progress=arguments.output is not None or not sys.stdout.isatty(),
+    )
+    incomplete = []
+    with writing_lines(arguments.output) as write:
+        for number, translations in enumerate(answers, start=1):
+            for translation in translations:
+                columns = [" ".join(translation.text.splitlines())]
+                if arguments.scores or arguments.n_best > 1:
+                    columns.insert(0, f"{translation.score:.4f}")
+                if arguments.n_best > 1:
+                    columns.insert(0, str(number))
+                write("\t".join(columns))
+            if translations[0].truncated:
+                incomplete.append(number)
+    if incomplete:
+        console.say(
+            f"warning: {len(incomplete)} of {number} lines, or their translations, reached a limit "
+            f"of length and are incomplete; the first is line {incomplete[0]}"
+        )

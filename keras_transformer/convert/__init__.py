@@ -1,0 +1,5 @@
+"""Models of other libraries, read from their files into models of this package."""
+
+from keras_transformer.convert.hugging_face import Imported, from_hugging_face
+
+__all__ = ["Imported", "from_hugging_face"]

@@ -1,0 +1,92 @@
+"""GPT-2 as `transformers` saves it, `GPT2LMHeadModel` or `GPT2Model`, as a `models.Gpt`."""
+
+import numpy as np
+
+from keras_transformer.convert.weights import Weights, activation_name, check_settings, setting
+from keras_transformer.models import Gpt
+
+TOKEN_TENSORS = ("wte.weight", "transformer.wte.weight", "lm_head.weight")
+"""The tensors with one row for each token."""
+
+BUFFERS = r"h\.\d+\.attn\.(bias|masked_bias)"
+"""Causal masks, which early versions saved with the weights."""
+
+EXPECTED = {
+    "add_cross_attention": (False,),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+}
+
+
+def model_from(config, tensors):
+    """Returns a built `Gpt` whose ids are those of the file: it has no padding, `pad_id=-1`.
+
+    In training, `Gpt` applies the dropout `resid_pdrop` to the embeddings too, and none to the
+    attention weights; without training, the logits are the same.
+
+    Args:
+        config: dict of config.json.
+        tensors: dict from name to array.
+    Raises:
+        InputError: settings without a counterpart in `Gpt`, or tensors that are missing, left over
+            or of another shape.
+    """
+    check_settings(config, EXPECTED)
+    d_model = setting(config, "n_embd")
+    weights = Weights(tensors, prefix="transformer.", ignored=BUFFERS)
+    end_id = config.get("eos_token_id")
+    vocab_size = setting(config, "vocab_size")
+    model = Gpt(
+        vocab_size,
+        num_layers=setting(config, "n_layer"),
+        d_model=d_model,
+        ff_dim=config.get("n_inner") or 4 * d_model,
+        num_heads=setting(config, "n_head"),
+        dropout=config.get("resid_pdrop", 0.1),
+        activation=activation_name(config, "activation_function"),
+        max_length=setting(config, "n_positions"),
+        tie_output=config.get("tie_word_embeddings", True),
+        layer_norm_epsilon=config.get("layer_norm_epsilon", 1e-5),
+        pad_id=-1,
+        end_id=end_id if end_id is not None and end_id < vocab_size else None,
+        name="gpt",
+    )
+    model.build()
+    decoder = model.decoder
+    weights.copy("wte.weight", model.embedding.embeddings)
+    weights.copy("wpe.weight", decoder.position_layer.embeddings)
+    for i, block in enumerate(decoder.blocks):
+        _copy_block(weights, f"h.{i}", block, d_model)
+    _copy_normalization(weights, "ln_f", decoder.norm)
+    if not model.tie_output:
+        weights.copy("lm_head.weight", model.output_layer.kernel, np.transpose)
+    elif "lm_head.weight" in weights:  # the same table again
+        weights.take("lm_head.weight", model.embedding.embeddings.shape)
+    weights.check_none_left()
+    return model
+
+
+def _copy_block(weights, name, block, d_model):
+    """Copies one block; the projections are `(input, output)`, as ours."""
+    attention, feed_forward = block.self_attention, block.feed_forward
+    kernel = weights.take(f"{name}.attn.c_attn.weight", (d_model, 3 * d_model))
+    bias = weights.take(f"{name}.attn.c_attn.bias", (3 * d_model,))
+    projections = attention.query_projection, attention.key_projection, attention.value_projection
+    for i, projection in enumerate(projections):
+        part = slice(i * d_model, (i + 1) * d_model)
+        projection.kernel.assign(kernel[:, part])
+        projection.bias.assign(bias[part])
+    _copy_normalization(weights, f"{name}.ln_1", block.self_attention_residual.normalization)
+    _copy_normalization(weights, f"{name}.ln_2", block.feed_forward_residual.normalization)
+    for part, layer in (
+        ("attn.c_proj", attention.output_projection),
+        ("mlp.c_fc", feed_forward.inner),
+        ("mlp.c_proj", feed_forward.outer),
+    ):
+        weights.copy(f"{name}.{part}.weight", layer.kernel)
+        weights.copy(f"{name}.{part}.bias", layer.bias)
+
+
+def _copy_normalization(weights, name, layer):
+    weights.copy(f"{name}.weight", layer.gamma)
+    weights.copy(f"{name}.bias", layer.beta)

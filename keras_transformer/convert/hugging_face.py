@@ -1,0 +1,83 @@
+"""Models that Hugging Face's `transformers` has saved, as models of this package.
+
+Each architecture has a file in this directory with two members. `model_from(config, tensors)` takes
+the dict of config.json and a dict from names to float32 arrays, and returns a built model.
+`TOKEN_TENSORS` names the arrays with one row for each token, whose rows are put in the order of the
+tokenizer where that differs from the file's.
+"""
+
+import json
+import pathlib
+from typing import Any, NamedTuple
+
+from keras_transformer.convert import bert, gpt2, vit
+from keras_transformer.convert.safetensors_files import read_tensors
+from keras_transformer.convert.tokenizer_files import read_tokenizer
+from keras_transformer.errors import InputError
+
+ARCHITECTURES = {"bert": bert, "gpt2": gpt2, "vit": vit}
+"""The file of each architecture, by the `model_type` in config.json."""
+
+
+class Imported(NamedTuple):
+    """What `from_hugging_face` returns."""
+
+    model: Any
+    """A built Keras model with the weights of the files, such as `models.Gpt`."""
+    tokenizer: Any
+    """For byte-level BPE, a `tokenizers.Tokenizer`; for WordPiece, our `WordPieceTokenizer` or
+    `UncasedWordPieceTokenizer`; None if the directory has no tokenizer."""
+
+
+def from_hugging_face(directory):
+    """Returns the model and the tokenizer in a directory that `save_pretrained` has written.
+
+    It reads local files only: config.json, *.safetensors (one file, or several with
+    model.safetensors.index.json) and, if they are there, tokenizer.json or vocab.txt, and
+    tokenizer_config.json. It needs `pip install "keras-transformer[convert]"`.
+
+    Args:
+        directory: path of the directory.
+    Returns:
+        `Imported`. The model computes in float32, whatever the dtype of the file.
+    Raises:
+        InputError: files that are missing or damaged, or settings, tensors or a tokenizer that this
+            package cannot represent. The message names them.
+    """
+    directory = pathlib.Path(directory)
+    config = _read_json(directory / "config.json")
+    kind = config.get("model_type")
+    if kind not in ARCHITECTURES:
+        raise InputError(
+            f"Expected a model_type that can be converted: {', '.join(sorted(ARCHITECTURES))}. "
+            f"Received: model_type={kind!r}, in {directory / 'config.json'}."
+        )
+    architecture = ARCHITECTURES[kind]
+    tokenizer, order = read_tokenizer(directory)
+    tensors = read_tensors(directory)
+    if order is not None:
+        tensors = {
+            name: _in_order(tensor, order) if name in architecture.TOKEN_TENSORS else tensor
+            for name, tensor in tensors.items()
+        }
+    return Imported(architecture.model_from(config, tensors), tokenizer)
+
+
+def _in_order(tensor, order):
+    """Returns the rows of `tensor` in `order`, and after them the rows that no token has."""
+    return tensor[[*order, *range(len(order), len(tensor))]]
+
+
+def _read_json(path):
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            "Expected a directory that save_pretrained of transformers has written. "
+            f"Received: {path}: {error.strerror}."
+        ) from None
+    except ValueError as error:
+        raise InputError(f"Expected JSON. Received: {path}: {error}.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"Expected a JSON object. Received: {path}: {type(content).__name__}.")
+    return content

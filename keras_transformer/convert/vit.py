@@ -1,0 +1,110 @@
+"""ViT as `transformers` saves it, `ViTForImageClassification` or `ViTModel`."""
+
+import numpy as np
+
+from keras_transformer.convert.weights import Weights, activation_name, check_settings, setting
+from keras_transformer.errors import InputError
+from keras_transformer.models import VisionTransformer
+
+TOKEN_TENSORS = ()
+"""The tensors with one row for each token: none."""
+
+
+def model_from(config, tensors):
+    """Returns a built `VisionTransformer`, which takes images with the channels last.
+
+    A `ViTModel` becomes a model without a head. Its pooler, if the file has one, becomes the layer
+    of `representation_dim`. The classes of a head are counted in its tensor. Projections without
+    biases (`qkv_bias` false) get biases of zero. There is no dropout on attention weights
+    (`attention_probs_dropout_prob`), which has no effect but in training.
+
+    Args:
+        config: dict of config.json.
+        tensors: dict from name to array.
+    Raises:
+        InputError: settings without a counterpart in `VisionTransformer`, or tensors that are
+            missing, left over (such as those of masked image modelling) or of another shape.
+    """
+    d_model, num_heads = setting(config, "hidden_size"), setting(config, "num_attention_heads")
+    check_settings(config, {"head_dim": (d_model // num_heads,), "pooler_act": ("tanh",)})
+    weights = Weights(tensors, prefix="vit.")
+    has_head, has_pooler = "classifier.weight" in weights, "pooler.dense.weight" in weights
+    model = VisionTransformer(
+        len(tensors["classifier.weight"]) if has_head else None,
+        image_size=setting(config, "image_size"),
+        patch_size=_patch_size(config),
+        num_channels=setting(config, "num_channels"),
+        num_layers=setting(config, "num_hidden_layers"),
+        d_model=d_model,
+        ff_dim=setting(config, "intermediate_size"),
+        num_heads=num_heads,
+        dropout=config.get("hidden_dropout_prob", 0.0),
+        representation_dim=config.get("pooler_output_size") or d_model if has_pooler else None,
+        activation=activation_name(config, "hidden_act"),
+        layer_norm_epsilon=config.get("layer_norm_eps", 1e-12),
+        name="vit",
+    )
+    model.build()
+    _copy_embedding(weights, model.encoder.embedding)
+    has_biases = config.get("qkv_bias", True)
+    for i, block in enumerate(model.encoder.blocks):
+        _copy_block(weights, f"encoder.layer.{i}", block, has_biases)
+    _copy_normalization(weights, "layernorm", model.encoder.norm)
+    if has_pooler:
+        _copy_dense(weights, "pooler.dense", model.representation)
+    if has_head:
+        _copy_dense(weights, "classifier", model.head)
+    weights.check_none_left()
+    return model
+
+
+def _patch_size(config):
+    size = setting(config, "patch_size")
+    height, width = (size, size) if isinstance(size, int) else size
+    if height != width:
+        raise InputError(
+            "Expected square patches, the only kind that can be converted. "
+            f"Received: patch_size={size}."
+        )
+    return height
+
+
+def _copy_embedding(weights, embedding):
+    size, channels, d_model = embedding.patch_size, embedding.num_channels, embedding.d_model
+    name = "embeddings.patch_embeddings.projection"
+    kernel = weights.take(f"{name}.weight", (d_model, channels, size, size))
+    kernel = np.transpose(kernel, (2, 3, 1, 0))  # rows, columns, channels, D
+    embedding.projection.kernel.assign(kernel.reshape(-1, d_model))
+    weights.copy(f"{name}.bias", embedding.projection.bias)
+    rows, columns = embedding.grid
+    positions = weights.take("embeddings.position_embeddings", (1, 1 + rows * columns, d_model))
+    embedding.class_position.assign(positions[0, 0])
+    embedding.positions.embeddings.assign(positions[0, 1:].reshape(rows, columns, d_model))
+    embedding.class_embedding.assign(weights.take("embeddings.cls_token", (1, 1, d_model))[0, 0])
+
+
+def _copy_block(weights, name, block, has_biases):
+    attention, feed_forward = block.self_attention, block.feed_forward
+    for part, layer in (
+        ("query", attention.query_projection),
+        ("key", attention.key_projection),
+        ("value", attention.value_projection),
+    ):
+        _copy_dense(weights, f"{name}.attention.attention.{part}", layer, has_biases)
+    _copy_dense(weights, f"{name}.attention.output.dense", attention.output_projection)
+    _copy_dense(weights, f"{name}.intermediate.dense", feed_forward.inner)
+    _copy_dense(weights, f"{name}.output.dense", feed_forward.outer)
+    before, after = block.self_attention_residual, block.feed_forward_residual
+    _copy_normalization(weights, f"{name}.layernorm_before", before.normalization)
+    _copy_normalization(weights, f"{name}.layernorm_after", after.normalization)
+
+
+def _copy_dense(weights, name, layer, has_bias=True):
+    weights.copy(f"{name}.weight", layer.kernel, np.transpose)
+    if has_bias:
+        weights.copy(f"{name}.bias", layer.bias)
+
+
+def _copy_normalization(weights, name, layer):
+    weights.copy(f"{name}.weight", layer.gamma)
+    weights.copy(f"{name}.bias", layer.beta)

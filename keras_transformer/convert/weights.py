@@ -1,0 +1,118 @@
+"""What the converters of all architectures share: settings that are checked, weights that fit."""
+
+import re
+
+import numpy as np
+
+from keras_transformer.errors import InputError
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_fast": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+"""From names in Hugging Face's configurations to ours."""
+
+
+class Weights:
+    """Copies tensors into the weights of a model, and reports which are missing, left or misshapen.
+
+    Args:
+        tensors: dict from name to array.
+        prefix: is left out of the names, where they have it: files of a model with a head have it,
+            files of the model alone have not.
+        ignored: regular expression of names, without the prefix, that hold no weights, such as
+            masks.
+
+    Example:
+    >>> dense = keras.layers.Dense(2)
+    >>> dense.build((None, 3))
+    >>> weights = Weights({"model.kernel": np.ones((2, 3)), "bias": np.ones(2)}, prefix="model.")
+    >>> weights.copy("kernel", dense.kernel, np.transpose)
+    >>> weights.copy("bias", dense.bias)
+    >>> weights.check_none_left()
+    """
+
+    def __init__(self, tensors, prefix="", ignored=None):
+        named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        self._left = {
+            name: tensor
+            for name, tensor in named.items()
+            if ignored is None or not re.fullmatch(ignored, name)
+        }
+
+    def __contains__(self, name):
+        return name in self._left
+
+    def take(self, name, shape):
+        """Returns the tensor `name`, which must have this shape; each can be taken once."""
+        if name not in self._left:
+            raise InputError(
+                f"Expected a tensor {name} in the safetensors files. Received: none, or the "
+                f"weights of another architecture; left are {_some(self._left)}."
+            )
+        tensor = self._left.pop(name)
+        if tensor.shape != tuple(shape):
+            raise InputError(
+                f"Expected {name} of shape {tuple(shape)}, which follows from config.json. "
+                f"Received: {name}.shape={tensor.shape}."
+            )
+        return tensor
+
+    def copy(self, name, variable, change=None):
+        """Assigns the tensor `name` to a variable, after `change` such as `np.transpose`."""
+        shape = variable.shape if change is None else change(np.empty(variable.shape)).shape
+        tensor = self.take(name, shape)
+        variable.assign(tensor if change is None else change(tensor))
+
+    def check_none_left(self):
+        """Raises `InputError` if a tensor has not been taken."""
+        if self._left:
+            raise InputError(
+                "Expected the tensors of the model in config.json and no others. Received: "
+                f"{_some(self._left)}. This package has no place for them."
+            )
+
+
+def check_settings(config, expected):
+    """Raises `InputError` for a setting in config.json that the package cannot honour.
+
+    Args:
+        config: dict of config.json.
+        expected: dict from the name of a setting to the tuple of values that it may have; a setting
+            that is absent has the first.
+    """
+    for name, values in expected.items():
+        if config.get(name, values[0]) not in values:
+            raise InputError(
+                f"Expected {name} to be {' or '.join(map(repr, values))} in config.json, the only "
+                f"kind that can be converted. Received: {name}={config[name]!r}."
+            )
+
+
+def setting(config, name):
+    """Returns a setting of config.json that must be there."""
+    if config.get(name) is None:
+        raise InputError(f"Expected {name} in config.json. Received: a file without it.")
+    return config[name]
+
+
+def activation_name(config, name):
+    """Returns our name of the activation in the setting `name` of config.json."""
+    value = setting(config, name)
+    if value not in ACTIVATIONS:
+        raise InputError(
+            f"Expected {name} to be one of {', '.join(ACTIVATIONS)}. Received: {name}={value!r}."
+        )
+    return ACTIVATIONS[value]
+
+
+def _some(names):
+    names = sorted(names)
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return (", ".join(names[:5]) or "none") + more

@@ -1,0 +1,254 @@
+"""Examples for the two objectives of BERT: masked tokens, and the next sentence.
+
+Source: Devlin et al., 2019, section 3.1 and appendix A.1, https://arxiv.org/abs/1810.04805.
+Shapes: B batch (rows), T length, M masked positions.
+"""
+
+import itertools
+
+import numpy as np
+
+from keras_transformer.errors import InputError
+from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
+
+MASK_TOKEN = "[MASK]"
+FIRST_TOKEN = END_ID + 1  # the ids before it are padding, unknown, start and end
+MASKED_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen tokens; the others are kept
+
+
+def mask_id(tokenizer):
+    """Returns the id of the mask token.
+
+    It is that of [MASK], if the vocabulary has it, as that of a published BERT. Otherwise it is the
+    first id after the vocabulary, so that a model needs one embedding more than the tokenizer has
+    tokens.
+    """
+    pieces = tokenizer.pieces
+    return pieces.index(MASK_TOKEN) if MASK_TOKEN in pieces else len(pieces)
+
+
+def mask_tokens(ids, vocab_size, mask_id, rng, rate=0.15):
+    """Chooses tokens to predict, and hides most of them.
+
+    Of each row, `rate` of the tokens are chosen (rounded, and at least one); never padding, unknown
+    tokens, class tokens, separators or mask tokens. Of the chosen tokens 80 % become the mask
+    token, 10 % a random token, and 10 % stay, so that the model must know every token it reads.
+
+    Args:
+        ids: int array `(B, T)`, padded with 0.
+        vocab_size: random tokens are drawn from the ids 4 to `vocab_size - 1`.
+        mask_id: see the function of this name.
+        rng: `numpy.random.Generator`.
+        rate: share of the tokens, in `(0, 1]`.
+    Returns:
+        `(masked_ids, positions, labels)`, int32: `(B, T)`, `(B, M)` and `(B, M)`. M is the number
+        for a row of T tokens; where a row has fewer, positions and labels are 0.
+    """
+    ids = np.asarray(ids, "int32")
+    may_be_chosen = (ids >= FIRST_TOKEN) & (ids != mask_id)
+    num_tokens = may_be_chosen.sum(axis=1)
+    num_chosen = np.where(num_tokens, np.maximum(np.rint(rate * num_tokens), 1), 0)
+    most = max(int(np.rint(rate * ids.shape[1])), 1)
+    order = np.where(may_be_chosen, rng.random(ids.shape), 2.0)  # what cannot be chosen is last
+    positions = np.argsort(order, axis=1)[:, :most]
+    is_chosen = np.arange(positions.shape[1]) < num_chosen[:, None]
+    positions = np.where(is_chosen, positions, 0).astype("int32")
+    labels = np.where(is_chosen, np.take_along_axis(ids, positions, axis=1), PAD_ID)
+
+    random_ids = rng.integers(FIRST_TOKEN, vocab_size - (mask_id < vocab_size), size=labels.shape)
+    random_ids += random_ids >= mask_id
+    draw = rng.random(labels.shape)
+    shown = np.where(draw < MASKED_SHARE + RANDOM_SHARE, random_ids, labels)
+    shown = np.where(draw < MASKED_SHARE, mask_id, shown)
+    masked_ids = ids.copy()
+    rows, _ = np.nonzero(is_chosen)
+    masked_ids[rows, positions[is_chosen]] = shown[is_chosen]
+    return masked_ids, positions, labels.astype("int32")
+
+
+class MaskedTokenBatches:
+    """Tokenizes documents once, then makes different batches of masked tokens in each epoch.
+
+    A document is cut into spans of whole sentences. A row is the class token, a span and a
+    separator. With `next_sentence` it is the class token, a span, a separator, another span and a
+    separator: in half of the rows the span that follows in the document, otherwise one that stands
+    second in a row of another document (of the same one if there is only one). No span is longer
+    than half of the row then, so that the length does not tell which it is.
+
+    Which tokens are masked, which spans are drawn and the order of the rows depend on
+    `(seed, epoch)` alone.
+
+    Args:
+        documents: list of documents, each a list of sentences. A sentence that is too long for a
+            span is divided; a last span without another to follow it is left out.
+        tokenizer: a `Tokenizer`.
+        max_length: T, the length of a row; shorter ones are padded to it.
+        batch_size: B; the last batch of an epoch may have fewer rows.
+        next_sentence: whether rows are pairs, for `BertPretraining(next_sentence=True)`.
+        rate: share of the tokens that are predicted.
+        shuffle: False gives every epoch the same rows, masked alike: for validation.
+        seed: int.
+    Raises:
+        ValueError: sizes below 1, a max_length without room for two tokens, a rate outside of
+            `(0, 1]`, or documents without a row; with next_sentence, without two.
+
+    Attributes:
+        mask_id: id of the mask token, see the function of this name.
+        vocab_size: number of ids that a model needs, with that of the mask token.
+        num_rows: rows in an epoch.
+
+    Example:
+        batches = MaskedTokenBatches([corpus.source], tokenizer, max_length=32)
+        model = keras_transformer.models.BertPretraining(
+            keras_transformer.Bert(batches.vocab_size, num_layers=1, d_model=8, num_heads=2)
+        )
+        inputs, labels, weights = next(batches.arrays())
+        logits = model(inputs)  # for `model.fit`, with `steps_per_epoch=len(batches)`
+    """
+
+    def __init__(
+        self,
+        documents,
+        tokenizer,
+        max_length=128,
+        batch_size=32,
+        next_sentence=False,
+        rate=0.15,
+        shuffle=True,
+        seed=1,
+    ):
+        check_positive_integers(max_length=max_length, batch_size=batch_size)
+        longest = (max_length - 3) // 2 if next_sentence else max_length - 2
+        if longest < 1 or not 0 < rate <= 1:
+            raise InputError(
+                "Expected room in a row for the special tokens and one token of each span, and a "
+                f"rate in (0, 1]. Received: max_length={max_length}, rate={rate}."
+            )
+        self.max_length = max_length
+        self.batch_size = batch_size
+        self.next_sentence = next_sentence
+        self.rate = rate
+        self.shuffle = shuffle
+        self.seed = seed
+        self.mask_id = mask_id(tokenizer)
+        self.vocab_size = max(tokenizer.vocab_size, self.mask_id + 1)
+
+        spans = [_spans(_encoded(tokenizer, sentences), longest) for sentences in documents]
+        if next_sentence:
+            spans = [each[: len(each) // 2 * 2] for each in spans]
+        step = 2 if next_sentence else 1
+        self._firsts = [span for each in spans for span in each[::step]]
+        self._seconds = [span for each in spans for span in each[1::step]]
+        counts = [len(each) // step for each in spans]
+        self._starts = np.repeat(np.cumsum(counts) - counts, counts)  # of each row's document
+        self._ends = np.repeat(np.cumsum(counts), counts)
+        self.num_rows = len(self._firsts)
+        if self.num_rows < step:
+            raise InputError(
+                f"Expected documents with at least {step} rows of text. Received: "
+                f"{len(documents)} documents with {self.num_rows}. Give more text, or lower "
+                f"max_length={max_length}."
+            )
+
+    def __len__(self):
+        """Number of batches in an epoch."""
+        return -(-self.num_rows // self.batch_size)
+
+    def arrays(self, repeat=True, epoch=0):
+        """Yields batches of NumPy arrays.
+
+        A batch is `(inputs, labels, weights)`. The inputs are {"ids": int32 `(B, T)`,
+        "masked_positions": int32 `(B, M)`}, the labels int32 `(B, M)`, and the weights float32
+        `(B, M)`: 1 / the number of labels in the batch, or 0 where a row has fewer than M. The sum
+        of the weighted losses is the mean loss of a token.
+
+        With `next_sentence`, the inputs have "segment_ids" too, and labels and weights are
+        {"masked_tokens": these, "next_sentence": `(B,)`}: 0 for the next sentence, 1 for a random
+        one, with weights of 1.
+
+        Args:
+            repeat: whether the following epochs come next, without end.
+            epoch: the first epoch, from 0.
+        """
+        for number in itertools.count(epoch) if repeat else [epoch]:
+            rng = np.random.default_rng([self.seed, number if self.shuffle else 0])
+            order = rng.permutation(self.num_rows) if self.shuffle else np.arange(self.num_rows)
+            for start in range(0, self.num_rows, self.batch_size):
+                yield self._batch(order[start : start + self.batch_size], rng)
+
+    def dataset(self, repeat=True, epoch=0):
+        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`."""
+        import tensorflow as tf  # the rest needs none, as the backends other than TensorFlow
+
+        from keras_transformer.data.tf_dataset import tf_dataset
+
+        inputs = {"ids": "int32", "masked_positions": "int32"}
+        labels, weights = "int32", "float32"
+        if self.next_sentence:
+            inputs["segment_ids"] = "int32"
+            labels, weights = (
+                {"masked_tokens": dtype, "next_sentence": tf.TensorSpec([None], dtype)}
+                for dtype in (labels, weights)
+            )
+        return tf_dataset(
+            lambda: self.arrays(repeat, epoch),
+            (inputs, labels, weights),
+            None if repeat else len(self),
+        )
+
+    def _batch(self, rows, rng):
+        ids = np.full((len(rows), self.max_length), PAD_ID, "int32")
+        segment_ids = np.zeros_like(ids)
+        is_random = rng.random(len(rows)) < 0.5
+        for i, row in enumerate(rows):
+            tokens = [START_ID, *self._firsts[row], END_ID]
+            if self.next_sentence:
+                second = self._other_row(row, rng) if is_random[i] else row
+                length = len(tokens)
+                tokens += [*self._seconds[second], END_ID]
+                segment_ids[i, length : len(tokens)] = 1
+            ids[i, : len(tokens)] = tokens
+        masked_ids, positions, labels = mask_tokens(
+            ids, self.vocab_size, self.mask_id, rng, self.rate
+        )
+        real = labels != PAD_ID
+        weights = real.astype("float32") / np.float32(max(real.sum(), 1))
+        inputs = {"ids": masked_ids, "masked_positions": positions}
+        if not self.next_sentence:
+            return inputs, labels, weights
+        return (
+            {**inputs, "segment_ids": segment_ids},
+            {"masked_tokens": labels, "next_sentence": is_random.astype("int32")},
+            {"masked_tokens": weights, "next_sentence": np.ones(len(rows), "float32")},
+        )
+
+    def _other_row(self, row, rng):
+        """Returns a random row of another document, or of the same one if there is only one."""
+        start, end = self._starts[row], self._ends[row]
+        if end - start == self.num_rows:
+            start, end = row, row + 1
+        drawn = rng.integers(self.num_rows - (end - start))
+        return drawn if drawn < start else drawn + end - start
+
+
+def _encoded(tokenizer, sentences):
+    """Returns the ids of each sentence: lists of int."""
+    return tokenizer.encode(list(sentences)).to_list() if len(sentences) else []
+
+
+def _spans(sentences, longest):
+    """Returns the text of a document as spans of whole sentences: lists of at most `longest` ids.
+
+    A sentence that is longer is divided.
+    """
+    spans = []
+    span = []
+    for sentence in sentences:
+        for start in range(0, len(sentence), longest):
+            piece = sentence[start : start + longest]
+            if span and len(span) + len(piece) > longest:
+                spans.append(span)
+                span = []
+            span = span + piece
+    return [*spans, span] if span else spans

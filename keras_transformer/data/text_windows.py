@@ -1,0 +1,124 @@
+"""Windows of a text, from which a language model learns to predict each next token.
+
+Shapes: B batch (windows), T length.
+"""
+
+import itertools
+
+import numpy as np
+
+from keras_transformer.errors import InputError
+from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.special_ids import PAD_ID
+from keras_transformer.teacher_forcing import shift_window
+
+
+class TextWindows:
+    """Cuts a text into windows of T + 1 tokens: T that are read, and T that are predicted.
+
+    For training the windows lie end to end from a random offset, so that an epoch has each token at
+    most once, and they are shuffled. Windows and order depend on `(seed, epoch)` alone. Windows
+    that do not fill a batch are left out.
+
+    For validation (`shuffle=False`) the windows start every `stride` tokens, and each token of the
+    text but the first is predicted once. With a stride below T the windows overlap, and each
+    predicts the tokens that none before it has predicted: each has at least T - stride tokens
+    before it, which costs T / stride times as much. The last window is padded.
+
+    Args:
+        ids: integers `(N,)`, the text, N above 1. Padding is 0: `TokenAccuracy` and `Perplexity`
+            leave out labels that are 0, so let the tokens begin with 1, or with 4 as those of our
+            tokenizers do.
+        length: T; for training below N.
+        batch_size: B.
+        shuffle: True for training, False for validation.
+        stride: only for validation; None: T.
+        seed: int.
+    Raises:
+        ValueError: ids that are not integers of rank 1, or too few; sizes below 1, a stride above T
+            or with shuffle.
+
+    Example:
+        windows = TextWindows(np.arange(4, 1000), length=64, batch_size=8)
+        inputs, labels, weights = next(windows.arrays())
+        windows.dataset()  # for `model.fit`, with `steps_per_epoch=len(windows)`
+    """
+
+    def __init__(self, ids, length, batch_size=32, shuffle=True, stride=None, seed=1):
+        check_positive_integers(("stride",), length=length, batch_size=batch_size, stride=stride)
+        ids = np.asarray(ids)
+        least = length + 1 if shuffle else 2
+        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or len(ids) < least:
+            raise InputError(
+                f"Expected at least {least} ids of rank 1, as many as a window has. "
+                f"Received: ids.shape={ids.shape}, ids.dtype={ids.dtype}, length={length}."
+            )
+        if stride is not None and (shuffle or stride > length):
+            raise InputError(
+                "A stride is at most the length, and only for shuffle=False. "
+                f"Received: stride={stride}, length={length}, shuffle={shuffle}."
+            )
+        self.ids = ids.astype("int32")
+        self.length = length
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.stride = stride or length
+        self.seed = seed
+
+    @property
+    def num_windows(self):
+        """Windows in an epoch, before they are divided into batches."""
+        if self.shuffle:  # as many as fit for any offset from 0 to T - 1
+            return max(1, (len(self.ids) - self.length) // self.length)
+        return 1 + -(-max(len(self.ids) - 1 - self.length, 0) // self.stride)
+
+    def __len__(self):
+        """Number of batches in an epoch."""
+        if self.shuffle:
+            return max(1, self.num_windows // self.batch_size)
+        return -(-self.num_windows // self.batch_size)
+
+    def arrays(self, repeat=True, epoch=0):
+        """Yields batches of NumPy arrays.
+
+        A batch is `(inputs, labels, weights)`: int32, int32 and float32 `(B, T)`. A weight is 1 /
+        the number of labels in the batch that count, and 0 for the others, which are padding: the
+        sum of the weighted losses is the mean loss of a token.
+
+        Args:
+            repeat: whether the following epochs come next, without end.
+            epoch: the first epoch, from 0.
+        """
+        for number in itertools.count(epoch) if repeat else [epoch]:
+            starts = self._starts(number)
+            for batch in range(len(self)):
+                yield self._batch(starts[batch * self.batch_size : (batch + 1) * self.batch_size])
+
+    def dataset(self, repeat=True, epoch=0):
+        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`."""
+        from keras_transformer.data.tf_dataset import tf_dataset  # the rest needs no TensorFlow
+
+        return tf_dataset(
+            lambda: self.arrays(repeat, epoch),
+            ("int32", "int32", "float32"),
+            None if repeat else len(self),
+        )
+
+    def _starts(self, epoch):
+        """Returns the places in the text at which the windows of an epoch start, in order."""
+        if not self.shuffle:
+            return np.arange(self.num_windows) * self.stride
+        rng = np.random.default_rng([self.seed, epoch])
+        offset = rng.integers(len(self.ids) - self.num_windows * self.length)
+        return offset + self.length * rng.permutation(self.num_windows)
+
+    def _batch(self, starts):
+        places = starts[:, None] + np.arange(self.length + 1)
+        is_text = places < len(self.ids)
+        windows = np.where(is_text, self.ids[np.minimum(places, len(self.ids) - 1)], PAD_ID)
+        inputs, labels = shift_window(windows)
+        counts = is_text[:, 1:]
+        if not self.shuffle:  # the first window predicts all, each other one the last `stride`
+            counts &= (starts == 0)[:, None] | (np.arange(self.length) >= self.length - self.stride)
+        labels = np.where(counts, labels, PAD_ID)
+        return inputs, labels, counts.astype("float32") / np.float32(counts.sum())

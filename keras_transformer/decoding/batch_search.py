@@ -1,0 +1,133 @@
+"""Decoding many inputs with a model, batch by batch.
+
+Shapes: B batch (inputs), S input length, N hypotheses of each input, L maximum output length.
+"""
+
+import threading
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
+from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
+from keras_transformer.errors import InputError
+from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.length_batches import length_batches
+from keras_transformer.special_ids import PAD_ID
+
+
+class BatchSearch:
+    """Runs compiled searches of a model on lists of inputs of any length.
+
+    If weights change, the next call uses the new ones.
+
+    Args:
+        model: model with a `start_decoding`, see `decode`, whose inputs are rows of ids.
+        config: `DecodingConfig`.
+        batch_size: maximum number of inputs that are decoded together.
+    Raises:
+        ValueError: batch_size below 1.
+
+    Example:
+        for indices, found in BatchSearch(model, config).search([[5, 6, 3], [7, 3]]):
+            print(indices, found.ids)
+    """
+
+    def __init__(self, model, config, batch_size=64):
+        check_positive_integers(batch_size=batch_size)
+        self.model = model
+        self.config = config
+        self.batch_size = batch_size
+        self._seed_generator = keras.random.SeedGenerator(0)
+        self._seed_lock = threading.Lock()  # held from setting the seed to the end of the draw
+        self._compiled = {}
+
+    def search(self, rows, n_best=1):
+        """Yields the best hypotheses, batch by batch, as `(indices, SearchResult)`.
+
+        Args:
+            rows: list of int arrays, the inputs; empty ones are left out.
+            n_best: N, hypotheses of each input, at most the beam size.
+        Returns:
+            Iterator of the indices of a batch's rows and its result as NumPy arrays.
+        """
+
+        def find(ids):
+            return decode(self.model, ids, self.config, n_best)
+
+        compiled = self.compiled(("decode", n_best), find)
+        return self._results(rows, lambda ids, _: compiled(ids))
+
+    def sample(self, rows, temperature=1.0, top_k=0, top_p=1.0, seed=0):
+        """Yields one random hypothesis of each input, as `search` does.
+
+        Args:
+            rows: list of int arrays, the inputs.
+            temperature, top_k, top_p: see `decoding.sample`.
+            seed: int from 0; the same seed and rows give the same answers, in any thread.
+        """
+
+        def draw(ids):
+            options = temperature, top_k, top_p
+            return decode_sampled(self.model, ids, self.config, *options, seed=self._seed_generator)
+
+        compiled = self.compiled(("sample", temperature, top_k, top_p), draw)
+
+        def draw_batch(ids, number):
+            with self._seed_lock:
+                self._seed_generator.state.assign([seed, number])  # a different draw per batch
+                return compiled(ids)
+
+        return self._results(rows, draw_batch)
+
+    def _results(self, rows, find):
+        lengths, pad_id = [len(row) for row in rows], special_ids_of(self.model).pad
+        for number, indices in enumerate(length_batches(lengths, self.batch_size)):
+            found = find(padded_rows([rows[i] for i in indices], pad_id), number)
+            arrays = (ops.convert_to_numpy(tensor)[: len(indices)] for tensor in found)
+            yield indices, SearchResult(*arrays)
+
+    def compiled(self, key, function):
+        """Returns the compiled `function`; compiles only in the first call with this `key`.
+
+        Args:
+            key: hashable.
+            function: function of tensors, which may read the weights of the model.
+        """
+        if key not in self._compiled:
+            variables = [*self.model.weights, self._seed_generator.state]
+            self._compiled[key] = backend.compile_function(function, variables)
+        return self._compiled[key]
+
+
+def padded_rows(rows, pad_id=PAD_ID):
+    """Returns rows of ids as one int32 array `(B, S)`, padded at the end.
+
+    On JAX, which compiles for each shape, B is rounded up to a power of two with rows of padding,
+    and S to a multiple of 16.
+    """
+    num_rows, length = len(rows), max(len(row) for row in rows)
+    if keras.backend.backend() == "jax":
+        num_rows, length = 2 ** (num_rows - 1).bit_length(), -(-length // 16) * 16
+    ids = np.full((num_rows, length), pad_id, "int32")
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    return ids
+
+
+def check_scores(scores, texts):
+    """Raises `ValueError` if a score is not finite, or a search has found nothing for an input.
+
+    Args:
+        scores: array `(B,)`.
+        texts: list of the inputs, for the message.
+    """
+    for value, text in zip(scores, texts, strict=True):
+        if not value > IMPOSSIBLE / 2:  # a comparison with NaN is False
+            raise InputError(
+                "Expected a model with finite weights and scores. Received: a score that is not "
+                f"finite, of the text {text!r}. Load another checkpoint, or train again with a "
+                "lower learning rate."
+            )

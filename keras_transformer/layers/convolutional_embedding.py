@@ -1,0 +1,97 @@
+"""A small convolutional network that turns images into rows of features.
+
+Shapes: B batch, R and C rows and columns of the grid of features, N cells (R C), D d_model.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.layers.grid_positions import GridPositions
+from keras_transformer.layers.patch_embedding import check_image_shape, height_and_width
+from keras_transformer.layers.positive_integers import check_positive_integers
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class ConvolutionalEmbedding(keras.layers.Layer):
+    """Convolutions that each halve the image, then learned positions for the grid of features.
+
+    It stands where `PatchEmbedding` does, as the features of a convolutional network that "Show,
+    attend and tell" attends to (Xu et al., 2015, section 3.1.1, https://arxiv.org/abs/1502.03044)
+    or the hybrid architecture of Dosovitskiy et al. (2021, section 3.1). There the network is
+    large and trained before; here it is trained with the rest. Xu et al. add no positions.
+
+    Args:
+        image_size: height and width of an image in pixels: a pair, or an int for both.
+        d_model: D.
+        num_convolutions: number of convolutions of 3 x 3 pixels with stride 2 and a rectifier. The
+            last has D filters, each before it half as many as the next.
+
+    Call arguments:
+        images: `(B, height, width, channels)`, numbers of any type.
+
+    Returns:
+        `(B, N, D)`, the cells row by row from the top left.
+
+    Raises:
+        ValueError: sizes below 1, another rank, another number of channels or another size.
+
+    Example:
+    >>> ConvolutionalEmbedding(image_size=8, d_model=16)(np.zeros((1, 8, 8, 3))).shape
+    (1, 4, 16)
+    """
+
+    def __init__(self, image_size, d_model, num_convolutions=2, **kwargs):
+        super().__init__(**kwargs)
+        self.image_size = height_and_width(image_size)
+        check_positive_integers(d_model=d_model, num_convolutions=num_convolutions)
+        self.d_model = d_model
+        self.num_convolutions = num_convolutions
+        stride = 2**num_convolutions
+        self.grid = tuple(-(-size // stride) for size in self.image_size)  # rounded up
+        policy = self.dtype_policy
+        self.convolutions = [
+            keras.layers.Conv2D(
+                max(1, d_model * 2 ** (i + 1) // stride),
+                kernel_size=3,
+                strides=2,
+                padding="same",
+                activation="relu",
+                data_format="channels_last",
+                dtype=policy,
+                name=f"convolution_{i}",
+            )
+            for i in range(num_convolutions)
+        ]
+        self.positions = GridPositions(*self.grid, dtype=policy, name="positions")
+
+    def build(self, input_shape):
+        check_image_shape(input_shape, input_shape[-1] or "channels")
+        self.num_channels = input_shape[-1]
+        shape = (None, *self.image_size, self.num_channels)
+        for convolution in self.convolutions:
+            convolution.build(shape)
+            shape = convolution.compute_output_shape(shape)
+        self.positions.build(shape)
+
+    def call(self, images):
+        check_image_shape(images.shape, self.num_channels, self.image_size)
+        x = backend.ensure_shape(images, (None, *self.image_size, self.num_channels))
+        x = ops.cast(x, self.compute_dtype)
+        for convolution in self.convolutions:
+            x = convolution(x)
+        x = self.positions(x)
+        rows, columns = self.grid
+        return ops.reshape(x, (-1, rows * columns, self.d_model))  # (B, N, D)
+
+    def compute_output_shape(self, input_shape):
+        rows, columns = self.grid
+        return input_shape[0], rows * columns, self.d_model
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "image_size": self.image_size,
+            "d_model": self.d_model,
+            "num_convolutions": self.num_convolutions,
+        }

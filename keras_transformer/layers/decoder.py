@@ -1,0 +1,159 @@
+"""The decoder of a Transformer (Vaswani et al., 2017, section 3.1), in one pass or step by step.
+
+Shapes: B batch, T target length, S source length, D d_model, H heads, N hypotheses of each input
+(in decoding).
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer.errors import InputError
+from keras_transformer.layers.attention.by_name import CROSS_ATTENTIONS, attention_by_name
+from keras_transformer.layers.attention.sparse import SparseAttention
+from keras_transformer.layers.decoder_block import DecoderBlock
+from keras_transformer.layers.decoding_state import DecodingState
+from keras_transformer.layers.stack import Stack, plain
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Decoder(Stack):
+    """An embedding and a stack of `DecoderBlock`s.
+
+    Each position attends to itself, to the positions before it, and to the source. Without
+    cross-attention it is the stack of a language model.
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.1, and figure 1, right.
+
+    Args: those of `Stack`, and
+        cross_attention: the attention to the source: "dense", "linear" or "performer"; None for a
+            decoder without a source.
+
+    Call arguments:
+        inputs: the input of the embedding, such as ids `(B, T)`.
+        encoder_output: `(B, S, D)`; None without cross-attention.
+        source_padding_mask: bool `(B, S)`, True where a source position is real; None: all are.
+        return_attention_weights: whether to return the weights too.
+        training: whether dropout is applied.
+
+    Returns:
+        `(B, T, D)`. With return_attention_weights, `(output, self_weights, cross_weights)`: lists
+        of `(B, H, T, T)` and of `(B, H, T, S)`, with one entry for each block, which is None if the
+        block has no such weights.
+
+    Raises:
+        ValueError: see `Encoder`; or a cross_attention that needs distances.
+
+    Example:
+    >>> decoder = Decoder(TokenEmbedding(100, 16), num_layers=2, num_heads=2, ff_dim=32)
+    >>> decoder(np.array([[2, 7]]), np.zeros((1, 3, 16))).shape
+    (1, 2, 16)
+    """
+
+    def __init__(self, embedding, num_layers, num_heads, ff_dim, cross_attention="dense", **kwargs):
+        super().__init__(embedding, num_layers, num_heads, ff_dim, **kwargs)
+        self.cross_attention = cross_attention
+        self.blocks = [
+            DecoderBlock(
+                **self.block_arguments(),
+                cross_attention=self._new_cross_attention(),
+                has_cross_attention=cross_attention is not None,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+
+    def _new_cross_attention(self):
+        if self.cross_attention is None:
+            return None
+        layer = attention_by_name(self.cross_attention, dtype=self.dtype_policy, name="attention")
+        if isinstance(layer, SparseAttention):
+            raise InputError(
+                f"cross_attention must be one of {', '.join(CROSS_ATTENTIONS)}: a source token has "
+                "no distance from a target token. "
+                f"Received: cross_attention={self.cross_attention!r}."
+            )
+        return layer
+
+    @property
+    def gives_cross_weights(self):
+        """Whether the call can return the weights of the cross-attention."""
+        attention = self.blocks[0].cross_attention
+        return attention is not None and attention.gives_weights
+
+    def build(self, inputs_shape, encoder_output_shape=None):
+        hidden_shape = self.build_around_blocks(inputs_shape)
+        for block in self.blocks:
+            block.build(hidden_shape, encoder_output_shape)
+
+    def call(
+        self,
+        inputs,
+        encoder_output=None,
+        source_padding_mask=None,
+        return_attention_weights=False,
+        training=False,
+    ):
+        x = self.embed(inputs, training)
+        self_weights, cross_weights = [], []
+        for block in self.blocks:
+            x = block(
+                x,
+                encoder_output,
+                source_padding_mask=source_padding_mask,
+                return_attention_weights=return_attention_weights,
+                training=training,
+            )
+            if return_attention_weights:
+                x, block_self_weights, block_cross_weights = x
+                self_weights.append(block_self_weights)
+                cross_weights.append(block_cross_weights)
+        x = self.finish(x)
+        return (x, self_weights, cross_weights) if return_attention_weights else x
+
+    # === Step by step ===
+
+    def decoding_weights(self):
+        """Returns the weights in the form that `decode_step` reads: a list of dicts."""
+        return [block.decoding_weights() for block in self.blocks]
+
+    def start_decoding(self, num_rows, max_length, encoder_output=None, source_padding_mask=None):
+        """Returns the `DecodingState` before the first step. Its lists have one entry per block.
+
+        Args:
+            num_rows: B * N, number of hypotheses of all inputs.
+            max_length: maximum number of steps, an int or an int scalar.
+            encoder_output, source_padding_mask: see the call.
+        """
+        return DecodingState(
+            cache=[block.start_cache(num_rows, max_length) for block in self.blocks],
+            memory=[
+                block.start_memory(encoder_output, source_padding_mask) for block in self.blocks
+            ],
+        )
+
+    def decode_step(self, ids, step, state, weights):
+        """Computes the next position of `call`, without dropout.
+
+        Args:
+            ids: `(B, N)`, the token at this position of each hypothesis.
+            step: int scalar, counted from 0.
+            state: `DecodingState`, from `start_decoding` or the previous step.
+            weights: from `decoding_weights`.
+        Returns:
+            `(output, state)`: `(B * N, D)`, and the state with this position added.
+        """
+        x = self.embedding(ops.reshape(ids, (-1,)))
+        if self.position_layer is not None:
+            x = x + self.position_layer.encode(ops.reshape(step, (1,)))
+        num_hypotheses, new_cache = ids.shape[1], []
+        for block, *parts in zip(self.blocks, state.cache, state.memory, weights, strict=True):
+            cache, memory, block_weights = parts
+            x, cache = block.decode_step(x, step, cache, memory, num_hypotheses, block_weights)
+            new_cache.append(cache)
+        return self.finish(x), state._replace(cache=new_cache)
+
+    def get_config(self):
+        cross_attention = self.cross_attention
+        if cross_attention is not None:
+            cross_attention = plain(cross_attention)
+        return {**super().get_config(), "cross_attention": cross_attention}

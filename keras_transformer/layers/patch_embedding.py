@@ -1,0 +1,157 @@
+"""The patch embedding of the Vision Transformer (Dosovitskiy et al., 2021, section 3.1).
+
+Shapes: B batch, P patch_size, R and C rows and columns of patches, N patches (R C), D d_model.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.errors import InputError
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.grid_positions import GridPositions
+from keras_transformer.layers.positive_integers import check_positive_integers
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class PatchEmbedding(keras.layers.Layer):
+    """Cuts images into patches, projects each to D and adds learned positions.
+
+    z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos, eq. 1 of https://arxiv.org/abs/2010.11929. Here
+    E has a bias, as in the paper's own code. The patches come row by row, from the top left.
+
+    Args:
+        image_size: height and width of an image in pixels: a pair, or an int for both.
+        patch_size: P, height and width of a patch in pixels, which must divide those of the image.
+        d_model: D.
+        class_token: whether a learned vector stands before the patches.
+        resize_positions: whether images of another size are accepted; their positions are resized
+            by bicubic interpolation, see `GridPositions`.
+
+    Call arguments:
+        images: `(B, height, width, channels)`, numbers of any type.
+
+    Returns:
+        `(B, N, D)`, or `(B, 1 + N, D)` with the class token.
+
+    Raises:
+        ValueError: sizes below 1, a patch size that does not divide the image, another rank or
+            number of channels, or another size of image without `resize_positions`.
+
+    Example:
+    >>> PatchEmbedding(image_size=8, patch_size=4, d_model=16)(np.zeros((1, 8, 8, 3))).shape
+    (1, 4, 16)
+    """
+
+    def __init__(
+        self, image_size, patch_size, d_model, class_token=False, resize_positions=False, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.image_size = height_and_width(image_size)
+        check_positive_integers(patch_size=patch_size, d_model=d_model)
+        self.patch_size = patch_size
+        self.d_model = d_model
+        self.class_token = class_token
+        self.resize_positions = resize_positions
+        self.grid = self.grid_of(*self.image_size)
+        policy = self.dtype_policy
+        self.projection = Dense(d_model, dtype=policy, name="projection")
+        self.positions = GridPositions(
+            *self.grid, resize=resize_positions, dtype=policy, name="positions"
+        )
+
+    def grid_of(self, height, width):
+        """Returns the numbers of rows and columns of patches in an image of `height` x `width`."""
+        if height % self.patch_size or width % self.patch_size:
+            raise InputError(
+                "patch_size must divide the height and the width of an image. Received: "
+                f"patch_size={self.patch_size}, height={height}, width={width}. "
+                "Choose another patch size, or resize the images."
+            )
+        return height // self.patch_size, width // self.patch_size
+
+    def build(self, input_shape):
+        check_image_shape(input_shape, input_shape[-1] or "channels")
+        self.num_channels = input_shape[-1]
+        self.projection.build((None, None, None, self.patch_size**2 * self.num_channels))
+        self.positions.build((None, *self.grid, self.d_model))
+        if self.class_token:
+            self.class_embedding = self.add_weight(
+                name="class_embedding", shape=(self.d_model,), initializer="zeros"
+            )
+            self.class_position = self.add_weight(
+                name="class_position",
+                shape=(self.d_model,),
+                initializer=keras.initializers.RandomNormal(stddev=0.02),
+            )
+
+    def call(self, images):
+        size = (None, None) if self.resize_positions else self.image_size
+        check_image_shape(images.shape, self.num_channels, size)
+        images = backend.ensure_shape(images, (None, *size, self.num_channels))
+        x = self.positions(self.projection(self._patches(ops.cast(images, self.compute_dtype))))
+        batch, rows, columns, _ = ops.shape(x)
+        x = ops.reshape(x, (batch, rows * columns, self.d_model))  # (B, N, D)
+        if not self.class_token:
+            return x
+        first = ops.cast(self.class_embedding + self.class_position, x.dtype)
+        first = ops.broadcast_to(first, (batch, 1, self.d_model))
+        return ops.concatenate([first, x], axis=1)
+
+    def _patches(self, images):
+        """Returns `(B, R, C, P * P * channels)`, the pixels of each patch row by row."""
+        size = self.patch_size
+        batch, height, width, channels = ops.shape(images)
+        static_height, static_width = images.shape[1:3]
+        if static_height is not None and static_width is not None:
+            self.grid_of(static_height, static_width)
+        rows, columns = height // size, width // size
+        x = ops.reshape(images, (batch, rows, size, columns, size, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (batch, rows, columns, size * size * channels))
+
+    def compute_output_shape(self, input_shape):
+        length = None
+        if None not in input_shape[1:3]:
+            rows, columns = self.grid_of(*input_shape[1:3])
+            length = rows * columns + int(self.class_token)
+        return input_shape[0], length, self.d_model
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "image_size": self.image_size,
+            "patch_size": self.patch_size,
+            "d_model": self.d_model,
+            "class_token": self.class_token,
+            "resize_positions": self.resize_positions,
+        }
+
+
+def height_and_width(image_size):
+    """Returns the height and the width that `image_size` means: a pair, or an int for both."""
+    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    if len(size) != 2:
+        raise InputError(
+            "image_size must be a height and a width, or an int for both. "
+            f"Received: image_size={image_size}."
+        )
+    check_positive_integers(height=size[0], width=size[1])
+    return size
+
+
+def check_image_shape(shape, num_channels, image_size=(None, None)):
+    """Raises `ValueError` unless `shape` is that of images; None: any size, or not yet known."""
+    if len(shape) != 4 or shape[-1] not in (None, num_channels):
+        raise InputError(
+            f"images must have shape (B, height, width, {num_channels}). "
+            f"Received: images.shape={tuple(shape)}. "
+            "The channels come last; an image without colour has one channel."
+        )
+    for size, expected in zip(shape[1:3], image_size, strict=True):
+        if None not in (size, expected) and size != expected:
+            raise InputError(
+                f"images must be {image_size[0]} pixels high and {image_size[1]} wide. "
+                f"Received: images.shape={tuple(shape)}. "
+                "Resize the images, or make patch embeddings with resize_positions=True."
+            )

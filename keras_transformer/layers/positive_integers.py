@@ -1,0 +1,20 @@
+"""Checks of sizes that must be positive integers."""
+
+import numbers
+
+from keras_transformer.errors import InputError
+
+
+def check_positive_integers(optional=(), **sizes):
+    """Raises `ValueError` unless each size is a whole number of at least 1, or None if optional.
+
+    Args:
+        optional: names of the sizes that may be None.
+        sizes: the sizes, as keyword arguments.
+    """
+    for name, size in sizes.items():
+        if size is None and name in optional:
+            continue
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
+            received = ", ".join(f"{name}={size!r}" for name, size in sizes.items())
+            raise InputError(f"{name} must be a whole number of at least 1. Received: {received}.")

@@ -1,0 +1,168 @@
+"""What the encoder and the decoder of a Transformer have in common.
+
+Shapes: B batch, T length, D d_model, H heads.
+"""
+
+import keras
+
+from keras_transformer.errors import InputError
+from keras_transformer.layers.attention.by_name import attention_by_name
+from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.layer_normalization import LayerNormalization
+from keras_transformer.layers.learned_positions import LearnedPositions
+from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions
+
+POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", None)
+
+
+class Stack(keras.layers.Layer):
+    """Embedding, positions, dropout, blocks and, with pre-norm, a final layer normalization.
+
+    A subclass makes `self.blocks` and calls them between `embed` and `finish`.
+
+    Args:
+        embedding: layer from the inputs to vectors `(B, T, D)`; two stacks may share it.
+        num_layers: number of blocks.
+        num_heads: H, which must divide D.
+        ff_dim: width of the feed-forward networks' inner layer.
+        dropout: rate on the embeddings and on each sublayer's output.
+        normalize_first: True for pre-norm, False for post-norm.
+        activation: activation of the feed-forward networks.
+        positions: "sinusoidal" or "learned", which are added to the embeddings; or "rotary" or
+            "alibi", which are applied within each self-attention; or None, where the embedding adds
+            positions itself or the model has none.
+        max_length: number of learned positions; the other kinds have no limit.
+        attention: the self-attention: a name in `layers.attention.by_name.ATTENTIONS`, or a dict of
+            a name and arguments, such as {"name": "local", "window": 8}.
+        layer_norm_epsilon: see `LayerNormalization`.
+    """
+
+    def __init__(
+        self,
+        embedding,
+        num_layers,
+        num_heads,
+        ff_dim,
+        dropout=0.1,
+        normalize_first=False,
+        activation="relu",
+        positions="sinusoidal",
+        max_length=1024,
+        attention="dense",
+        layer_norm_epsilon=1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.autocast = False  # it would round ids that come as floats to bfloat16
+        check_positive_integers(num_layers=num_layers)
+        if positions not in POSITIONS:
+            raise InputError(f"positions must be one of {POSITIONS}. Received: {positions=}.")
+        self.embedding = embedding
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.ff_dim = ff_dim
+        self.dropout = dropout
+        self.normalize_first = normalize_first
+        self.activation = activation
+        self.positions = positions
+        self.max_length = max_length
+        self.attention = attention
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.position_layer = self._position_layer()
+        self.embedding_dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.norm = None
+        if normalize_first:
+            self.norm = LayerNormalization(layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
+
+    def block_arguments(self):
+        """Returns the arguments that both kinds of blocks take, with a new attention layer."""
+        return dict(
+            num_heads=self.num_heads,
+            ff_dim=self.ff_dim,
+            dropout=self.dropout,
+            normalize_first=self.normalize_first,
+            activation=self.activation,
+            attention=self._self_attention(),
+            rotary=self.positions == "rotary",
+            layer_norm_epsilon=self.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+        )
+
+    def _position_layer(self):
+        if self.positions == "learned":
+            return LearnedPositions(self.max_length, dtype=self.dtype_policy, name="positions")
+        if self.positions == "sinusoidal":
+            return SinusoidalPositions(dtype=self.dtype_policy, name="positions")
+        return None  # the self-attention or the embedding applies the positions, or nothing does
+
+    def _self_attention(self):
+        layer = attention_by_name(self.attention, dtype=self.dtype_policy, name="attention")
+        if self.positions == "alibi":
+            if not isinstance(layer, ScaledDotProductAttention):
+                raise InputError(
+                    "ALiBi adds to the scores, which linear attention does not have. Received: "
+                    f"positions='alibi', attention={self.attention!r}. Choose other positions."
+                )
+            layer.alibi = True
+        return layer
+
+    def build_around_blocks(self, input_shape):
+        """Builds everything except the blocks; returns their input shape, `(None, None, D)`."""
+        if not self.embedding.built:
+            self.embedding.build(input_shape)
+        inputs = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
+        embeddings = self.embedding.compute_output_spec(inputs)
+        hidden_shape = (None, None, embeddings.shape[-1])
+        for layer in (self.position_layer, self.norm):
+            if layer is not None:
+                layer.build(hidden_shape)
+        return hidden_shape
+
+    def embed(self, inputs, training=False):
+        """Returns `(B, T, D)`, the embeddings of the inputs and their positions, with dropout."""
+        x = self.embedding(inputs)
+        if self.position_layer is not None:
+            x = self.position_layer(x)
+        return self.embedding_dropout(x, training=training)
+
+    def finish(self, x):
+        """Returns the output of the stack from the output `x` of its last block."""
+        return x if self.norm is None else self.norm(x)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "ff_dim": self.ff_dim,
+            "dropout": self.dropout,
+            "normalize_first": self.normalize_first,
+            "activation": self.activation,
+            "positions": self.positions,
+            "max_length": self.max_length,
+            "attention": plain(self.attention),
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        return cls(**{**config, "embedding": embedding})
+
+
+def check_num_heads(d_model, num_heads):
+    """Raises `InputError` unless the heads share the width equally."""
+    if num_heads < 1 or d_model % num_heads:
+        raise InputError(
+            "d_model must be divisible by num_heads. "
+            f"Received: d_model={d_model}, num_heads={num_heads}. Change one of them."
+        )
+
+
+def plain(attention):
+    """Returns a name as it is, and a plain dict for the tracked dict that Keras makes of it."""
+    return attention if isinstance(attention, str) else dict(attention)

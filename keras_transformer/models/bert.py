@@ -1,0 +1,178 @@
+"""BERT (Devlin et al., 2019, https://arxiv.org/abs/1810.04805).
+
+Shapes: B batch, T length, D d_model, H heads.
+"""
+
+import keras
+
+from keras_transformer.errors import InputError
+from keras_transformer.layers import BertEmbedding, Encoder, padding_mask
+from keras_transformer.layers.bert_embedding import ids_and_segments
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.stack import check_num_heads
+from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.presets import model_preset
+
+POSITIONS = ("learned", None)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Bert(Unquantized, keras.Model):
+    """The encoder of BERT: one vector for each token, and one for the whole text.
+
+    Each token attends to the tokens before and after it. `BertPretraining` puts the two objectives
+    of the paper on top of it, `BertClassifier` and `BertTokenClassifier` a task of your own. All of
+    them may share one `Bert`.
+
+    The defaults are the paper's base model (section 3). Two things differ from the paper's code:
+    dense kernels start as Keras starts them, not with a standard deviation of 0.02, and there is no
+    dropout on the attention weights.
+
+    Args:
+        vocab_size: number of tokens in the vocabulary.
+        num_layers: number of blocks.
+        d_model: D, the width of the model.
+        ff_dim: width of the feed-forward networks' inner layer.
+        num_heads: H, which must divide D.
+        dropout: rate on the embeddings and on each sublayer's output.
+        activation: activation of the feed-forward networks; "gelu" is the exact one.
+        positions: "learned", or None for a model that does not know the order of its tokens.
+        max_length: maximum input length in tokens, if there are positions.
+        num_segments: number of segments, such as the two sentences of a pair.
+        pooler: whether there is a pooled output.
+        layer_norm_epsilon: see `LayerNormalization`.
+
+    Call arguments:
+        inputs: {"ids": `(B, T)`, "segment_ids": `(B, T)`}, integers, padded with id 0 at the end.
+            The first token is the class token (`special_ids.START_ID`), and a separator
+            (`special_ids.END_ID`) ends each segment. Without segment_ids every token is in
+            segment 0; ids may then be given without the dict.
+        return_attention_weights: whether to return the weights too.
+        training: whether dropout is applied.
+
+    Returns:
+        {"sequence_output": `(B, T, D)`, "pooled_output": `(B, D)`}, the second with a pooler alone:
+        tanh(x W + b) of the first token's vector x. With return_attention_weights, a pair of this
+        dict and {"encoder": `[(B, H, T, T)]`}, with one list entry per layer. What stands at
+        padding is finite and means nothing, also in a row that is all padding.
+
+    Raises:
+        ValueError: sizes below 1, num_heads not dividing d_model, unknown positions, or inputs that
+            `BertEmbedding` refuses.
+
+    Example:
+    >>> bert = Bert(100, num_layers=1, d_model=16, ff_dim=32, num_heads=2)
+    >>> outputs = bert({"ids": np.array([[2, 5, 6, 3]])})
+    >>> outputs["sequence_output"].shape
+    (1, 4, 16)
+    >>> outputs["pooled_output"].shape
+    (1, 16)
+    """
+
+    def __init__(
+        self,
+        vocab_size,
+        num_layers=12,
+        d_model=768,
+        ff_dim=3072,
+        num_heads=12,
+        dropout=0.1,
+        activation="gelu",
+        positions="learned",
+        max_length=512,
+        num_segments=2,
+        pooler=True,
+        layer_norm_epsilon=1e-12,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.autocast = False  # it would round ids that come as floats to bfloat16
+        if positions not in POSITIONS:
+            raise InputError(f"positions must be one of {POSITIONS}. Received: {positions=}.")
+        check_num_heads(d_model, num_heads)
+        self.vocab_size = vocab_size
+        self.num_layers = num_layers
+        self.d_model = d_model
+        self.ff_dim = ff_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.activation = activation
+        self.positions = positions
+        self.max_length = max_length
+        self.num_segments = num_segments
+        self.pooler = pooler
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+        policy = self.dtype_policy
+        embedding = BertEmbedding(
+            vocab_size,
+            d_model,
+            max_length if positions == "learned" else None,
+            num_segments,
+            layer_norm_epsilon,
+            dtype=policy,
+            name="embedding",
+        )
+        self.encoder = Encoder(
+            embedding,
+            num_layers,
+            num_heads,
+            ff_dim,
+            dropout=dropout,
+            activation=activation,
+            positions=None,  # the embedding adds them before its normalization
+            layer_norm_epsilon=layer_norm_epsilon,
+            dtype=policy,
+            name="encoder",
+        )
+        self.pooler_layer = None
+        if pooler:
+            self.pooler_layer = Dense(d_model, "tanh", dtype=policy, name="pooler_layer")
+
+    @classmethod
+    def from_preset(cls, name, vocab_size, **overrides):
+        """Returns the model of a preset ("bert_base"); `overrides` replace arguments."""
+        return cls(vocab_size, **{**model_preset(name, "bert"), **overrides})
+
+    @property
+    def token_embedding(self):
+        """The `TokenEmbedding`, with whose table `BertPretraining` predicts tokens."""
+        return self.encoder.embedding.token_embedding
+
+    def build(self, input_shape=None):
+        """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
+        self.encoder.build((None, None))
+        if self.pooler_layer is not None:
+            self.pooler_layer.build((None, self.d_model))
+        self.built = True
+
+    def call(self, inputs, return_attention_weights=False, training=False):
+        ids, _ = ids_and_segments(inputs)
+        result = self.encoder(
+            inputs,
+            padding_mask=padding_mask(ids),
+            return_attention_weights=return_attention_weights,
+            training=training,
+        )
+        x, weights = result if return_attention_weights else (result, None)
+        outputs = {"sequence_output": x}
+        if self.pooler_layer is not None:
+            outputs["pooled_output"] = self.pooler_layer(x[:, 0])
+        return (outputs, {"encoder": weights}) if return_attention_weights else outputs
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "num_layers": self.num_layers,
+            "d_model": self.d_model,
+            "ff_dim": self.ff_dim,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+            "activation": self.activation,
+            "positions": self.positions,
+            "max_length": self.max_length,
+            "num_segments": self.num_segments,
+            "pooler": self.pooler,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }

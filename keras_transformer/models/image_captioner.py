@@ -1,0 +1,273 @@
+"""A captioner of images: "Show, attend and tell" (Xu et al., 2015) with a Transformer.
+
+Shapes: B batch, R and C rows and columns of the grid of features, S cells (R C), T caption length,
+D d_model, H heads, V vocabulary, N hypotheses of each image (in decoding).
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer.errors import InputError
+from keras_transformer.layers import (
+    ConvolutionalEmbedding,
+    Decoder,
+    Encoder,
+    PatchEmbedding,
+    TokenEmbedding,
+)
+from keras_transformer.layers.patch_embedding import height_and_width
+from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.stack import check_num_heads
+from keras_transformer.models.decoder_model import DecoderModel
+from keras_transformer.special_ids import START_ID
+from keras_transformer.teacher_forcing import shift_right
+
+FEATURES = ("patches", "convolutional")
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class ImageCaptioner(DecoderModel):
+    """Computes the logits of each word of a caption from the image and the words before it.
+
+    As in Xu et al. (https://arxiv.org/abs/1502.03044, section 3.1), the encoder turns an image into
+    a grid of features, and each word attends to the cells of the grid. The encoder is the one of a
+    Vision Transformer without class token, or a small convolutional network. The decoder is that of
+    a Transformer, with the features as keys and values of its cross-attention, or your own, such as
+    a recurrent one. All is trained together; Xu et al. use an encoder that was trained before.
+
+    Args:
+        vocab_size: V, number of tokens in the vocabulary.
+        image_size: height and width of an image in pixels: a pair, or an int for both.
+        num_channels: channels of an image, such as 3 for colours and 1 for grey.
+        features: where the features come from: "patches", a `PatchEmbedding` and `num_layers`
+            pre-norm blocks; or "convolutional", a `ConvolutionalEmbedding` alone.
+        patch_size: height and width of a patch in pixels, for "patches".
+        num_convolutions: number of convolutions, for "convolutional".
+        num_layers: number of blocks in the encoder.
+        num_decoder_layers: number of blocks in the decoder.
+        d_model: D, the width of the model.
+        ff_dim: width of the feed-forward networks' inner layer.
+        num_heads: H, which must divide D.
+        dropout: rate on the embeddings and on each sublayer's output.
+        activation: activation of the feed-forward networks.
+        decoder: a layer with the call and the decoding methods of `Decoder`, whose embedding is
+            also the output layer; None: a pre-norm `Decoder` with sinusoidal positions.
+
+    Call arguments:
+        inputs: {"images": `(B, height, width, num_channels)`, "target_ids": `(B, T)`}. The ids are
+            integers, begin with the start token and are padded with 0 at the end.
+        return_attention_weights: whether to return the weights too.
+        training: whether dropout is applied.
+
+    Returns:
+        The logits `(B, T, V)`, or a pair of them and {"encoder": `[(B, H, S, S)]`, "decoder":
+        `[(B, H, T, T)]`, "cross": `[(B, H, T, S)]`}, with one list entry per layer. Keys that the
+        encoder or the decoder has no weights for are left out.
+
+    Raises:
+        ValueError: unknown features, num_heads not dividing d_model, what `PatchEmbedding`
+            refuses, no image, or another number of captions than of images.
+
+    Example:
+    >>> model = ImageCaptioner(100, image_size=8, patch_size=4, num_layers=1, d_model=16,
+    ...                        ff_dim=32, num_heads=2)
+    >>> model({"images": np.zeros((1, 8, 8, 3)), "target_ids": np.array([[2, 7]])}).shape
+    (1, 2, 100)
+    """
+
+    def __init__(
+        self,
+        vocab_size,
+        image_size=32,
+        num_channels=3,
+        features="patches",
+        patch_size=4,
+        num_convolutions=2,
+        num_layers=2,
+        num_decoder_layers=2,
+        d_model=128,
+        ff_dim=256,
+        num_heads=4,
+        dropout=0.1,
+        activation="gelu",
+        decoder=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.autocast = False  # it would round ids that come as floats to bfloat16
+        check_positive_integers(vocab_size=vocab_size, num_channels=num_channels)
+        if features not in FEATURES:
+            raise InputError(f"features must be one of {FEATURES}. Received: {features=}.")
+        check_num_heads(d_model, num_heads)
+        self.vocab_size = vocab_size
+        self.image_size = height_and_width(image_size)
+        self.num_channels = num_channels
+        self.features = features
+        self.patch_size = patch_size
+        self.num_convolutions = num_convolutions
+        self.num_layers = num_layers
+        self.num_decoder_layers = num_decoder_layers
+        self.d_model = d_model
+        self.ff_dim = ff_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.activation = activation
+        self.has_own_decoder = decoder is not None
+
+        self.encoder = self._new_encoder()
+        self.decoder = decoder
+        if decoder is None:
+            embedding = TokenEmbedding(
+                vocab_size, d_model, dtype=self.dtype_policy, name="target_embedding"
+            )
+            self.decoder = Decoder(
+                embedding, num_decoder_layers, **self._stack_arguments(), name="decoder"
+            )
+
+    def _stack_arguments(self):
+        return dict(
+            num_heads=self.num_heads,
+            ff_dim=self.ff_dim,
+            dropout=self.dropout,
+            normalize_first=True,
+            activation=self.activation,
+            dtype=self.dtype_policy,
+        )
+
+    def _new_encoder(self):
+        size, width, policy = self.image_size, self.d_model, self.dtype_policy
+        if self.features == "convolutional":
+            return ConvolutionalEmbedding(
+                size, width, self.num_convolutions, dtype=policy, name="encoder"
+            )
+        embedding = PatchEmbedding(size, self.patch_size, width, dtype=policy, name="embedding")
+        return Encoder(
+            embedding, self.num_layers, **self._stack_arguments(), positions=None, name="encoder"
+        )
+
+    @property
+    def grid(self):
+        """R and C, the numbers of rows and columns of the features of an image."""
+        return getattr(self.encoder, "embedding", self.encoder).grid
+
+    def build(self, input_shape=None):
+        """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
+        self.encoder.build((None, *self.image_size, self.num_channels))
+        if not self.decoder.built:  # one of the user's own is built before it is loaded
+            self.decoder.build((None, None), (None, None, self.d_model))
+        self.built = True
+
+    def call(self, inputs, return_attention_weights=False, training=False):
+        images, target_ids = _images_and_ids(inputs)
+        options = dict(return_attention_weights=return_attention_weights, training=training)
+        if not return_attention_weights:
+            x = self.encode(images, training)
+            return self.predict_tokens(self.decoder(target_ids, x, **options))
+        weights = {}
+        x = images
+        if self.features == "patches":
+            x, weights["encoder"] = self.encoder(images, **options)
+        else:
+            x = self.encoder(images)
+        x, *self_weights, weights["cross"] = self.decoder(target_ids, x, **options)
+        if self_weights:  # a recurrent decoder has none
+            (weights["decoder"],) = self_weights
+        weights = {kind: x for kind, x in weights.items() if x and x[0] is not None}
+        return self.project(x), weights
+
+    def encode(self, images, training=False):
+        """Returns the features `(B, S, D)` of `images`."""
+        if self.features == "patches":
+            return self.encoder(images, training=training)
+        return self.encoder(images)
+
+    def attention_maps(self, images, ids):
+        """Returns what each word attends to: the mean of the heads of the decoder's last layer.
+
+        Args:
+            images: `(B, height, width, num_channels)`.
+            ids: `(B, T)`, captions with the end token, padded with 0, such as `SearchResult.ids` of
+                one hypothesis.
+        Returns:
+            Array `(B, T, R, C)`; each map sums to 1.
+        Raises:
+            ValueError: a decoder without attention weights, such as that of linear attention.
+        """
+        if not self.decoder.gives_cross_weights:
+            raise InputError(
+                "Expected a decoder with attention weights. "
+                f"Received: {self.decoder.name}, which has none. Choose another attention."
+            )
+        target_ids = shift_right(ops.cast(ids, "int32"), ops)
+        inputs = {"images": images, "target_ids": target_ids}
+        _, weights = self(inputs, return_attention_weights=True)
+        maps = ops.convert_to_numpy(ops.cast(weights["cross"][-1], "float32")).mean(axis=1)
+        return maps.reshape(*maps.shape[:2], *self.grid)
+
+    # === Step by step ===
+
+    def start_decoding(self, images, max_length, num_hypotheses=1, weights=None):
+        """Encodes the images and returns what a search begins with.
+
+        Args:
+            images: `(B, height, width, num_channels)`.
+            max_length: maximum tokens of a caption, including the end token; an int.
+            num_hypotheses: N, hypotheses of each image.
+            weights: from `decoding_weights`; None: computed here.
+        Returns:
+            `DecodingStart`.
+        """
+        weights = self.decoding_weights() if weights is None else weights
+        images = ops.convert_to_tensor(images)
+        num_images = ops.shape(images)[0]
+        state = self.decoder.start_decoding(
+            num_images * num_hypotheses, max_length, self.encode(images)
+        )
+
+        prompts = ops.full((num_images, 1), START_ID, dtype="int32")
+        limits = ops.full((num_images,), max_length, dtype="int32")
+        return self.decoding_start(state, prompts, limits, max_length, num_hypotheses, weights)
+
+    def get_config(self):
+        decoder = self.decoder if self.has_own_decoder else None
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "image_size": self.image_size,
+            "num_channels": self.num_channels,
+            "features": self.features,
+            "patch_size": self.patch_size,
+            "num_convolutions": self.num_convolutions,
+            "num_layers": self.num_layers,
+            "num_decoder_layers": self.num_decoder_layers,
+            "d_model": self.d_model,
+            "ff_dim": self.ff_dim,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+            "activation": self.activation,
+            "decoder": decoder and keras.saving.serialize_keras_object(decoder),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        decoder = keras.saving.deserialize_keras_object(config["decoder"])
+        return cls(**{**config, "decoder": decoder})
+
+
+def _images_and_ids(inputs):
+    expected = {"images", "target_ids"}
+    if not isinstance(inputs, dict) or not expected <= inputs.keys():
+        received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+        raise InputError(
+            'Expected inputs {"images": ..., "target_ids": ...}: a caption needs an image. '
+            f"Received: {received}."
+        )
+    images, target_ids = inputs["images"], inputs["target_ids"]
+    sizes = {images.shape[0], target_ids.shape[0]} - {None}
+    if len(sizes) > 1:
+        raise InputError(
+            "Expected one caption for each image. "
+            f"Received: images.shape={tuple(images.shape)}, "
+            f"target_ids.shape={tuple(target_ids.shape)}."
+        )
+    return images, target_ids

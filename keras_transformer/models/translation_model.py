@@ -1,0 +1,94 @@
+"""What models that translate have in common.
+
+Shapes: B batch, S source length, T target length, D d_model, V target vocabulary, N hypotheses of
+each source (in decoding).
+"""
+
+from keras import ops
+
+from keras_transformer.layers import TokenEmbedding
+from keras_transformer.models.decoder_model import DecoderModel
+from keras_transformer.models.output_length import output_limits
+from keras_transformer.presets import model_preset
+from keras_transformer.special_ids import START_ID
+
+
+class TranslationModel(DecoderModel):
+    """An encoder, a decoder and an output layer, from source and target ids to logits.
+
+    A subclass has the attributes `encoder`, those of a `DecoderModel` and those below, and the
+    methods `call` and `read_source`.
+
+    Attributes:
+        NAME: the name of the model in a config.
+        ATTENTION_SETTINGS: the arguments of the constructor that `attention_by_name` reads.
+        source_vocab_size, target_vocab_size, d_model, share_embeddings, tie_output: see
+            `Transformer`.
+    """
+
+    NAME = None
+    ATTENTION_SETTINGS = ()
+
+    @classmethod
+    def from_preset(cls, name, source_vocab_size, **overrides):
+        """Returns the model of a preset, such as "tiny"; `overrides` replace arguments."""
+        return cls(source_vocab_size, **{**model_preset(name, cls.NAME), **overrides})
+
+    @property
+    def source_embedding(self):
+        """The `TokenEmbedding` of the source."""
+        return self.encoder.embedding
+
+    @property
+    def target_embedding(self):
+        """The `TokenEmbedding` of the target; that of the source where both share one table."""
+        return self.decoder.embedding
+
+    @property
+    def output_vocab_size(self):
+        """V, the size of the target vocabulary, which may be shared with the source."""
+        shared = self.target_vocab_size is None
+        return self.source_vocab_size if shared else self.target_vocab_size
+
+    @property
+    def gives_cross_weights(self):
+        """Whether the call can return the weights of the attention to the source."""
+        return self.decoder.gives_cross_weights
+
+    def new_embeddings(self):
+        """Returns the embeddings of source and target, which may be the same layer."""
+        source_embedding = TokenEmbedding(
+            self.source_vocab_size, self.d_model, dtype=self.dtype_policy, name="source_embedding"
+        )
+        if self.target_vocab_size is None and self.share_embeddings:
+            return source_embedding, source_embedding
+        return source_embedding, TokenEmbedding(
+            self.output_vocab_size, self.d_model, dtype=self.dtype_policy, name="target_embedding"
+        )
+
+    def read_source(self, source_ids):
+        """Returns what the decoder's `start_decoding` reads of `source_ids` `(B, S)`: arguments."""
+        raise NotImplementedError
+
+    def start_decoding(self, source_ids, max_length, num_hypotheses=1, weights=None):
+        """Encodes the source and returns what a search begins with.
+
+        Args:
+            source_ids: `(B, S)`, integers, each row ended by the end token and padded with 0.
+            max_length: maximum tokens of an output, including the end token; an int. The output
+                for a source of s tokens has at most 2 s + 10.
+            num_hypotheses: N, hypotheses of each source.
+            weights: from `decoding_weights`; None: computed here.
+        Returns:
+            `DecodingStart`.
+        """
+        weights = self.decoding_weights() if weights is None else weights
+        source_ids = ops.cast(source_ids, "int32")
+        limits, max_length = output_limits(source_ids, max_length)
+        num_sources = ops.shape(source_ids)[0]
+        state = self.decoder.start_decoding(
+            num_sources * num_hypotheses, max_length, **self.read_source(source_ids)
+        )
+
+        prompts = ops.full((num_sources, 1), START_ID, dtype="int32")
+        return self.decoding_start(state, prompts, limits, max_length, num_hypotheses, weights)

@@ -1,0 +1,190 @@
+"""The Vision Transformer (Dosovitskiy et al., 2021, https://arxiv.org/abs/2010.11929).
+
+Shapes: B batch, N patches, T positions (N, and one more with a class token), D d_model, H heads.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer.errors import InputError
+from keras_transformer.layers import Dense, Encoder, PatchEmbedding
+from keras_transformer.layers.patch_embedding import height_and_width
+from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.stack import check_num_heads
+from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.presets import model_preset
+
+POOLINGS = ("class_token", "mean")
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class VisionTransformer(Unquantized, keras.Model):
+    """Classifies images: patches are the tokens of an encoder, whose output is pooled.
+
+    The defaults are ViT-B/16 (table 1) for images of 224 pixels. As in the paper (eq. 1 to 4), the
+    encoder is pre-norm, and its output is normalized before it is pooled. Dense kernels start as
+    Keras starts them, and unlike in the paper's own code the head does not start at zero.
+
+    Args:
+        num_classes: number of classes; None: a model without a head, whose output is pooled alone.
+        image_size: height and width of an image in pixels: a pair, or an int for both.
+        patch_size: height and width of a patch in pixels, which must divide those of the image.
+        num_channels: channels of an image, such as 3 for colours and 1 for grey.
+        num_layers: number of blocks.
+        d_model: D, the width of the model.
+        ff_dim: width of the feed-forward networks' inner layer.
+        num_heads: H, which must divide D.
+        dropout: rate on the embeddings and on each sublayer's output.
+        pooling: "class_token", the output at a learned vector that stands before the patches; or
+            "mean", the mean of the outputs of all patches, without such a vector (section D.3).
+        representation_dim: width of a dense layer with tanh between pooling and head, which the
+            paper has in pre-training (section 3.1); None: no such layer.
+        resize_positions: whether images of another size are accepted, see `PatchEmbedding`.
+        activation: activation of the feed-forward networks; "gelu" is the exact one.
+        layer_norm_epsilon: see `LayerNormalization`.
+
+    Call arguments:
+        images: `(B, height, width, num_channels)`.
+        return_attention_weights: whether to return the weights too.
+        training: whether dropout is applied.
+
+    Returns:
+        The logits `(B, num_classes)`, or without a head `(B, D)` (or representation_dim). With
+        return_attention_weights, a pair of it and a list of `(B, H, T, T)`, one for each block.
+
+    Raises:
+        ValueError: sizes below 1, num_heads not dividing d_model, unknown pooling, or what
+            `PatchEmbedding` refuses.
+
+    Example:
+    >>> model = VisionTransformer(10, image_size=8, patch_size=4, num_channels=1, num_layers=1,
+    ...                           d_model=16, ff_dim=32, num_heads=2)
+    >>> model(np.zeros((1, 8, 8, 1))).shape
+    (1, 10)
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        image_size=224,
+        patch_size=16,
+        num_channels=3,
+        num_layers=12,
+        d_model=768,
+        ff_dim=3072,
+        num_heads=12,
+        dropout=0.1,
+        pooling="class_token",
+        representation_dim=None,
+        resize_positions=False,
+        activation="gelu",
+        layer_norm_epsilon=1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_positive_integers(
+            ("num_classes", "representation_dim"),
+            num_classes=num_classes,
+            num_channels=num_channels,
+            representation_dim=representation_dim,
+        )
+        if pooling not in POOLINGS:
+            raise InputError(f"pooling must be one of {POOLINGS}. Received: {pooling=}.")
+        check_num_heads(d_model, num_heads)
+        self.num_classes = num_classes
+        self.image_size = height_and_width(image_size)
+        self.patch_size = patch_size
+        self.num_channels = num_channels
+        self.num_layers = num_layers
+        self.d_model = d_model
+        self.ff_dim = ff_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.pooling = pooling
+        self.representation_dim = representation_dim
+        self.resize_positions = resize_positions
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+        policy = self.dtype_policy
+        embedding = PatchEmbedding(
+            image_size,
+            patch_size,
+            d_model,
+            class_token=pooling == "class_token",
+            resize_positions=resize_positions,
+            dtype=policy,
+            name="embedding",
+        )
+        self.encoder = Encoder(
+            embedding,
+            num_layers,
+            num_heads,
+            ff_dim,
+            dropout=dropout,
+            normalize_first=True,
+            activation=activation,
+            positions=None,  # the embedding adds them
+            layer_norm_epsilon=layer_norm_epsilon,
+            dtype=policy,
+            name="encoder",
+        )
+        self.representation = self.head = None
+        if representation_dim is not None:
+            self.representation = Dense(
+                representation_dim, "tanh", dtype=policy, name="representation"
+            )
+        if num_classes is not None:
+            self.head = Dense(num_classes, dtype=policy, name="head")
+
+    @classmethod
+    def from_preset(cls, name, num_classes, **overrides):
+        """Returns the model of a preset ("vit_b_16"); `overrides` replace arguments."""
+        return cls(num_classes, **{**model_preset(name, "vision_transformer"), **overrides})
+
+    @property
+    def grid(self):
+        """The numbers of rows and columns of patches in an image of `image_size`."""
+        return self.encoder.embedding.grid
+
+    def build(self, input_shape=None):
+        """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
+        self.encoder.build((None, *self.image_size, self.num_channels))
+        pooled_dim = self.d_model
+        if self.representation is not None:
+            self.representation.build((None, pooled_dim))
+            pooled_dim = self.representation_dim
+        if self.head is not None:
+            self.head.build((None, pooled_dim))
+        self.built = True
+
+    def call(self, images, return_attention_weights=False, training=False):
+        result = self.encoder(
+            images, return_attention_weights=return_attention_weights, training=training
+        )
+        x, weights = result if return_attention_weights else (result, None)
+        x = x[:, 0] if self.pooling == "class_token" else ops.mean(x, axis=1)
+        if self.representation is not None:
+            x = self.representation(x)
+        if self.head is not None:
+            x = self.head(x)
+        return (x, weights) if return_attention_weights else x
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "image_size": self.image_size,
+            "patch_size": self.patch_size,
+            "num_channels": self.num_channels,
+            "num_layers": self.num_layers,
+            "d_model": self.d_model,
+            "ff_dim": self.ff_dim,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+            "pooling": self.pooling,
+            "representation_dim": self.representation_dim,
+            "resize_positions": self.resize_positions,
+            "activation": self.activation,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }

@@ -1,0 +1,329 @@
+"""Checkpoints: everything that a training needs to go on as if it had not been interrupted.
+
+step-00000500/model.weights.h5    weights, written by Keras
+step-00000500/state.json          step, position in the data, best score, minutes
+step-00000500/state.npz           state of optimizer and dropout; only in the newest checkpoints
+step-00000500/SHA256SUMS          checksums of these files
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import zipfile
+
+import numpy as np
+
+from keras_transformer.atomic_files import check_space, partial_directory, put_in_place
+from keras_transformer.checksums import check_checksums, remove_with_checksum, write_checksums
+from keras_transformer.errors import InputError
+from keras_transformer.runs.old_checkpoints import (
+    keyed_by_index,
+    upgrade_state,
+    variables_by_index,
+)
+from keras_transformer.runs.old_weights import read_weights
+
+WEIGHTS = "model.weights.h5"
+NUM_FULL = 2
+"""Number of newest checkpoints that keep the optimizer's state: two, as one may be damaged."""
+
+
+@dataclasses.dataclass
+class TrainingState:
+    """The progress of a training."""
+
+    step: int = 0
+    """Number of optimizer steps done."""
+    epoch: int = 0
+    """Epoch of the data that contains the next batch."""
+    index: int = 0
+    """Index of the next batch in its epoch."""
+    best_score: float = -1.0
+    """Best validation score so far, such as BLEU."""
+    best_step: int = 0
+    """Step of the checkpoint with that score."""
+    validations_without_better: int = 0
+    """Number of validations since then."""
+    minutes: float = 0.0
+    """Minutes of training so far, validations included."""
+    validated: bool = True
+    """False if an interruption caused the checkpoint: it is not kept long and not averaged."""
+    in_validation: bool = False
+    """Whether that interruption was during a validation, which must be repeated."""
+    training_logs: dict = dataclasses.field(default_factory=dict)
+    """Training loss and metrics of the epoch whose validation was interrupted."""
+    num_pairs: int = 0
+    """Number of training pairs per epoch, to notice if the data has changed."""
+    num_target_tokens: int = 0
+    """Number of target tokens per epoch, without padding, for the same purpose."""
+    run_id: str = ""
+    """The run that the checkpoint belongs to; "" in checkpoints of earlier versions."""
+
+
+class DamagedCheckpoint(InputError):
+    """A file of a checkpoint is missing or damaged."""
+
+    def __init__(self, path, error):
+        self.path = path
+        self.reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        super().__init__(
+            f"Expected an undamaged checkpoint. Received: {path}, which is damaged ({self.reason})."
+        )
+
+
+class Checkpoints:
+    """The checkpoints in one directory.
+
+    A checkpoint is written under another name and then renamed. It is therefore complete or absent,
+    even if the process is killed or the disk is full.
+
+    Args:
+        directory: created when the first checkpoint is saved.
+        run_id: str; checkpoints of another run are refused.
+    """
+
+    def __init__(self, directory, run_id=""):
+        self.directory = pathlib.Path(directory)
+        self.run_id = run_id
+
+    def path(self, step):
+        return self.directory / f"step-{step:08d}"
+
+    def all(self):
+        """Returns the checkpoints' paths, oldest first."""
+        return sorted(self.directory.glob(f"step-{'[0-9]' * 8}"))
+
+    def newest(self):
+        """Returns the newest checkpoint's path, or None."""
+        return self.all()[-1] if self.all() else None
+
+    def stored_run_id(self):
+        """Returns the run id in the newest readable checkpoint, or ""."""
+        for path in reversed(self.all()):
+            with contextlib.suppress(DamagedCheckpoint):
+                return _read_state(path).run_id
+        return ""
+
+    def read_state(self, path):
+        """Returns the `TrainingState` of a checkpoint.
+
+        Raises:
+            DamagedCheckpoint: it cannot be read.
+            InputError: it belongs to another run.
+        """
+        state = _read_state(path)
+        if state.run_id != self.run_id:
+            raise InputError(
+                f"Expected checkpoints of one run. Received: {path}, which belongs to another run "
+                f"than {self.directory.parent}. Move it to another directory."
+            )
+        return state
+
+    def check(self, path):
+        """Raises `DamagedCheckpoint` if the weights or the state are not as they were saved."""
+        state = self.read_state(path)
+        try:
+            check_checksums(path, [WEIGHTS, "state.json"], is_required=state.run_id != "")
+        except ValueError as error:
+            raise DamagedCheckpoint(path, error) from None
+
+    def save(self, model, state, keep):
+        """Writes a checkpoint, then deletes all except the last `keep` and the best.
+
+        Raises:
+            FloatingPointError: a weight or the optimizer's state is not finite. Nothing is written,
+                as no training could go on from there.
+        """
+        state.run_id = self.run_id
+        rest = {name: np.asarray(value) for name, value in training_state(model).items()}
+        if not all_finite([*model.weights, *rest.values()]):
+            raise FloatingPointError("the weights or the optimizer's state are not finite")
+        path = self.path(state.step)
+        with partial_directory(self.directory) as partial:
+            check_space(partial, bytes_of(model.weights) + bytes_of(rest.values()))
+            model.save_weights(partial / WEIGHTS)
+            np.savez(partial / "state.npz", **rest)
+            (partial / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2))
+            write_checksums(partial)
+            # the same step again: validated now, or after a later one was lost
+            put_in_place(partial, path, aside=self._aside(path))
+        self._prune(state, keep)
+
+    def _aside(self, path):
+        return self.directory / f".before-{path.name}"
+
+    def recover(self):
+        """Moves back what a killed process had moved aside, and removes its unfinished files."""
+        for aside in self.directory.glob(".before-*"):
+            path = self.directory / aside.name.removeprefix(".before-")
+            if path.exists():
+                shutil.rmtree(aside)
+            else:
+                os.rename(aside, path)
+        for partial in self.directory.glob(".partial-*"):
+            shutil.rmtree(partial)
+
+    def restore(self, model, path):
+        """Gives a compiled model the content of a checkpoint; returns its `TrainingState`.
+
+        Raises:
+            DamagedCheckpoint: it cannot be read, or its numbers are not finite.
+        """
+        state = self.read_state(path)
+        try:
+            files = [WEIGHTS, "state.json", "state.npz"]
+            check_checksums(path, files, is_required=state.run_id != "")
+            read_weights(model, path / WEIGHTS)
+            with np.load(path / "state.npz") as tensors:
+                variables = training_state(model)
+                if keyed_by_index(tensors):
+                    variables = variables_by_index(model)
+                for key, variable in variables.items():
+                    variable.assign(tensors[key])
+            if not all_finite([*model.weights, *variables.values()]):
+                raise InputError("its numbers are not finite")
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise DamagedCheckpoint(path, error) from None
+        return state
+
+    def restore_newest(self, model, write=print):
+        """Gives a compiled model the content of the newest checkpoint that is not damaged.
+
+        Args:
+            model: compiled Keras model.
+            write: called with a line for each damaged checkpoint.
+        Returns:
+            `(state, damaged)`: the `TrainingState`, or None if there is no checkpoint at all, and
+            the paths of the damaged checkpoints.
+        Raises:
+            InputError: there are checkpoints, but the training cannot go on from any of them.
+        """
+        damaged = []
+        for path in reversed(self.all()):
+            if damaged and not (path / "state.npz").exists():
+                break  # older checkpoints hold only weights
+            try:
+                state = self.restore(model, path)
+            except DamagedCheckpoint as error:
+                write(f"damaged     {error.path}: {error.reason}")
+                damaged.append(path)
+            else:
+                return state, damaged
+        if damaged:
+            raise InputError(
+                "Expected an undamaged checkpoint with the optimizer's state. Received: "
+                f"{self.directory}, whose newest checkpoints are damaged: "
+                f"{', '.join(path.name for path in damaged)}. Start another run from the weights "
+                f"that are left: --init-from {self.directory.parent}"
+            )
+        return None, []
+
+    def put_aside(self, paths):
+        """Renames damaged checkpoints from `step-...` to `damaged-step-...`."""
+        for path in paths:
+            aside = path.with_name(f"damaged-{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(path, aside)
+
+    def validated(self, write=print):
+        """Returns the undamaged checkpoints that were validated, oldest first.
+
+        Args:
+            write: called with a line for each checkpoint that is damaged.
+        """
+        found = []
+        for path in self.all():
+            try:
+                self.check(path)
+            except DamagedCheckpoint as error:
+                write(f"left out    {error.path}, which is damaged: {error.reason}")
+            else:
+                found += [path] if self.read_state(path).validated else []
+        return found
+
+    def best(self):
+        """Returns the path of the checkpoint with the best validation score, or None."""
+        for path in reversed(self.all()):
+            with contextlib.suppress(DamagedCheckpoint):  # the one before names it too, or nearly
+                return self.path(self.read_state(path).best_step)
+        return None
+
+    def load_mean(self, model, paths):
+        """Gives the model the mean of the weights of some checkpoints."""
+        totals = [np.zeros(weight.shape, "float64") for weight in model.weights]
+        for path in paths:
+            read_weights(model, path / WEIGHTS)
+            for total, weight in zip(totals, model.weights, strict=True):
+                total += np.asarray(weight)
+        for total, weight in zip(totals, model.weights, strict=True):
+            weight.assign(total / len(paths))
+
+    def _prune(self, state, keep):
+        states = {}
+        for path in self.all():
+            with contextlib.suppress(DamagedCheckpoint):  # it stays: somebody may repair it
+                states[path] = self.read_state(path)
+        paths = list(states)
+        validated = [path for path in paths if states[path].validated]
+        # training may go on from any of the full ones, and each names a best one
+        full = paths[-NUM_FULL:]
+        best = {self.path(states[path].best_step) for path in full}
+        kept = {*full, *validated[-keep:], *best, self.path(state.best_step)}
+        for path in paths[:-NUM_FULL]:
+            if path in kept:
+                remove_with_checksum(path, "state.npz")  # two thirds of the size
+            else:
+                shutil.rmtree(path)
+
+
+def _read_state(path):
+    try:
+        check_checksums(path, ["state.json"], is_required=False)  # old checkpoints have none
+        content = json.loads((path / "state.json").read_text())
+        state = TrainingState(**upgrade_state(content))
+        for field in dataclasses.fields(state):
+            value = getattr(state, field.name)
+            if not isinstance(value, int | float if field.type is float else field.type):
+                raise InputError(f"state.json has {field.name}={value!r}")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise DamagedCheckpoint(path, error) from None
+    return state
+
+
+def bytes_of(variables):
+    """Returns an upper limit for the size of a file with these variables, in bytes."""
+    entries = sum(math.prod(variable.shape) + 1024 for variable in variables)  # 4 KB of names each
+    return 4 * entries
+
+
+def all_finite(tensors):
+    """Returns whether all numbers in some tensors or variables are finite."""
+    return all(np.all(np.isfinite(np.asarray(tensor))) for tensor in tensors)
+
+
+def random_states(model):
+    """Returns the states of the model's random number generators, which are not weights."""
+    weights = {id(weight) for weight in model.weights}
+    return [v for v in model.non_trainable_variables if id(v) not in weights]
+
+
+def training_state(model):
+    """Returns the variables that a checkpoint holds besides the weights: dict from key to variable.
+
+    The key of an optimizer's variable is made of the kind of the optimizer and of the path of the
+    weight that it belongs to, without the name of the model, which Keras numbers.
+    """
+    found = {f"random/{i}": variable for i, variable in enumerate(random_states(model))}
+    for variable in model.optimizer.variables:
+        optimizer, _, name = variable.path.partition("/")
+        kind = re.sub(r"_\d+$", "", optimizer)  # Keras numbers optimizers too
+        key = f"optimizer/{kind}/{name.removeprefix(f'{model.name}_')}"
+        if key in found:
+            raise ValueError(f"Two variables of the optimizer have one name: {key}")
+        found[key] = variable
+    return found

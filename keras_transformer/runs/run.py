@@ -1,0 +1,417 @@
+"""A run: the directory in which one model is trained.
+
+RUN/config.yaml                         all settings
+RUN/identity.json                       id of the run, checksums of the text and the tokenizers
+RUN/tokenizer/                          one tokenizer, or source and target
+RUN/checkpoints/step-00000500/          weights; the newest also hold the state of the optimizer
+RUN/averaged.weights.h5                 the best mean of the last checkpoints, after training
+RUN/finished.json                       how training ended, and which weights are best
+RUN/metrics.jsonl                       one line per validation
+RUN/tensorboard/
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import inspect
+import json
+import math
+import os
+import pathlib
+import shutil
+import uuid
+
+import keras_transformer  # rooms load when used: tokenizers need TensorFlow, training does not
+from keras_transformer.atomic_files import replacing
+from keras_transformer.checksums import checksum
+from keras_transformer.config import Config, model_name
+from keras_transformer.errors import InputError
+from keras_transformer.runs.checkpoints import WEIGHTS, Checkpoints, DamagedCheckpoint
+from keras_transformer.runs.old_weights import read_weights
+
+CHECKPOINTS = ("best", "last", "averaged")
+TRAIN_FURTHER = "Train further: training goes back to an undamaged checkpoint, if there is one."
+LIMITS = ("max_steps", "max_minutes", "patience")
+
+# The settings that may change when a run goes on: its limits, how a step is computed (which changes
+# only rounding and the random numbers of dropout), and what helps a training that diverges.
+FREE_SETTINGS = {
+    "max_steps",
+    "max_minutes",
+    "patience",
+    "keep_checkpoints",
+    "gradient_accumulation_steps",
+    "jit_compile",
+    "peak_learning_rate",
+    "warmup_steps",
+    "clip_norm",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """Identifies a run, so that its files are not mixed with those of another run.
+
+    Fields that are not known, as in a run of an earlier version of this package, are "" or None.
+    """
+
+    run_id: str = ""
+    """Random; every checkpoint of the run contains it."""
+    training_text: str | None = None
+    """Checksum of the training pairs."""
+    validation_text: str | None = None
+    """Checksum of the validation pairs."""
+    tokenizers: str | None = None
+    """Checksum of the tokenizers."""
+
+    @classmethod
+    def of(cls, corpora, tokenizers):
+        """Returns the identity of a new run.
+
+        Args:
+            corpora: `(training, validation)`, two `ParallelCorpus`.
+            tokenizers: `(source, target)`.
+        """
+        texts = (corpus.checksum() for corpus in corpora)
+        return cls(uuid.uuid4().hex, *texts, checksum_of_tokenizers(tokenizers))
+
+
+class Run:
+    """A run directory: its paths, and what is read and written there.
+
+    Args:
+        path: the directory; it need not exist.
+    """
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.config_path = self.path / "config.yaml"
+        self.tokenizer_path = self.path / "tokenizer"
+        self.averaged_path = self.path / "averaged.weights.h5"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.finished_path = self.path / "finished.json"
+        self.tensorboard_path = self.path / "tensorboard"
+        self.identity_path = self.path / "identity.json"
+        self.lock_path = self.path / ".lock"
+
+    @property
+    def exists(self):
+        return self.config_path.is_file()
+
+    @property
+    def identity(self):
+        """The `Identity` of the run; raises `InputError` if its file is damaged."""
+        try:
+            content = json.loads(self.identity_path.read_text())
+            if not all(isinstance(value, str | None) for value in content.values()):
+                raise InputError
+            return Identity(content.pop("run_id"), **content)
+        except FileNotFoundError:
+            return Identity(Checkpoints(self.path / "checkpoints").stored_run_id())
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise InputError(
+                f"Expected the identity of a run. Received: {self.identity_path}, which is "
+                "damaged. Restore a copy, or remove it: the checkpoints contain the run's id too."
+            ) from None
+
+    @property
+    def checkpoints(self):
+        return Checkpoints(self.path / "checkpoints", self.identity.run_id)
+
+    def check_usable(self):
+        """Raises `InputError` if the directory holds anything but a run."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"Expected a directory for the run. Received: the file {self.path}.")
+        if not self.path.is_dir() or self.exists:
+            return
+        checkpoints = Checkpoints(self.path / "checkpoints")
+        has_work = set(checkpoints.all()) - {checkpoints.path(0)}  # step 0 is no work yet
+        if has_work or self.averaged_path.exists():
+            raise InputError(
+                f"Expected the settings of the run in {self.config_path}. Received: checkpoints "
+                "or averaged weights without settings. Restore the file, or choose another "
+                "directory."
+            )
+        if any(self.path.iterdir()) and not self.lock_path.exists():
+            raise InputError(  # with a lock file, it is a run whose creation was interrupted
+                "Expected a new or empty directory, or a run to go on with. "
+                f"Received: {self.path}, which holds other files. Choose another directory."
+            )
+
+    @contextlib.contextmanager
+    def locked(self):
+        """Prevents other processes from training in this directory.
+
+        At the end, it removes a directory that it has created if there is no run in it.
+        """
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        with self._lock_file():
+            try:
+                yield
+            finally:
+                if not self.exists and os.listdir(self.path) == [self.lock_path.name]:
+                    self.lock_path.unlink()
+                    with contextlib.suppress(OSError):  # another process may use it
+                        for path in made:
+                            path.rmdir()
+
+    def _lock_file(self):
+        """Returns an open file that is locked until it is closed."""
+        import fcntl  # Windows does not have it, and the rest of this room does not need it
+
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                file = open(self.lock_path, "a")
+            except FileNotFoundError:
+                continue  # another process has just removed the directory
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.lock_path)):
+                    return file
+            except FileNotFoundError:
+                pass  # the same, after the file was opened
+            except OSError:
+                file.close()
+                raise InputError(
+                    f"Expected a run that no other process trains. Received: {self.path}, where "
+                    "another process is training. Wait for it, or choose another directory."
+                ) from None
+            file.close()
+
+    def recover(self):
+        """Removes the unfinished files of a killed process."""
+        self.checkpoints.recover()
+        for partial in self.path.glob(".[0-9]*.*"):  # of `replacing`
+            partial.unlink()
+
+    def create(self, config, source_tokenizer, target_tokenizer):
+        """Writes the tokenizers, then the settings, which make the directory a run."""
+        shutil.rmtree(self.tokenizer_path, ignore_errors=True)  # left by a killed process
+        self.finished_path.unlink(missing_ok=True)  # left when somebody removed the other files
+        if source_tokenizer is target_tokenizer:
+            source_tokenizer.save(self.tokenizer_path)
+        else:
+            source_tokenizer.save(self.tokenizer_path, "source")
+            target_tokenizer.save(self.tokenizer_path, "target")
+        config.save(self.config_path)
+
+    def write_identity(self, identity):
+        with replacing(self.identity_path) as partial:
+            partial.write_text(json.dumps(dataclasses.asdict(identity), indent=2))
+
+    def load_config(self):
+        if not self.exists:
+            raise InputError(
+                f"Expected a run directory, with a config.yaml. Received: {self.path}. "
+                "Train one with `keras-transformer train`."
+            )
+        return Config.load(self.config_path)
+
+    def load_tokenizers(self, config):
+        """Returns `(source, target)`: the same tokenizer twice if they share their vocabulary."""
+        if config.tokenizer.shared:
+            tokenizers = [keras_transformer.tokenizers.load(self.tokenizer_path)] * 2
+        else:
+            tokenizers = [
+                keras_transformer.tokenizers.load(self.tokenizer_path, name)
+                for name in ("source", "target")
+            ]
+        expected = self.identity.tokenizers
+        if expected not in (None, checksum_of_tokenizers(tokenizers)):
+            raise InputError(
+                f"Expected the tokenizers that the run began with. Received: other or damaged "
+                f"files in {self.tokenizer_path}. Restore a copy of the right files."
+            )
+        return tuple(tokenizers)
+
+    def check_same(self, config):
+        """Raises `InputError` if `config` describes another model or training than this run's."""
+        old, new = (dataclasses.asdict(c) for c in (self.load_config(), config))
+        for model in (old["model"], new["model"]):
+            model["name"] = model_name(model)  # runs of earlier versions do not name it
+        for group in ("data", "tokenizer", "model", "training"):
+            for key in sorted(old[group].keys() | new[group].keys()):
+                then, now = old[group].get(key), new[group].get(key)
+                is_path = group == "data" and isinstance(then, str) and isinstance(now, str)
+                if then != now and key not in FREE_SETTINGS and not is_path:
+                    raise InputError(
+                        f"Expected the settings of the run in {self.path}: {group}.{key}={then!r}. "
+                        f"Received: {group}.{key}={now!r}. Choose another directory for a new run."
+                    )
+
+    def weights_path(self, checkpoint=None):
+        """Returns the path of a file of weights that is not damaged.
+
+        Args:
+            checkpoint: "best", "last" or "averaged". None means "best" during training, and after
+                it whichever of "best" and "averaged" has the better validation score.
+        Raises:
+            InputError: there are no such weights, or they are damaged.
+        """
+        if checkpoint not in (None, *CHECKPOINTS):
+            raise InputError(f"Expected one of {CHECKPOINTS}. Received: checkpoint={checkpoint!r}.")
+        checkpoint = checkpoint or self.default_checkpoint()
+        try:
+            return self._whole_weights_path(checkpoint)
+        except DamagedCheckpoint as error:
+            others = [name for name in CHECKPOINTS if name != checkpoint and self._is_whole(name)]
+            remedy = f"Choose the {' or the '.join(others)} weights." if others else TRAIN_FURTHER
+            raise InputError(f"{error} {remedy}") from None
+
+    def any_weights_path(self, write=print):
+        """Returns the file of the default weights, or of others if these are damaged.
+
+        Args:
+            write: called with a line that names the damaged weights and those used instead.
+        """
+        try:
+            return self.weights_path()
+        except ValueError as error:
+            for name in CHECKPOINTS:
+                with contextlib.suppress(ValueError):
+                    path = self._whole_weights_path(name)
+                    write(f"damaged     {error} The {name} weights are used.")
+                    return path
+            whole = self.checkpoints.validated(write)
+            if not whole:
+                raise
+            write(f"damaged     {error} The weights of {whole[-1]} are used.")
+            return whole[-1] / WEIGHTS
+
+    def _is_whole(self, checkpoint):
+        try:
+            self._whole_weights_path(checkpoint)
+        except ValueError:
+            return False
+        return True
+
+    def _whole_weights_path(self, checkpoint):
+        """Returns the path of "best", "last" or "averaged" weights.
+
+        Raises:
+            DamagedCheckpoint: they are damaged.
+            InputError: there are none.
+        """
+        if checkpoint == "averaged":
+            if not self.averaged_path.is_file():
+                raise InputError(
+                    "Expected averaged weights, which a run has after the end of its training. "
+                    f"Received: {self.path}, which has none. Use best or last, or train to the end."
+                )
+            expected = (self.finished() or {}).get("averaged_checksum")
+            if expected not in (None, checksum(self.averaged_path)):
+                reason = "it does not match its checksum in finished.json"
+                raise DamagedCheckpoint(self.averaged_path, reason)
+            return self.averaged_path
+        path = self.checkpoints.best() if checkpoint == "best" else self.checkpoints.newest()
+        if path is None:
+            raise InputError(
+                f"Expected a run with a checkpoint. Received: {self.path}, which has none yet. "
+                "Train it further."
+            )
+        self.checkpoints.check(path)
+        return path / WEIGHTS
+
+    def default_checkpoint(self):
+        """Returns which weights have the better validation score, "best" or "averaged"."""
+        finished = self.finished()
+        if finished is None:
+            return "best"
+        if "checkpoint" in finished:
+            return finished["checkpoint"]
+        # written by an earlier version, which always used the mean
+        best_score, best = -1.0, self.checkpoints.best()
+        with contextlib.suppress(DamagedCheckpoint):
+            best_score = -1.0 if best is None else self.checkpoints.read_state(best).best_score
+        mean_score = finished["metrics"].get("val_bleu", math.inf)
+        return "averaged" if mean_score >= best_score else "best"
+
+    def finished(self):
+        """Returns the content of `finished.json`, or None if training has not ended."""
+        try:
+            finished = json.loads(self.finished_path.read_text())
+            _check_finished(finished)
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise InputError(
+                f"Expected how the training ended. Received: {self.finished_path}, which is "
+                "damaged. Remove it to go on training."
+            ) from None
+        return finished
+
+
+def checksum_of_tokenizers(tokenizers):
+    """Returns the SHA-256 of the `(source, target)` tokenizers."""
+    return hashlib.sha256(b"".join(tokenizer.serialized for tokenizer in tokenizers)).hexdigest()
+
+
+def _check_finished(finished):
+    """Raises `ValueError`, `KeyError` or `TypeError` if the content is not a `finished.json`."""
+    kinds = {"step": int, "limit": str, "value": int | float, "reason": str, "metrics": dict}
+    for name, kind in kinds.items():
+        if not isinstance(finished[name], kind):
+            raise InputError(name)
+    if not all(isinstance(value, int | float) for value in finished["metrics"].values()):
+        raise InputError("metrics")
+    if finished["limit"] not in LIMITS or finished.get("checkpoint", "best") not in CHECKPOINTS:
+        raise InputError("limit")
+
+
+def build_model(config, source_tokenizer, target_tokenizer, dtype=None, model_class=None):
+    """Returns the untrained model of the settings, for the vocabularies of the tokenizers.
+
+    Args:
+        config: `Config`.
+        source_tokenizer, target_tokenizer: the same one twice if they share their vocabulary.
+        dtype: Keras dtype policy, or None for the default.
+        model_class: None: `config.model_class`; otherwise a subclass of it.
+    """
+    target_vocab_size = None
+    if target_tokenizer is not source_tokenizer:
+        target_vocab_size = target_tokenizer.vocab_size
+    model = (model_class or config.model_class)(
+        source_tokenizer.vocab_size, target_vocab_size, **config.model_arguments, dtype=dtype
+    )
+    model.build()
+    return model
+
+
+def check_model(config):
+    """Raises `InputError` if there can be no model with these settings; quick for any size."""
+    model_class, arguments = config.model_class, config.model_arguments
+    model_class(1, **arguments)  # checks the sizes
+    parameters = inspect.signature(model_class.__init__).parameters
+    one_layer = {name: 1 for name in ("num_layers", "num_decoder_layers") if name in parameters}
+    model_class(1, **{**arguments, **one_layer}).build()  # checks the layers
+
+
+def load_weights(model, path):
+    """Gives the model the weights in a file; raises `InputError` if they do not fit."""
+    try:
+        read_weights(model, path)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"Expected the weights of the model in config.yaml. Received: {path}: {reason} "
+            "The file or the settings are damaged: choose another checkpoint."
+        ) from None
+
+
+def load_run(path, checkpoint=None):
+    """Returns `(model, source_tokenizer, target_tokenizer, config)` of a run.
+
+    Args:
+        path: the run directory.
+        checkpoint: "best", "last" or "averaged"; None as in `Run.weights_path`.
+    Raises:
+        InputError: there is no run, or there are no such weights.
+    """
+    run = Run(path)
+    config = run.load_config()
+    weights_path = run.weights_path(checkpoint)
+    source_tokenizer, target_tokenizer = run.load_tokenizers(config)
+    model = build_model(config, source_tokenizer, target_tokenizer)
+    load_weights(model, weights_path)
+    return model, source_tokenizer, target_tokenizer, config

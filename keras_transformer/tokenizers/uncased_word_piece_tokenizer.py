@@ -1,0 +1,34 @@
+"""WordPiece without case and accents, as in the uncased models of BERT."""
+
+import tensorflow as tf
+import tensorflow_text
+
+from keras_transformer.tokenizers.word_piece_tokenizer import WordPieceTokenizer
+
+
+class UncasedWordPieceTokenizer(WordPieceTokenizer):
+    """A `WordPieceTokenizer` that takes accents and case away before it splits a text.
+
+    As in BERT's own code (https://arxiv.org/abs/1810.04805): the text is decomposed (NFD),
+    non-spacing marks are left out, and the rest is lowercased. So `decode` gives lowercase text
+    without accents.
+
+    Args, Raises: see `WordPieceTokenizer`.
+    """
+
+    SUFFIX = ".uncased.vocab.txt"
+    NORMALIZATION_FORM = None  # the text stays decomposed
+
+    @classmethod
+    def train(cls, sentences, vocab_size):
+        texts = _uncased(tf.constant(list(sentences), tf.string))
+        return super().train([text.decode() for text in texts.numpy()], vocab_size)
+
+    def _tokenize(self, texts):
+        return super()._tokenize(_uncased(texts))
+
+
+def _uncased(texts):
+    texts = tensorflow_text.normalize_utf8(texts, "NFD")
+    texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+    return tf.strings.lower(texts, encoding="utf-8")

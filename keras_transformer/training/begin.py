@@ -1,0 +1,125 @@
+"""How a training begins: it is checked, the run is locked, and a new run is made or restored."""
+
+import dataclasses
+import shutil
+
+from keras_transformer.errors import InputError
+from keras_transformer.runs.run import Run, check_model, load_weights
+from keras_transformer.text_files import check_directory
+from keras_transformer.training.progress import check_log
+
+
+def begin(config, run, init_from, devices, stack, write):
+    """Checks the settings and the run directory, and locks it until `stack` is closed.
+
+    Returns:
+        `(config, finished)`: the settings to train with, and the content of `finished.json` if
+        there is nothing left to train, otherwise None.
+    Raises:
+        InputError: this training is not possible.
+    """
+    config, finished = check_start(config, run, init_from, devices, write)
+    if finished is None:
+        check_model(config)  # before the corpus is read
+        stack.enter_context(run.locked())
+        # again: another process may have made or finished the run before it was locked
+        config, finished = check_start(config, run, init_from, devices, write)
+    return config, finished
+
+
+def check_start(config, run, init_from, devices, write):
+    """Returns what `begin` returns, without the lock."""
+    run.check_usable()
+    check_directory(run.path)
+    devices.check(config.training)
+    if init_from is not None:
+        init_run = Run(init_from)
+        init_config = init_run.load_config()
+        init_run.any_weights_path(lambda line: None)
+        config = dataclasses.replace(
+            config, model=init_config.model, tokenizer=init_config.tokenizer
+        )
+    finished = None
+    if run.exists:
+        run.check_same(config)
+        if finished := still_finished(run, config.training):
+            write(
+                f"{run.path} has ended at step {finished['step']:,}: {finished['reason']}. "
+                "To go on, allow more steps, minutes or patience."
+            )
+            if config.decoding != run.load_config().decoding:
+                write(
+                    "Its settings of the group decoding stay as they are: give others to "
+                    "translate, evaluate or export."
+                )
+    return config, finished
+
+
+def create_or_restore(config, run, init_from, model, task, write):
+    """Creates the run, or gives the model the run's last checkpoint.
+
+    Everything that can be refused is read and checked before a file is changed.
+
+    Args:
+        task: the task, after `prepare`.
+    Returns:
+        `(identity, state)`: the `Identity` and the `TrainingState` of the run.
+    """
+    identity, state = task.identity(), task.new_state()
+    if run.exists:
+        check_log(run.metrics_path)
+        run.recover()
+        saved, damaged = run.checkpoints.restore_newest(model, write)
+        check_same_data(run, (run.identity, saved or state), (identity, state))
+        run.checkpoints.put_aside(damaged)
+        identity = dataclasses.replace(identity, run_id=run.identity.run_id)
+        run.write_identity(identity)
+        if saved is not None:
+            state = saved
+            write(f"going on    from step {state.step:,}")
+        config.save(run.config_path)  # with the limits of this call
+        run.finished_path.unlink(missing_ok=True)
+        run.averaged_path.unlink(missing_ok=True)  # it is older than the weights to come
+        return identity, state
+    run.recover()
+    shutil.rmtree(run.checkpoints.path(0), ignore_errors=True)  # left by a killed process
+    run.write_identity(identity)
+    if init_from is not None:  # saved first: if this process is killed, the next starts there too
+        load_weights(model, Run(init_from).any_weights_path(write))
+        state.validated = False
+        run.checkpoints.save(model, state, keep=1)
+    run.create(config, *task.tokenizers)
+    return identity, state
+
+
+def still_finished(run, training):
+    """Returns the content of `finished.json`, or None if the limit that ended it was raised."""
+    finished = run.finished()
+    if finished is None:
+        return None
+    limit = getattr(training, finished["limit"])
+    is_raised = not limit or limit > finished["value"]  # None and 0 mean no limit
+    return None if is_raised else finished
+
+
+def check_same_data(run, saved, now):
+    """Raises `InputError` if the text is not the text that the run began with.
+
+    Args:
+        saved, now: `(identity, state)` of the run and of this call.
+    """
+    (old, old_state), (new, new_state) = saved, now
+    remedy = f"Give {run.path} the same files, or start another run with --init-from {run.path}."
+    before = old_state.num_pairs, old_state.num_target_tokens
+    after = new_state.num_pairs, new_state.num_target_tokens
+    if before != after:
+        raise InputError(
+            "Expected the training text that the run began with: {:,} pairs, {:,} target tokens. "
+            "Received: {:,} pairs, {:,} target tokens. {}".format(*before, *after, remedy)
+        )
+    for name in ("training_text", "validation_text"):
+        if getattr(old, name) not in (None, getattr(new, name)):
+            what = name.replace("_", " ")
+            raise InputError(
+                f"Expected the {what} that the run began with. Received: other text. {remedy}"
+            )

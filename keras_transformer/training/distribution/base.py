@@ -1,0 +1,83 @@
+"""Training on one device, and the interface of several devices."""
+
+import contextlib
+
+import keras
+import numpy as np
+
+from keras_transformer.errors import InputError
+
+
+class WorkerLost(RuntimeError):
+    """Another worker has stopped, or could not be reached."""
+
+
+class Distribution:
+    """The devices that train one model together. This class is one device; others extend it.
+
+    Attributes:
+        num_replicas: number of copies of the model, over all workers. Every batch must have a
+            multiple of this number of rows.
+        num_workers: number of processes.
+        is_chief: whether this process is the worker that reads and writes the run.
+        lost_worker_errors: exceptions raised here when another worker has stopped.
+        strategy: `tf.distribute.Strategy`, or None without one.
+    """
+
+    num_replicas = 1
+    num_workers = 1
+    is_chief = True
+    lost_worker_errors = ()
+    strategy = None
+
+    def __str__(self):
+        replicas = f"{self.num_replicas} replicas" if self.num_replicas > 1 else "one device"
+        return f"{replicas} on {self.num_workers} workers" if self.num_workers > 1 else replicas
+
+    def scope(self):
+        """Returns the context in which the model and its optimizer must be created."""
+        return contextlib.nullcontext()
+
+    def dataset(self, dataset):
+        """Returns the part of a dataset of whole batches that this worker trains on."""
+        return dataset
+
+    def check(self, training):
+        """Raises `InputError` if these devices cannot train as a `TrainingConfig` says."""
+        parts = training.gradient_accumulation_steps
+        if parts > 1:
+            raise InputError(
+                "Expected gradient_accumulation_steps=1 with a backend other than TensorFlow. "
+                f"Received: gradient_accumulation_steps={parts}, "
+                f"KERAS_BACKEND={keras.backend.backend()}. Lower batch_tokens instead."
+            )
+
+    def model_class(self, model_class, num_parts=1):
+        """Returns the class of which a model must be created to be trained on these devices.
+
+        Args:
+            model_class: a `TokenModel`.
+            num_parts: number of micro-batches per step on each device.
+        """
+        return model_class
+
+    def close(self):
+        """Undoes what `start` has changed in Keras."""
+
+    # === Communication between workers: all of them must make the same calls ===
+
+    def total(self, value):
+        """Returns the sum of an array over the workers."""
+        return np.asarray(value)
+
+    def from_chief(self, make):
+        """Returns what `make()` returns on the chief; it must be possible to pickle it.
+
+        Raises:
+            InputError: `make` has raised one on the chief.
+            WorkerLost: `make` has raised another exception there.
+        """
+        return make()
+
+    def copy_from_chief(self, variables):
+        """Gives the Keras variables of every worker the values that the chief has."""

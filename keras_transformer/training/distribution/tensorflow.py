@@ -1,0 +1,185 @@
+"""Training with TensorFlow, on one device or on several (`tf.distribute`)."""
+
+import contextlib
+import os
+import pickle
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.errors import InputError
+from keras_transformer.training.distribution.base import Distribution, WorkerLost
+from keras_transformer.training.distribution.cluster import own_task, read_tf_config, workers_of
+from keras_transformer.training.distribution.slurm import config_from_slurm
+from keras_transformer.training.divided_step import with_divided_step
+
+
+class TensorFlowDistribution(Distribution):
+    """The devices of a `tf.distribute.Strategy`, of one process or of several workers.
+
+    Each replica holds a copy of the model and takes its share of the rows of every batch.
+
+    Args:
+        strategy: `tf.distribute.Strategy`, or None for one device.
+    """
+
+    def __init__(self, strategy=None):
+        self.strategy = strategy
+        self.num_replicas = 1 if strategy is None else strategy.num_replicas_in_sync
+        self._worker = 0
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            resolver = strategy.cluster_resolver
+            workers = workers_of({"cluster": resolver.cluster_spec().as_dict()})
+            self._worker = workers.index((resolver.task_type, resolver.task_id))
+            self.num_workers = len(workers)
+        self.is_chief = self._worker == 0
+        self._replicas_here = self.num_replicas // self.num_workers
+        if self.num_workers > 1:
+            self.lost_worker_errors = (
+                tf.errors.AbortedError,
+                tf.errors.CancelledError,
+                tf.errors.DeadlineExceededError,
+                tf.errors.UnavailableError,
+            )
+
+    def scope(self):
+        return contextlib.nullcontext() if self.strategy is None else self.strategy.scope()
+
+    def dataset(self, dataset):
+        """Returns the share of this worker's replicas in a `tf.data.Dataset` of whole batches.
+
+        Replica r gets the rows r, r + num_replicas, r + 2 * num_replicas and so on.
+        """
+        if self.strategy is None:
+            return dataset
+        first, last = (self._replicas_here * worker for worker in (self._worker, self._worker + 1))
+
+        def shares(tensor):  # (B, T) -> (replicas here, B / replicas, T)
+            rows = tf.reshape(tensor, [-1, self.num_replicas, tf.shape(tensor)[1]])
+            return tf.transpose(rows[:, first:last], [1, 0, 2])
+
+        def deal(*batch):
+            return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(shares, batch))
+
+        dataset = dataset.flat_map(deal).prefetch(2 * self._replicas_here)
+        return self.strategy.distribute_datasets_from_function(lambda context: dataset)
+
+    def check(self, training):
+        if training.jit_compile and self.strategy is not None:
+            raise InputError(
+                "Expected jit_compile=true on one device only. Received: jit_compile=true and "
+                f"{self}. Leave it out, or choose the strategy one."
+            )
+        if isinstance(self.strategy, tf.distribute.TPUStrategy) and not training.static_shapes:
+            raise InputError(
+                "Expected batches of a few shapes on a TPU, which compiles each shape. Received: "
+                "static_shapes=false. Set training.static_shapes=true."
+            )
+
+    def model_class(self, model_class, num_parts=1):
+        if self.strategy is None and num_parts == 1:
+            return model_class
+        return with_divided_step(model_class, num_parts)
+
+    # === Communication between workers: all of them must make the same calls ===
+
+    def total(self, value):
+        value = np.asarray(value)
+        if self.num_workers == 1:
+            return value
+        flat = tf.constant(value.reshape(-1))
+        return self._sum_over_workers(flat).numpy().reshape(value.shape)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _sum_over_workers(self, values):
+        def of_replica():
+            context = tf.distribute.get_replica_context()
+            is_first_here = context.replica_id_in_sync_group % self._replicas_here == 0
+            return context.all_reduce("SUM", values * tf.cast(is_first_here, values.dtype))
+
+        return self.strategy.experimental_local_results(self.strategy.run(of_replica))[0]
+
+    def from_chief(self, make):
+        if self.num_workers == 1:
+            return make()
+        if not self.is_chief:
+            length = int(self.total(np.zeros([], "int32")))
+            content = self.total(np.zeros(length, "int32"))
+            value, error = pickle.loads(content.astype("uint8").tobytes())
+            if error is not None:
+                is_input_error, message = error
+                kind = InputError if is_input_error else WorkerLost
+                raise kind(f"The first worker has stopped: {message}")
+            return value
+        value, error = None, None
+        try:
+            value = make()
+        except BaseException as raised:
+            error = isinstance(raised, InputError), str(raised) or type(raised).__name__
+            raise
+        finally:
+            content = np.frombuffer(pickle.dumps((value, error)), "uint8").astype("int32")
+            self.total(np.array(len(content), "int32"))
+            self.total(content)
+        return value
+
+    def copy_from_chief(self, variables):
+        if self.num_workers > 1:
+            for variable in variables:
+                value = np.asarray(variable)
+                variable.assign(self.total(value if self.is_chief else np.zeros_like(value)))
+
+
+def start(strategy, write):
+    """Returns the `Distribution` of a strategy, see `distribution.start`."""
+    if strategy == "auto":
+        if len(workers_of(read_tf_config())) > 1:
+            strategy = "multi_worker"
+        else:
+            strategy = "mirrored" if len(tf.config.list_physical_devices("GPU")) > 1 else "one"
+    if strategy == "one":
+        return TensorFlowDistribution()
+    if strategy == "mirrored":
+        return TensorFlowDistribution(_mirrored())
+    return TensorFlowDistribution(_tpu() if strategy == "tpu" else _multi_worker(write))
+
+
+def _mirrored():
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+def _multi_worker(write):
+    config = read_tf_config() if "TF_CONFIG" in os.environ else config_from_slurm()
+    task_type, task_index = own_task(config)
+    num_workers = len(workers_of(config))
+    if num_workers > 1:
+        write(f"workers     waiting for all {num_workers}")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(config["cluster"]),
+        task_type=task_type,
+        task_id=task_index,
+        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
+        rpc_layer="grpc",
+    )
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    except RuntimeError as error:
+        raise InputError(
+            "Expected to connect the workers before TensorFlow has computed anything. Received: "
+            f"a process in which it has ({error}). Call train() first."
+        ) from error
+    except tf.errors.OpError as error:
+        raise WorkerLost(f"not all workers were reached ({error.message})") from error
+
+
+def _tpu():
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
+        return tf.distribute.TPUStrategy(resolver)
+    except (ValueError, tf.errors.OpError, RuntimeError, AttributeError) as error:
+        raise InputError(
+            "Expected a TPU, and a TensorFlow with TPU support (`tensorflow-tpu`). "
+            f"Received: strategy='tpu'; TensorFlow says: {error}. "
+            "On a TPU machine, use KERAS_BACKEND=jax, which is tested."
+        ) from None

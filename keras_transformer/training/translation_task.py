@@ -1,0 +1,175 @@
+"""What `train_task` needs to know about translation: text, tokenizers, batches, model and score."""
+
+import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
+from keras_transformer.errors import InputError
+from keras_transformer.runs.checkpoints import TrainingState
+from keras_transformer.runs.run import Identity, Run, build_model
+from keras_transformer.training.callbacks import BleuCallback
+from keras_transformer.training.losses import TokenCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+
+
+class TranslationTask:
+    """Learns to translate from a parallel corpus.
+
+    A task for another kind of model has the same attributes and methods. `train_task` calls
+    `prepare` first, then the others.
+
+    Args:
+        corpora: `(training, validation)`, two `ParallelCorpus`; None: those that `config.data`
+            names.
+    Attributes:
+        monitor: name of the validation metric that chooses between checkpoints: at least 0, and
+            the higher the better. `score_name` is its name in messages.
+        tokenizers: `(source, target)`; the run directory stores them.
+        batches, valid_batches: `TranslationBatches`.
+    """
+
+    monitor = "val_bleu"
+    score_name = "BLEU"
+
+    def __init__(self, corpora=None):
+        self.corpora = corpora
+
+    def prepare(self, config, run, init_from, devices, write):
+        """Reads the text, loads or trains the tokenizers and makes the batches.
+
+        Args:
+            config: `Config`.
+            run: `Run`. If it exists already, its tokenizers are used.
+            init_from: path of another run whose tokenizers are used, or None.
+            devices: `Distribution`.
+            write: called with each line of the report.
+        """
+        self.config = config
+        tokenizers = devices.from_chief(lambda: ready_tokenizers(config, run, init_from))
+        if self.corpora is None:
+            self.corpora = read_corpora(config.data, config.training.seed, write)
+        train_corpus, valid_corpus = self.corpora
+        self.tokenizers = tokenizers or devices.from_chief(
+            lambda: train_tokenizers(config, train_corpus, write)
+        )
+        source_tokenizer, target_tokenizer = self.tokenizers
+        settings = dict(
+            tokenizer=source_tokenizer,
+            target_tokenizer=target_tokenizer,
+            batch_tokens=config.training.batch_tokens,
+            max_length=config.data.max_length,
+            static_shapes=config.training.static_shapes,
+        )
+        self.batches = make_batches(
+            "training",
+            train_corpus,
+            seed=config.training.seed,
+            sampling=config.tokenizer.sampling,
+            **settings,
+        )
+        self.valid_batches = make_batches("validation", valid_corpus, shuffle=False, **settings)
+        self._bleu = BleuCallback(
+            valid_corpus.source, valid_corpus.target, source_tokenizer, target_tokenizer
+        )
+        write(f"training    {self.batches.summary}; {len(self.batches):,} batches an epoch")
+        write(f"validation  {self.valid_batches.summary}")
+
+    def build_model(self, model_class):
+        """Returns the untrained model."""
+        dtype = self.config.training.mixed_precision
+        return build_model(self.config, *self.tokenizers, dtype, model_class)
+
+    def loss(self):
+        return TokenCrossEntropy(self.config.training.label_smoothing)
+
+    def metrics(self):
+        return [TokenAccuracy(), Perplexity()]
+
+    def callbacks(self):
+        """Returns the callbacks that add `monitor` to the logs at the end of an epoch."""
+        return [self._bleu]
+
+    def score(self, model, metrics):
+        """Returns the value of `monitor` for the weights that a model has now.
+
+        Args:
+            model: the model.
+            metrics: what `model.evaluate` returned, each name with "val_" before it.
+        """
+        if self._bleu.model is not model:  # `fit` sets it, but an ended training calls no `fit`
+            self._bleu.set_model(model)
+        return self._bleu.score(self._bleu.translations())
+
+    def identity(self):
+        """Returns the `Identity` of a new run with this data."""
+        return Identity.of(self.corpora, self.tokenizers)
+
+    def new_state(self):
+        """Returns the `TrainingState` of a new run with this data."""
+        return TrainingState(
+            num_pairs=self.batches.summary.num_pairs,
+            num_target_tokens=self.batches.num_target_tokens,
+        )
+
+
+def ready_tokenizers(config, run, init_from):
+    """Returns the `(source, target)` tokenizers of a run or a file; None: they must be trained."""
+    if run.exists:
+        return run.load_tokenizers(config)
+    if init_from is not None:
+        return Run(init_from).load_tokenizers(config)
+    if config.tokenizer.model is not None:
+        return (keras_transformer.tokenizers.from_file(config.tokenizer.model),) * 2
+    return None
+
+
+def read_corpora(data, seed, write):
+    """Returns the `(training, validation)` corpora that a `DataConfig` names."""
+    from_files = keras_transformer.data.ParallelCorpus.from_files
+    valid_corpus = None
+    if data.source_valid is not None:
+        valid_corpus = from_files(data.source_valid, data.target_valid)
+    if data.dataset is not None:
+        from keras_transformer.data.tfds import from_tfds
+
+        train_corpus, its_own = from_tfds(data.dataset.removeprefix("tfds:"))
+        valid_corpus = valid_corpus or its_own
+    elif data.source_train is not None:
+        train_corpus = from_files(data.source_train, data.target_train)
+    else:
+        raise InputError(
+            "Expected data to train on: source_train and target_train, or dataset. "
+            "Received: neither. Give both files, or the name of a data set."
+        )
+    if valid_corpus is None:
+        train_corpus, valid_corpus = train_corpus.split(
+            data.validation_share, data.validation_limit, seed
+        )
+        write(f"held out    {len(valid_corpus):,} of the training pairs for validation")
+    return train_corpus, valid_corpus
+
+
+def make_batches(name, corpus, **settings):
+    """Returns the `TranslationBatches` of a corpus; errors say which text they are about."""
+    try:
+        return keras_transformer.data.TranslationBatches(corpus, **settings)
+    except ValueError as error:
+        raise InputError(f"{error} (the {name} text)") from None
+
+
+def train_tokenizers(config, corpus, write):
+    """Returns the `(source, target)` tokenizers that the settings describe."""
+    settings = config.tokenizer
+
+    def trained_on(sentences):
+        if settings.kind == "wordpiece":
+            return keras_transformer.tokenizers.WordPieceTokenizer.train(
+                sentences, settings.vocab_size
+            )
+        return keras_transformer.tokenizers.SentencePieceTokenizer.train(
+            sentences, settings.vocab_size, settings.model_type, config.training.seed
+        )
+
+    if settings.shared:
+        write(f"tokenizer   training one with {settings.vocab_size:,} tokens")
+        tokenizer = trained_on([*corpus.source, *corpus.target])
+        return tokenizer, tokenizer
+    write(f"tokenizers  training two with {settings.vocab_size:,} tokens each")
+    return trained_on(corpus.source), trained_on(corpus.target)

@@ -1,0 +1,141 @@
+"""What the tests of the commands share: the library behind them is replaced."""
+
+import io
+import pathlib
+import sys
+import types
+
+import pytest
+
+from keras_transformer import cli, console
+from keras_transformer.config import DecodingConfig
+
+
+class FakeTranslator:
+    """Translates into capitals; hypothesis n ends in n exclamation marks and scores -n."""
+
+    loaded = None
+    chunks = None
+
+    def __init__(self, model, tokenizer, target_tokenizer, decoding):
+        self.model, self.tokenizer, self.target_tokenizer = model, tokenizer, target_tokenizer
+        self.decoding = decoding
+
+    @classmethod
+    def load(cls, path, checkpoint=None, **decoding):
+        cls.loaded, cls.chunks = (path, checkpoint), []
+        if path.endswith("export"):
+            return FakeExport()
+        decoding = {"beam_size": 2, "max_length": 99, **decoding}
+        return cls("model", "source", "target", DecodingConfig(**decoding))
+
+    def translate(self, texts, n_best=1):
+        self.chunks.append(list(texts))
+        return [
+            [
+                types.SimpleNamespace(
+                    text=text.upper() + "!" * n, score=-float(n), truncated="cut" in text
+                )
+                for n in range(n_best)
+            ]
+            for text in texts
+        ]
+
+    def attention(self, text):
+        return f"attention of {text} with {self.decoding.beam_size} beams"
+
+
+class FakeExport:
+    decoding = DecodingConfig(beam_size=2)
+    chunks = []
+    translate = FakeTranslator.translate
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Replaces what the subcommands call; returns the list of calls, also of Keras's start."""
+    calls = []
+
+    def replace(module, **functions):
+        monkeypatch.setitem(
+            sys.modules, f"keras_transformer.{module}", types.SimpleNamespace(**functions)
+        )
+
+    def recorded(name, answer=None):
+        def function(*arguments, **keywords):
+            calls.append((name, arguments, keywords))
+            return answer
+
+        return function
+
+    monkeypatch.setattr(console, "start_keras", lambda: calls.append("keras"))
+    replace("translator", Translator=FakeTranslator)
+    replace("loading", load=FakeTranslator.load)
+    replace("training.train", train=recorded("train"))
+    replace("training", train=None)
+    replace("export", export_saved_model=recorded("export", pathlib.Path("models/3")))
+    replace("plots", attention_maps=recorded("plot"), check_format=lambda path: None)
+    tour = types.SimpleNamespace(run=recorded("quickstart"))
+    monkeypatch.setitem(sys.modules, "keras_transformer.quickstart.tour", tour)
+    monkeypatch.setattr("keras_transformer.quickstart.tour", tour, raising=False)
+    return calls
+
+
+@pytest.fixture
+def fake_translator():
+    """The class of the translators that `calls` puts in the place of the library's."""
+    return FakeTranslator
+
+
+@pytest.fixture
+def run_directory(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    return str(path)
+
+
+@pytest.fixture
+def export_directory(tmp_path):
+    path = tmp_path / "export"
+    path.mkdir()
+    return str(path)
+
+
+@pytest.fixture
+def type_in(monkeypatch):
+    """Puts bytes on standard input."""
+
+    def type_in(content):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return type_in
+
+
+@pytest.fixture
+def write_files(tmp_path):
+    """Returns a function that writes files `name.txt` and returns their paths."""
+
+    def write_files(**contents):
+        paths = []
+        for name, content in contents.items():
+            path = tmp_path / f"{name}.txt"
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            paths.append(str(path))
+        return paths
+
+    return write_files
+
+
+@pytest.fixture
+def error_of(capsys):
+    """Returns a function that runs the command and returns the one line on standard error."""
+
+    def error_of(expected_code, arguments):
+        assert cli.main(arguments) == expected_code
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("keras-transformer: ")
+        assert captured.err.count("\n") == 1 and captured.err.endswith("\n")
+        return captured.err
+
+    return error_of

@@ -1,0 +1,265 @@
+"""The commands on real files, with the real library: a few steps of a very small model."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from keras_transformer import cli
+
+SMALL = [
+    "tokenizer.vocab_size=150",
+    "model.num_layers=1",
+    "model.d_model=16",
+    "model.ff_dim=24",
+    "model.num_heads=2",
+    "training.batch_tokens=256",
+    "training.checkpoint_every=2",
+    "data.validation_share=0.1",
+    "decoding.max_length=12",
+    "decoding.beam_size=2",
+]
+
+
+def text_files(directory, pairs):
+    """Writes the two sides of sentence pairs and returns the paths."""
+    paths = []
+    for name, side in (("text.en", 0), ("text.de", 1)):
+        path = directory / name
+        path.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+        paths.append(str(path))
+    return paths
+
+
+def train_arguments(source, target, run, *settings):
+    files = ["--source-train", source, "--target-train", target]
+    return ["train", *files, "--output", str(run), "--set", *SMALL, *settings]
+
+
+def run_process(*arguments, text=""):
+    # a user's environment: libraries that other tests import here set how much TensorFlow says
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.run(
+        [sys.executable, "-m", "keras_transformer", *arguments],
+        env=environment,
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+def everything_in(directory):
+    """Returns the content of all files below a directory."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("end_to_end")
+
+
+@pytest.fixture(scope="module")
+def files(directory, sentence_pairs):
+    return text_files(directory, sentence_pairs)
+
+
+@pytest.fixture(scope="module")
+def run(directory, files):
+    """A run of four steps."""
+    path = directory / "run"
+    assert cli.main([*train_arguments(*files, path), "--max-steps", "4"]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def export(directory, run):
+    path = directory / "models"
+    assert cli.main(["export", str(run), str(path), "--n-best", "2"]) == 0
+    return path
+
+
+def test_a_run_holds_what_the_contract_says(run):
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"config.yaml", "tokenizer", "checkpoints", "metrics.jsonl", "tensorboard"}
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records][:2] == [2, 4]
+    assert {"val_loss", "val_perplexity", "val_accuracy", "val_bleu"} <= records[0].keys()
+
+
+def test_a_finished_run_stays_as_it_is_and_more_steps_continue_it(run, files):
+    before = everything_in(run)
+    assert cli.main(["train", "--output", str(run)]) == 0
+    assert everything_in(run) == before
+    assert cli.main([*train_arguments(*files, run), "--max-steps", "6"]) == 0
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert max(record["step"] for record in records) == 6
+
+
+def test_a_training_whose_log_is_closed_is_whole(directory, files, monkeypatch):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "w", buffering=1) as nobody_reads:
+        monkeypatch.setattr(sys, "stderr", nobody_reads)
+        assert cli.main([*train_arguments(*files, directory / "quiet"), "--max-steps", "2"]) == 0
+    assert (directory / "quiet" / "finished.json").exists()
+
+
+def test_translate_as_a_process_says_nothing_but_translations(run, files):
+    source = pathlib.Path(files[0]).read_text(encoding="utf-8").splitlines()
+    text = "\n".join([source[0], "", source[1]]) + "\n"
+    process = run_process("translate", str(run), "--max-length", "40", text=text)
+    assert process.returncode == 0, process.stderr
+    lines = process.stdout.split("\n")
+    assert len(lines) == 4 and lines[1] == "" and lines[3] == ""
+    chatter = [line for line in process.stderr.splitlines() if "limit of length" not in line]
+    assert not chatter
+
+
+def test_run_and_export_translate_alike(run, export, files, directory):
+    outputs = []
+    for model in (run, export, export / "1"):
+        outputs.append(directory / f"{len(outputs)}.txt")
+        arguments = ["--input", files[0], "--output", str(outputs[-1]), "--scores"]
+        assert cli.main(["translate", str(model), *arguments]) == 0
+    texts = [output.read_text(encoding="utf-8") for output in outputs]
+    translations = [[line.split("\t")[1] for line in text.splitlines()] for text in texts]
+    assert len(translations[0]) == 31
+    assert translations[0] == translations[1] == translations[2]
+
+
+def test_the_best_hypotheses_of_an_export_are_numbered(export, files, capsysbinary):
+    assert cli.main(["translate", str(export), "--input", files[0], "--n-best", "2"]) == 0
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert [line.split("\t")[0] for line in lines[:4]] == ["1", "1", "2", "2"]
+    assert float(lines[0].split("\t")[1]) >= float(lines[1].split("\t")[1])
+
+
+def test_an_export_refuses_another_search_and_an_existing_version(run, export, files, capsys):
+    before = everything_in(export)
+    assert cli.main(["translate", str(export), "--input", files[0], "--beam-size", "3"]) == 2
+    assert "beam_size=3, exported with beam_size=2" in capsys.readouterr().err
+    assert cli.main(["export", str(run), str(export), "--version", "1"]) == 2
+    assert "version=1" in capsys.readouterr().err
+    assert everything_in(export) == before
+
+
+def test_evaluate_scores_a_run(run, files, capsys):
+    flags = ["--source", files[0], "--target", files[1], "--checkpoint", "last", "--json"]
+    assert cli.main(["evaluate", str(run), *flags]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert 0 <= scores["BLEU"]["score"] <= 100 and 0 <= scores["chrF2"]["score"] <= 100
+
+
+def test_plot_draws_a_picture(run, directory, capsys):
+    path = directory / "attention.png"
+    assert cli.main(["plot", str(run), "A dog runs.", "--output", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    chatter = capsys.readouterr().err.splitlines()
+    assert not [line for line in chatter if "reached a limit of length" not in line]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (["model.num_heads=3"], "d_model=16, num_heads=3"),
+        (["tokenizer.vocab_size=9999"], "vocab_size=9999"),
+        (["model.num_layers=0"], "num_layers=0"),
+        (["tokenizer.model=none.model"], "none.model"),
+    ],
+)
+def test_bad_settings_write_nothing(files, tmp_path, settings, message, capsys):
+    assert cli.main(train_arguments(*files, tmp_path / "run", *settings)) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("keras-transformer: error: ") and message in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (["model.positions=rotary", "model.d_model=18", "model.num_heads=6"], "head_dim=3"),
+        (["tokenizer.model=none.model"], "none.model: No such file"),
+        (["tokenizer.model=TEXT"], "TEXT: Expected a SentencePiece model"),
+        (["tokenizer.model=TEXT.txt", "tokenizer.sampling=0.1"], "model=TEXT.txt, sampling=0.1"),
+        (["data.source_valid=TEXT", "data.target_valid=ONE"], "TEXT: 31 lines, ONE: 1 lines"),
+        (["data.source_valid=ONE", "data.target_valid=LATIN"], "LATIN, line 1"),
+    ],
+)
+def test_what_is_wrong_without_doubt_is_said_before_anything_else(
+    files, tmp_path, settings, message, capsys
+):
+    (tmp_path / "one").write_text("a dog\n")
+    (tmp_path / "latin").write_bytes(b"\xe4\n")
+    names = {"TEXT": files[0], "ONE": str(tmp_path / "one"), "LATIN": str(tmp_path / "latin")}
+    for name, path in names.items():
+        settings = [setting.replace(name, path) for setting in settings]
+        message = message.replace(name, path)
+    assert cli.main(train_arguments(*files, tmp_path / "run", *settings)) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("which", ["training", "validation"])
+def test_pairs_that_are_all_too_long_say_whose_they_are(files, tmp_path, which, capsys):
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("a b c d e f g h i j k l m n\n")
+    long, short = (str(tmp_path / "source"), str(tmp_path / "target")), files
+    train, valid = (long, short) if which == "training" else (short, long)
+    settings = [f"data.source_valid={valid[0]}", f"data.target_valid={valid[1]}"]
+    pieces = 30 if which == "training" else 60
+    settings += ["data.max_length=12", f"tokenizer.vocab_size={pieces}"]
+    assert cli.main(train_arguments(*train, tmp_path / "run", *settings)) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "Received: 1 pairs, all longer." in error and error.endswith(f"(the {which} text)")
+
+
+@pytest.mark.parametrize(
+    "source, target, message",
+    [
+        (b"a\nb\n", b"a\n", "2 lines"),
+        (b"\n \n", b"a\nb\n", "Expected at least one pair"),
+        (b"a\nb\n", b"a\n\xe4\n", "line 2"),
+    ],
+)
+def test_bad_text_writes_nothing(tmp_path, source, target, message, capsys):
+    paths = [tmp_path / "source", tmp_path / "target"]
+    for path, content in zip(paths, (source, target), strict=True):
+        path.write_bytes(content)
+    assert cli.main(train_arguments(*map(str, paths), tmp_path / "run")) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert len(error) == 1 and message in error[0]
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_a_run_of_another_model_stays_as_it_is(run, files, capsys):
+    before = everything_in(run)
+    arguments = train_arguments(*files, run, "model.ff_dim=32")
+    assert cli.main([*arguments, "--max-steps", "99"]) == 2
+    assert "ff_dim" in capsys.readouterr().err
+    assert everything_in(run) == before
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert cli.main(["translate", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_a_directory_that_refuses_a_run(tmp_path, monkeypatch, capsys):
+    """By the command; as root, whom no directory refuses, the system is made to."""
+
+    def refuse(path, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    texts = tmp_path / "a.txt"
+    texts.write_text("A dog.\nA cat.\n")
+    monkeypatch.setattr(pathlib.Path, "mkdir", refuse)
+    arguments = ["--source-train", texts, "--target-train", texts, "--output", tmp_path / "run"]
+    small = ["model.num_layers=1", "tokenizer.vocab_size=14", "data.validation_share=0.5"]
+    assert cli.main(["train", *map(str, arguments), "--set", *small]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("keras-transformer: error: ") and "Permission denied" in last

@@ -1,0 +1,80 @@
+"""`keras-transformer evaluate`, of a file and of a translator that writes capitals."""
+
+import json
+import re
+
+import pytest
+
+from keras_transformer import cli
+
+
+def test_evaluate_scores_a_file(calls, capsys, write_files):
+    files = write_files(hypothesis="a cat sat here .\n", target="a cat sat there .\n")
+    assert cli.main(["evaluate", "--hypothesis", files[0], "--target", files[1]]) == 0
+    bleu, chrf = capsys.readouterr().out.splitlines()
+    assert bleu.startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert chrf.startswith("chrF2|nrefs:1|case:mixed|")
+    assert calls == []
+
+
+def test_evaluate_prints_json(calls, run_directory, capsys, write_files):
+    paths = write_files(
+        source="a b c d\ne f g h\n", target="A B C X\nE F G H\n", other="a b c d\nx\n"
+    )
+    flags = ["--target", *paths[1:], "--lowercase", "--tokenize", "none", "--json"]
+    assert cli.main(["evaluate", run_directory, "--source", paths[0], *flags]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["BLEU"]["score"] == pytest.approx(100)
+    assert "nrefs:2|case:lc|eff:no|tok:none" in scores["BLEU"]["signature"]
+    assert scores["chrF2"]["score"] == pytest.approx(100)
+
+
+def test_evaluate_finds_the_model_behind_the_references(
+    calls, run_directory, capsys, write_files, fake_translator
+):
+    source, target, other = write_files(source="a b\n", target="A B\n", other="A X\n")
+    flags = ["--source", source, "--target", target, other, run_directory]
+    assert cli.main(["evaluate", *flags, "--tokenize", "none"]) == 0
+    assert "nrefs:2" in capsys.readouterr().out
+    assert fake_translator.loaded == (run_directory, None)
+
+
+@pytest.mark.parametrize(
+    "sides, message",
+    [
+        (dict(source="a\n", target="a\nb\n"), "source.txt: 1 lines, .*target.txt: 2 lines"),
+        (dict(source="a\n", target=b"\xfe\n"), "target.txt, line 1: "),
+        (dict(source="", target=""), "at least one hypothesis"),
+    ],
+)
+def test_evaluate_refuses_files_that_do_not_match(
+    calls, run_directory, sides, message, error_of, write_files
+):
+    source, target = write_files(**sides)
+    arguments = ["evaluate", run_directory, "--source", source, "--target", target]
+    assert re.search(message, error_of(2, arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["run"], "Received: run without --source"),
+        (
+            ["--hypothesis", "TARGET", "--beam-size", "3"],
+            "Expected a model for --source and the flags",
+        ),
+        (
+            ["--hypothesis", "TARGET", "--checkpoint", "best"],
+            "Expected a model for --source and the flags",
+        ),
+        (["--hypothesis", "TARGET", "--source", "TARGET"], "Expected a model for --source"),
+        (["--hypothesis", "none"], "Received: none: No such file"),
+        (["run", "--source", "TARGET", "--tokenize", "moses"], "Received: tokenize='moses'"),
+        (["--hypothesis", "TARGET", "--tokenize", "moses"], "Received: tokenize='moses'"),
+    ],
+)
+def test_evaluate_refuses_what_does_not_fit(calls, arguments, message, error_of, write_files):
+    (target,) = write_files(target="a\n")
+    arguments = [target if argument == "TARGET" else argument for argument in arguments]
+    assert message in error_of(2, ["evaluate", *arguments, "--target", target])
+    assert calls == []

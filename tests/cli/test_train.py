@@ -1,0 +1,105 @@
+"""`keras-transformer train`: which settings reach the library, and what is refused."""
+
+import os
+
+import pytest
+
+from keras_transformer import cli
+from keras_transformer.config import Config
+
+
+@pytest.fixture
+def trained_config(calls):
+    """Returns a function that runs `train` and returns the settings the library was given."""
+
+    def trained_config(arguments):
+        del calls[:]
+        assert cli.main(["train", *arguments]) == 0
+        (start, (name, (config, _), _)) = calls
+        assert (start, name) == ("keras", "train")
+        return config
+
+    return trained_config
+
+
+@pytest.fixture
+def pair(write_files):
+    """The flags of two training files."""
+    source, target = write_files(source="a\n", target="b\n")
+    return ["--source-train", source, "--target-train", target]
+
+
+def test_train_passes_flags_and_settings_on(calls, pair, tmp_path, trained_config):
+    output = str(tmp_path / "run")
+    flags = ["--max-steps", "7", "--max-minutes", "1.5", "--seed", "3", "--deterministic"]
+    sets = ["--set", "data.max_length=99", "training.patience=0", "--set", "decoding.beam_size=5"]
+    devices = ["--strategy", "mirrored"]
+    arguments = [*pair, "--output", output, "--init-from", "other", *devices, *flags, *sets]
+    config = trained_config(arguments)
+    assert calls[1][1][1] == output
+    assert calls[1][2] == {"init_from": "other", "strategy": "mirrored"}
+    expected = [f"data.source_train={pair[1]}", f"data.target_train={pair[3]}"]
+    expected += ["training.max_steps=7", "training.max_minutes=1.5", "training.seed=3"]
+    expected += ["training.deterministic=true", *sets[1:3], sets[4]]
+    assert config == Config.from_preset("tiny").override(expected)
+
+
+def test_the_preset_is_tiny_unless_a_file_or_a_run_says_more(
+    calls, pair, tmp_path, write_files, trained_config
+):
+    output = str(tmp_path / "run")
+    arguments = [*pair, "--output", output]
+    assert trained_config(arguments).model["d_model"] == 128
+    assert trained_config([*arguments, "--preset", "big"]).model["d_model"] == 1024
+    (path,) = write_files(mine="model: {d_model: 60}\n")
+    assert trained_config([*arguments, "--config", path]).model == {"d_model": 60}
+    both = trained_config([*arguments, "--config", path, "--preset", "big"])
+    assert both.model == {**Config.from_preset("big").model, "d_model": 60}
+    os.mkdir(output)
+    Config.from_preset("base").override(["training.seed=5"]).save(output + "/config.yaml")
+    again = trained_config([*arguments, "--max-steps", "9"])
+    assert (again.model["d_model"], again.training.seed, again.training.max_steps) == (512, 5, 9)
+
+
+def test_train_takes_a_data_set(calls, tmp_path, trained_config):
+    config = trained_config(
+        ["--dataset", "tfds:ted_hrlr_translate/pt_to_en", "--output", str(tmp_path / "run")]
+    )
+    assert config.data.dataset == "tfds:ted_hrlr_translate/pt_to_en"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--source-train", "none"], "source_train and target_train together"),
+        (["--source-train", "none", "--target-train", "none"], "Received: none: No such file"),
+        (["--dataset", "ted"], "Expected tfds: and the name"),
+        (["--max-steps", "0"], "Received: training.max_steps=0"),
+        (["--max-minutes", "-1"], "Received: training.max_minutes=-1.0"),
+        (["--init-from", "a", "--set", "model.dropout=0"], "--init-from a --set model.dropout=0"),
+    ],
+)
+def test_train_refuses_bad_flags_before_keras_starts(calls, tmp_path, arguments, message, error_of):
+    output = tmp_path / "run"
+    assert message in error_of(2, ["train", "--output", str(output), *arguments])
+    assert calls == [] and not output.exists()
+
+
+def test_train_refuses_bad_settings(calls, pair, tmp_path, error_of, write_files):
+    arguments = ["train", *pair, "--output", str(tmp_path / "run")]
+    error = error_of(2, [*arguments, "--set", "training.max_stepz=3"])
+    assert "Did you mean max_steps?" in error
+    assert "none.yaml" in error_of(2, [*arguments, "--config", "none.yaml"])
+    (twice,) = write_files(twice="training: {seed: 1}\ntraining: {seed: 2}\n")
+    assert "'training' a second time" in error_of(2, [*arguments, "--config", twice])
+    (data,) = write_files(data="data: {source_valid: none.en, target_valid: none.de}\n")
+    assert "Received: none.en: No such" in error_of(2, [*arguments, "--config", data])
+    assert calls == [] and not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_without_its_text_being_named(calls, pair, tmp_path, trained_config):
+    output = str(tmp_path / "run")
+    os.mkdir(output)
+    config = Config.from_preset("tiny").merged({"data": dict(source_train="a", target_train="b")})
+    config.save(output + "/config.yaml")  # of text that may be gone, as that of an ended run
+    assert trained_config(["--output", output]).data == config.data

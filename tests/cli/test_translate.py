@@ -1,0 +1,127 @@
+"""`keras-transformer translate`, with a translator that writes capitals."""
+
+import gzip
+import os
+import pathlib
+import sys
+import types
+
+import pytest
+
+from keras_transformer import cli
+from keras_transformer.cli import models
+
+
+def test_translate_gives_a_line_for_each_line_in_order(
+    calls, run_directory, type_in, capsysbinary, fake_translator
+):
+    type_in("ä dog\n\n  \nb\r\nno end".encode())
+    assert cli.main(["translate", run_directory]) == 0
+    captured = capsysbinary.readouterr()
+    assert captured.out.decode() == "Ä DOG\n\n  \nB\nNO END\n"
+    assert captured.err == b""
+    assert fake_translator.loaded == (run_directory, None)
+
+
+def test_translate_reads_no_more_than_it_translates(
+    calls, run_directory, monkeypatch, capsysbinary, fake_translator
+):
+    monkeypatch.setattr(models, "CHUNK_LINES", 2)
+    read = []
+
+    def lines():
+        for number in range(5):
+            if read and number % 2 == 0:
+                assert len(fake_translator.chunks) == number // 2
+            read.append(number)
+            yield b"line\n"
+
+    stdin = types.SimpleNamespace(buffer=lines(), isatty=lambda: False)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert cli.main(["translate", run_directory]) == 0
+    assert [len(chunk) for chunk in fake_translator.chunks] == [2, 2, 1]
+    assert capsysbinary.readouterr().out == b"LINE\n" * 5
+
+
+def test_translate_answers_each_line_of_a_dialogue(
+    calls, run_directory, type_in, monkeypatch, capsysbinary, fake_translator
+):
+    type_in(b"a\nb\n")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert cli.main(["translate", run_directory]) == 0
+    assert fake_translator.chunks == [["a"], ["b"]]
+
+
+def test_translate_prints_scores_and_hypotheses(calls, run_directory, type_in, capsysbinary):
+    type_in(b"a\nb\n")
+    assert cli.main(["translate", run_directory, "--scores"]) == 0
+    assert capsysbinary.readouterr().out == b"-0.0000\tA\n-0.0000\tB\n"
+    type_in(b"a\nb\n")
+    assert cli.main(["translate", run_directory, "--n-best", "2"]) == 0
+    expected = b"1\t-0.0000\tA\n1\t-1.0000\tA!\n2\t-0.0000\tB\n2\t-1.0000\tB!\n"
+    assert capsysbinary.readouterr().out == expected
+
+
+def test_a_translation_stays_on_its_line(calls, run_directory, type_in, capsysbinary):
+    type_in("one\u2028two\x0bthree\n".encode())
+    assert cli.main(["translate", run_directory]) == 0
+    assert capsysbinary.readouterr().out == b"ONE TWO THREE\n"
+
+
+def test_translate_says_which_lines_were_too_long(calls, run_directory, type_in, capsysbinary):
+    type_in(b"a\ncut\nb\ncut\n")
+    assert cli.main(["translate", run_directory]) == 0
+    error = capsysbinary.readouterr().err.decode()
+    assert error.startswith("keras-transformer: warning: 2 of 4 lines")
+    assert error.endswith("the first is line 2\n")
+
+
+def test_translate_from_file_to_file(calls, run_directory, tmp_path, capsysbinary, write_files):
+    (source,) = write_files(source="a\nb\n")
+    output = tmp_path / "out.gz"
+    assert cli.main(["translate", run_directory, "--input", source, "--output", str(output)]) == 0
+    assert gzip.decompress(output.read_bytes()) == b"A\nB\n"
+    assert capsysbinary.readouterr().out == b""
+
+
+def test_bad_bytes_leave_the_output_as_it_was(
+    calls, run_directory, tmp_path, error_of, write_files
+):
+    source, output = write_files(source=b"a\n\xff\n", output="old\n")
+    error = error_of(2, ["translate", run_directory, "--input", source, "--output", output])
+    assert f"{source}, line 2" in error
+    assert pathlib.Path(output).read_text() == "old\n"
+    assert len(list(tmp_path.iterdir())) == 3  # the run, source and output
+
+
+@pytest.mark.parametrize("flag", ["--input", "--output"])
+def test_translate_looks_at_its_files_before_it_starts(calls, run_directory, flag, error_of):
+    path = os.path.join(run_directory, "none", "file")
+    assert path in error_of(2, ["translate", run_directory, flag, path])
+    assert calls == []
+
+
+def test_the_search_of_an_export_is_fixed(calls, export_directory, type_in, capsysbinary):
+    type_in(b"a\n")
+    assert cli.main(["translate", export_directory, "--beam-size", "2"]) == 0
+    assert capsysbinary.readouterr().out == b"A\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--beam-size", "0"], "from 1 to 2147483647. Received: decoding.beam_size=0"),
+        (["--length-penalty", "-1"], "at least 0. Received: decoding.length_penalty=-1.0"),
+    ],
+)
+def test_a_bad_search_is_refused_before_keras_starts(
+    calls, run_directory, arguments, message, error_of
+):
+    assert message in error_of(2, ["translate", run_directory, *arguments])
+    assert calls == []
+
+
+def test_a_model_that_is_not_there_is_refused(calls, tmp_path, error_of):
+    error = error_of(2, ["translate", str(tmp_path / "none")])
+    assert "Expected the directory of a run or of an export. Received:" in error
+    assert calls == []

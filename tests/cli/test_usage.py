@@ -1,0 +1,112 @@
+"""Usage errors, help texts, and what every command refuses before Keras starts."""
+
+import pytest
+
+from keras_transformer import cli
+from keras_transformer.config import DecodingConfig, TrainingConfig
+from keras_transformer.settings import settings
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["serf"], "invalid choice: 'serf'"),
+        (["train"], "the following arguments are required: --output"),
+        (["train", "--output", "x", "--max-steps", "many"], "invalid int value: 'many'"),
+        (["translate", "x", "--n-best", "0"], "expected a whole number from 1 to 2147483647"),
+        (["export", "x", "y", "--n-best", 400 * "9"], "expected a whole number from 1 to"),
+        (["serve", "x", "--port", "65536"], "expected a whole number from 0 to 65535"),
+        (["serve", "x", "--versions", 400 * "9"], "expected latest, all, or versions"),
+        (["train", "--output", "x", "--preset", "huge"], "invalid choice: 'huge'"),
+        (["train", "--output", "x", "--sourc", "y"], "unrecognized arguments: --sourc y"),
+        (["translate"], "the following arguments are required: MODEL"),
+        (["translate", "x", "--checkpoint", "first"], "invalid choice: 'first'"),
+        (["evaluate", "x"], "the following arguments are required: --target"),
+        (["evaluate", "--target", "x"], "one of the arguments MODEL --hypothesis is required"),
+        (["evaluate", "--target", "x", "no_model"], "follows --target is references: x no_model"),
+        (["evaluate", "--target", "tests"], "follows --target is references: tests"),
+        (["evaluate", "x", "--hypothesis", "y", "--target", "z"], "not allowed with argument"),
+        (["export", "x"], "the following arguments are required: DIR"),
+        (["plot", "x", "y"], "the following arguments are required: --output"),
+    ],
+)
+def test_a_usage_error_is_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit, match="^2$"):
+        cli.main(arguments)
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def help_of(command, capsys):
+    with pytest.raises(SystemExit, match="^0$"):
+        cli.main([command, "--help"])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def in_help(setting):
+    """Returns a setting's meaning as a help text shows it."""
+    meaning = " ".join(setting.meaning.split())
+    return meaning[0].lower() + meaning[1:].removesuffix(".")
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "export", "plot"])
+def test_help_of_the_search_comes_from_the_settings(command, capsys):
+    meaning = in_help(settings(DecodingConfig)["beam_size"])
+    assert f"--beam-size N {meaning}" in help_of(command, capsys)
+
+
+def test_help_of_train_comes_from_the_settings(capsys):
+    text = help_of("train", capsys)
+    assert f"--max-steps N {in_help(settings(TrainingConfig)['max_steps'])}" in text
+    assert "decoding.length_penalty: 0.6" in text
+
+
+@pytest.mark.parametrize("command", ["train", "quickstart"])
+def test_a_directory_that_cannot_be_is_refused_before_keras_starts(
+    calls, command, error_of, write_files
+):
+    (file,) = write_files(file="mine\n")
+    error = error_of(2, [command, "--output", f"{file}/run"])
+    assert f"Received: {file}/run, where {file} is a file." in error
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "LONG"],
+        ["translate", "MODEL", "--input", "LONG"],
+        ["translate", "MODEL", "--output", "LONG"],
+        ["evaluate", "MODEL", "--source", "LONG", "--target", "LONG"],
+        ["evaluate", "--hypothesis", "LONG", "--target", "LONG"],
+        ["train", "--output", "LONG"],
+        ["train", "--output", "new", "--config", "LONG"],
+        ["train", "--output", "new", "--source-train", "LONG", "--target-train", "LONG"],
+        ["quickstart", "--output", "LONG"],
+        ["export", "LONG", "models"],
+        ["plot", "MODEL", "A dog.", "--output", "LONG"],
+        ["serve", "LONG"],
+    ],
+)
+def test_a_path_that_is_too_long_is_refused_before_keras_starts(
+    calls, run_directory, arguments, error_of
+):
+    paths = {"LONG": 5000 * "x", "MODEL": run_directory}
+    arguments = [paths.get(argument, argument) for argument in arguments]
+    error = error_of(2, arguments)
+    assert "File name too long" in error
+    assert calls == []
+
+
+@pytest.mark.parametrize("arguments", [["quickstart"], ["export", "RUN", "models"]])
+def test_what_exports_is_refused_at_once_on_another_backend(
+    calls, run_directory, arguments, monkeypatch, error_of
+):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # it is installed
+    arguments = [run_directory if argument == "RUN" else argument for argument in arguments]
+    error = error_of(2, arguments)
+    assert "Expected Keras on TensorFlow, which an export needs. Received: KERAS_BACK" in error
+    assert calls == []

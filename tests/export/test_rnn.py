@@ -1,0 +1,74 @@
+"""A recurrent model from text files to an export, by the same commands as the Transformer."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_transformer
+from keras_transformer.config import Config
+from keras_transformer.export import export_saved_model, load
+from keras_transformer.plots import attention_maps
+from keras_transformer.training import train
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    """A run of 12 steps in two micro-batches each: it knows little, but its answers differ."""
+    path = tmp_path_factory.mktemp("runs") / "rnn"
+    config = Config.from_preset("rnn").override(
+        [
+            *(
+                "model.d_model=32",
+                "model.units=24",
+                "model.dropout=0.1",
+                "tokenizer.vocab_size=150",
+            ),
+            *("training.max_steps=12", "training.checkpoint_every=12", "training.warmup_steps=2"),
+            *("training.peak_learning_rate=0.02", "training.batch_tokens=600"),
+            *("training.gradient_accumulation_steps=2", "decoding.max_length=12"),
+            "decoding.max_source_length=20",
+        ]
+    )
+    metrics = train(config, path, corpora=(corpus, corpus), write=lambda line: None)
+    assert np.isfinite(metrics["val_loss"]) and 0 <= metrics["val_bleu"]
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:The text or its translation reached a limit:UserWarning")
+def test_from_a_run_to_an_export(run, corpus, tmp_path):
+    texts = [*corpus.source[:6], "", "zebra"]
+    translator = keras_transformer.load(run, beam_size=2)
+    expected = translator.translate(texts, n_best=2)
+    attention_map = translator.attention(texts[2])
+    assert set(attention_map.weights) == {"cross"}
+    rows, columns = len(attention_map.target_pieces), len(attention_map.source_pieces)
+    assert attention_map.weights["cross"].shape == (1, 1, rows, columns)
+    attention_maps(attention_map, tmp_path / "alignment.png")
+    assert translator.sample(texts, seed=1) == translator.sample(texts, seed=1)
+
+    export_saved_model(translator, tmp_path / "export", n_best=2)  # verified in a new process
+    exported = load(tmp_path / "export")
+    assert set(exported.signatures) == {
+        "serving_default", "n_best", "attention", "score", "encode", "decode",
+    }  # fmt: skip
+    found = exported.translate(texts, n_best=2)
+    for ours, others in zip(found, expected, strict=True):
+        assert [x.text for x in ours] == [x.text for x in others]
+        np.testing.assert_allclose([x.score for x in ours], [x.score for x in others], atol=1e-4)
+    weights = exported.signatures["attention"](text=tf.constant(texts[2:3]))["weights"][0]
+    np.testing.assert_allclose(weights, attention_map.weights["cross"], atol=1e-5)
+    for name, signature in exported.signatures.items():  # an empty batch
+        specs = signature.structured_input_signature[1]
+        empty = {key: tf.zeros([0] * spec.shape.rank, spec.dtype) for key, spec in specs.items()}
+        assert {len(output) for output in signature(**empty).values()} == {0}, name
+
+
+def test_a_model_without_attention_is_exported_without_its_signature(run, tokenizer):
+    from keras_transformer.export.signatures import served_functions
+
+    model = keras_transformer.RnnSeq2Seq(tokenizer.vocab_size, d_model=8, units=6, attention=None)
+    model.build()
+    translator = keras_transformer.Translator(model, tokenizer)
+    assert translator.attention("A dog runs.").weights == {}
+    functions = served_functions(model, tokenizer, tokenizer, translator.decoding)
+    assert "attention" not in functions and "score" in functions

@@ -1,0 +1,122 @@
+"""The stacks as layers of their own; `Transformer` is tested on what they compute together."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import Decoder, Encoder, LayerNormalization, TokenEmbedding
+
+B, T, D = 2, 6, 12
+SIZES = dict(num_layers=2, num_heads=3, ff_dim=17)
+
+
+@pytest.fixture
+def ids():
+    return np.random.default_rng(3).integers(4, 19, size=(B, T)).astype("int32")
+
+
+def language_model(randomize, **options):
+    decoder = Decoder(TokenEmbedding(19, D), **SIZES, cross_attention=None, **options)
+    decoder.build((None, None))
+    return randomize(decoder)
+
+
+VARIANTS = [
+    {},
+    dict(positions="learned", max_length=9, normalize_first=True),
+    dict(positions="rotary", attention={"name": "local", "window": 2}),
+    dict(positions="alibi"),
+    dict(attention="linear"),
+]
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_a_decoder_without_a_source_is_causal(randomize, ids, options):
+    decoder = language_model(randomize, **options)
+    before = ops.convert_to_numpy(decoder(ids))
+    changed = ids.copy()
+    changed[:, 4:] = 5
+    after = ops.convert_to_numpy(decoder(changed))
+    np.testing.assert_allclose(after[:, :4], before[:, :4], rtol=1e-5, atol=1e-5)
+    assert np.any(np.abs(after[:, 4:] - before[:, 4:]) > 1e-2)
+
+
+@pytest.mark.parametrize("num_hypotheses", [1, 3])
+@pytest.mark.parametrize("options", VARIANTS)
+def test_its_steps_equal_the_whole_pass(randomize, options, num_hypotheses):
+    decoder = language_model(randomize, **options)
+    rng = np.random.default_rng(4)
+    ids = rng.integers(4, 19, size=(B * num_hypotheses, T)).astype("int32")
+    whole = ops.convert_to_numpy(decoder(ids))
+    state, weights = decoder.start_decoding(B * num_hypotheses, T + 2), decoder.decoding_weights()
+    assert state.memory == [{}, {}]
+    for step in range(T):
+        tokens = ops.convert_to_tensor(ids[:, step].reshape(B, num_hypotheses))
+        position = ops.convert_to_tensor(step, "int32")
+        output, state = decoder.decode_step(tokens, position, state, weights)
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(output), whole[:, step], rtol=1e-4, atol=1e-4
+        )
+
+
+def test_its_weights_are_those_of_the_self_attention_alone(randomize, ids):
+    decoder = language_model(randomize)
+    assert not decoder.gives_cross_weights
+    _, self_weights, cross_weights = decoder(ids, return_attention_weights=True)
+    assert cross_weights == [None, None]
+    for weights in self_weights:
+        weights = ops.convert_to_numpy(weights)
+        assert weights.shape == (B, 3, T, T) and np.all(np.triu(weights, 1) == 0)
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_two_stacks_may_share_an_embedding(randomize, ids):
+    embedding = TokenEmbedding(19, D)
+    encoder, decoder = Encoder(embedding, **SIZES), Decoder(embedding, **SIZES)
+    decoder(ids, encoder(ids))
+    assert encoder.embedding.weights[0] is decoder.embedding.weights[0]
+
+
+def test_padding_is_not_attended_to(randomize, ids):
+    encoder = Encoder(TokenEmbedding(19, D), **SIZES)
+    encoder(ids)
+    randomize(encoder)
+    real = np.arange(T) < np.array([[4], [T]])
+    before = ops.convert_to_numpy(encoder(ids, padding_mask=real))
+    changed = np.where(real, ids, 7)
+    after = ops.convert_to_numpy(encoder(changed, padding_mask=real))
+    np.testing.assert_allclose(after[real], before[real], rtol=1e-5, atol=1e-5)
+    assert np.any(
+        ops.convert_to_numpy(encoder(changed))[0] != ops.convert_to_numpy(encoder(ids))[0]
+    )
+
+
+def test_errors():
+    embedding = TokenEmbedding(19, D)
+    with pytest.raises(ValueError, match="Received: num_layers=0"):
+        Encoder(embedding, 0, 3, 17)
+    with pytest.raises(ValueError, match="positions must be one of .*Received: positions='spiral'"):
+        Encoder(embedding, **SIZES, positions="spiral")
+    with pytest.raises(ValueError, match="Received: positions='alibi', attention='linear'"):
+        Encoder(embedding, **SIZES, positions="alibi", attention="linear")
+    with pytest.raises(ValueError, match="no distance .* Received: cross_attention='local'"):
+        Decoder(embedding, **SIZES, cross_attention="local")
+    ids = np.array([[5, 6]])
+    with pytest.raises(ValueError, match="Expected an encoder_output .*Received: none"):
+        Decoder(embedding, **SIZES)(ids)
+    with pytest.raises(ValueError, match="Expected no encoder_output .*Received: one"):
+        Decoder(embedding, **SIZES, cross_attention=None)(ids, np.zeros((1, 3, D)))
+
+
+def test_every_normalization_has_the_epsilon_that_was_asked_for():
+    arguments = dict(num_layers=2, num_heads=2, ff_dim=16, layer_norm_epsilon=0.125)
+    for stack in (
+        Encoder(TokenEmbedding(9, 8), **arguments, normalize_first=True),
+        Decoder(TokenEmbedding(9, 8), **arguments),
+    ):
+        found = [
+            layer.epsilon
+            for layer in stack._flatten_layers()
+            if isinstance(layer, LayerNormalization)
+        ]
+        assert len(found) >= 5 and set(found) == {0.125}

@@ -1,0 +1,46 @@
+"""What `TokenModel` relies on in Keras that is not part of its public interface."""
+
+import keras
+import numpy as np
+
+from keras_transformer.models import Transformer
+from keras_transformer.training import Perplexity, TokenAccuracy, TokenCrossEntropy
+
+
+def test_keras_holds_compiled_metrics_as_compute_metrics_expects():
+    """`compute_metrics` finds the object that holds them by its `metrics`, and builds it itself."""
+    model = Transformer(20, num_layers=1, d_model=6, ff_dim=5, num_heads=2)
+    metrics = [TokenAccuracy(), Perplexity()]
+    model.compile("sgd", TokenCrossEntropy(), metrics=metrics)
+    holders = [metric for metric in model.metrics if hasattr(metric, "metrics")]
+    assert len(holders) == 1
+    (holder,) = holders
+    assert not holder.built and holder.metrics == []
+    labels = np.ones((2, 3), "int32")
+    holder.build(labels, labels)
+    assert holder.built
+    assert [type(metric) for metric in holder.metrics] == [TokenAccuracy, Perplexity]
+    assert all(found is given for found, given in zip(holder.metrics, metrics, strict=True))
+
+
+def test_metrics_see_every_token_of_fit_and_evaluate(run_eagerly):
+    """Loud where `compute_metrics` does not find them any more: they would stay at their start."""
+    keras.utils.set_random_seed(1)
+    model = Transformer(20, num_layers=1, d_model=6, ff_dim=5, num_heads=2, dropout=0.0)
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        TokenCrossEntropy(),
+        metrics=[TokenAccuracy(), Perplexity()],
+        run_eagerly=run_eagerly,
+    )
+    ids = np.random.default_rng(1).integers(4, 20, (4, 5)).astype("int32")
+    inputs = {"source_ids": ids, "target_ids": ids}
+    weights = np.full((4, 5), 1 / 20, "float32")
+    assert model.needs_no_logits
+    trained = model.fit(inputs, ids, sample_weight=weights, verbose=0, shuffle=False).history
+    (holder,) = (metric for metric in model.metrics if hasattr(metric, "metrics"))
+    assert [float(metric.num_tokens) for metric in holder.metrics] == [20, 20]
+    evaluated = model.evaluate(inputs, ids, sample_weight=weights, verbose=0, return_dict=True)
+    assert evaluated["perplexity"] > 1.5
+    for name in ("loss", "accuracy", "perplexity"):
+        np.testing.assert_allclose(trained[name], [evaluated[name]], rtol=1e-4)

@@ -1,0 +1,218 @@
+"""The Vision Transformer: properties, saving, training, sizes, and what it refuses."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.models import VisionTransformer
+
+# no two sizes equal
+SIZES = dict(num_classes=7, image_size=(4, 6), patch_size=2, num_channels=3, num_layers=2,
+             d_model=10, ff_dim=17, num_heads=5, dropout=0.1)  # fmt: skip
+VARIANTS = {
+    "class token": dict(),
+    "mean": dict(pooling="mean"),
+    "no head": dict(num_classes=None),
+    "all at once": dict(pooling="mean", representation_dim=11, resize_positions=True,
+                        activation="relu", layer_norm_epsilon=0.01),
+}  # fmt: skip
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request):
+    return VARIANTS[request.param]
+
+
+def make(seed=7, **arguments):
+    """A built model whose every weight is random: no bias 0, no scale 1."""
+    model = VisionTransformer(**{**SIZES, **arguments})
+    model.build()
+    rng = np.random.default_rng(seed)
+    for weight in model.trainable_weights:
+        centre = 1.0 if weight.name == "gamma" else 0.0
+        weight.assign(centre + rng.normal(scale=0.3, size=weight.shape))
+    return model
+
+
+def random_images(number=3, height=4, width=6):
+    return np.random.default_rng(3).normal(size=(number, height, width, 3)).astype("float32")
+
+
+def outputs(model, images):
+    return ops.convert_to_numpy(ops.cast(model(images), "float32"))
+
+
+def test_the_order_of_patches_counts_through_their_positions_alone():
+    """Swapping two patches changes the output, unless they swap positions too."""
+    model, images = make(), random_images()
+    swapped = images.copy()
+    swapped[:, 0:2, 0:2], swapped[:, 2:4, 4:6] = images[:, 2:4, 4:6], images[:, 0:2, 0:2]
+    before, after = outputs(model, images), outputs(model, swapped)
+    assert np.abs(before - after).max() > 0.1
+    table = model.encoder.embedding.positions.embeddings
+    values = ops.convert_to_numpy(table).copy()
+    values[[0, 1], [0, 2]] = values[[1, 0], [2, 0]]
+    table.assign(values)
+    np.testing.assert_allclose(outputs(model, swapped), before, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["class_token", "mean"])
+def test_every_pixel_counts(pooling):
+    model, images = make(pooling=pooling), random_images(1)
+    before = outputs(model, images)
+    for row in range(4):
+        for column in range(6):
+            changed = images.copy()
+            changed[:, row, column, 1] += 1.0
+            assert np.abs(outputs(model, changed) - before).max() > 1e-4, (row, column)
+
+
+def test_an_image_does_not_see_its_neighbours(variant):
+    model, images = make(**variant), random_images(5)
+    alone = np.concatenate([outputs(model, image[None]) for image in images])
+    np.testing.assert_allclose(outputs(model, images), alone, atol=1e-5)
+
+
+def test_an_empty_batch_has_an_empty_result():
+    assert make()(np.zeros((0, 4, 6, 3), "float32")).shape == (0, 7)
+
+
+def test_weights_are_those_of_every_block(variant):
+    model, images = make(**variant), random_images()
+    result, weights = model(images, return_attention_weights=True)
+    np.testing.assert_allclose(ops.convert_to_numpy(result), outputs(model, images), atol=1e-6)
+    length = 6 + (model.pooling == "class_token")
+    assert [tuple(layer.shape) for layer in weights] == [(3, 5, length, length)] * 2
+    for layer in weights:
+        np.testing.assert_allclose(ops.convert_to_numpy(layer).sum(axis=-1), 1.0, rtol=1e-5)
+
+
+def test_pooling_and_head_are_what_they_say():
+    hidden = ops.convert_to_numpy(make().encoder(random_images()))
+    bare = outputs(make(num_classes=None), random_images())
+    np.testing.assert_allclose(bare, hidden[:, 0], atol=1e-6)
+    model = make()
+    kernel, bias = model.head.get_weights()
+    expected = ops.convert_to_numpy(model.encoder(random_images()))[:, 0] @ kernel + bias
+    np.testing.assert_allclose(outputs(model, random_images()), expected, atol=1e-5)
+    model = make(pooling="mean", representation_dim=11)
+    hidden = ops.convert_to_numpy(model.encoder(random_images())).mean(axis=1)
+    inner, bias = model.representation.get_weights()
+    kernel, head_bias = model.head.get_weights()
+    expected = np.tanh(hidden @ inner + bias) @ kernel + head_bias
+    np.testing.assert_allclose(outputs(model, random_images()), expected, atol=1e-5)
+
+
+def test_images_of_another_size():
+    model = make(resize_positions=True)
+    assert outputs(model, random_images(height=8, width=2)).shape == (3, 7)
+    fixed = make()
+    fixed.set_weights(model.get_weights())
+    images = random_images()
+    np.testing.assert_array_equal(outputs(model, images), outputs(fixed, images))
+    with pytest.raises(ValueError, match="4 pixels high and 6 wide"):
+        fixed(random_images(height=8, width=2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_within_a_functional_model_saved_and_loaded(variant, dtype, tmp_path):
+    given = keras.Input((4, 6, 3))
+    vit = make(**variant, dtype=dtype)
+    model = keras.Model(given, keras.layers.Softmax()(vit(given)))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(outputs(loaded, random_images()), outputs(model, random_images()))
+    assert loaded.layers[1].get_config() == vit.get_config()
+    assert {layer.dtype_policy.name for layer in vit._flatten_layers()} == {dtype}
+
+
+def test_a_step_moves_all_weights(variant, run_eagerly):
+    model = make(**variant)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss, run_eagerly=run_eagerly)
+    before = model.get_weights()
+    model.train_on_batch(random_images(), np.array([1, 4, 6]))
+    for weight, old in zip(model.weights, before, strict=True):
+        moved = np.abs(ops.convert_to_numpy(weight) - old).max() > 1e-7
+        # softmax takes no notice of what all keys of a query have in common
+        assert moved or "key/bias" in weight.path, weight.path
+
+
+def test_it_learns_where_a_spot_is():
+    """The class is the quarter of the image that is brighter: nothing but positions tells it."""
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(1)
+    labels = rng.integers(4, size=600)
+    images = rng.normal(scale=0.3, size=(600, 8, 8, 1)).astype("float32")
+    for image, label in zip(images, labels, strict=True):
+        top, left = 4 * (label // 2) + rng.integers(3), 4 * (label % 2) + rng.integers(3)
+        image[top : top + 2, left : left + 2] += 2.0
+    model = VisionTransformer(4, image_size=8, patch_size=2, num_channels=1, num_layers=1,
+                              d_model=16, ff_dim=32, num_heads=2, dropout=0.0)  # fmt: skip
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+    model.fit(images[:500], labels[:500], batch_size=50, epochs=24, verbose=0)
+    _, accuracy = model.evaluate(images[500:], labels[500:], verbose=0)
+    assert accuracy >= 0.95
+
+
+def expected_count(num_layers, d_model, ff_dim, num_patches, patch_values, num_classes):
+    """Eq. 1 to 4, with biases on every projection."""
+    attention = 4 * (d_model * d_model + d_model)
+    feed_forward = d_model * ff_dim + ff_dim + ff_dim * d_model + d_model
+    blocks = num_layers * (attention + feed_forward + 4 * d_model)
+    embedding = patch_values * d_model + d_model + d_model + (num_patches + 1) * d_model
+    return embedding + blocks + 2 * d_model + d_model * num_classes + num_classes
+
+
+def test_the_parameters_of_the_base_model():
+    """Table 1 says 86 million; timm and torchvision count 86,567,656 with 1,000 classes."""
+    assert expected_count(12, 768, 3072, 196, 16 * 16 * 3, 1000) == 86_567_656
+    for model in (VisionTransformer(1000), VisionTransformer.from_preset("vit_b_16", 1000)):
+        with keras.StatelessScope(initialize_variables=False):
+            model.build()
+        assert sum(int(np.prod(weight.shape)) for weight in model.weights) == 86_567_656
+    keras.utils.clear_session()  # or the next scope would make the values
+    assert make().count_params() == expected_count(2, 10, 17, 6, 12, 7)
+    with pytest.raises(ValueError, match="vit_b_16"):
+        VisionTransformer.from_preset("base", 10)
+
+
+@pytest.mark.slow
+def test_a_step_of_the_base_model():
+    model = VisionTransformer.from_preset("vit_b_16", 1000)
+    model.compile(keras.optimizers.SGD(0.01), keras.losses.SparseCategoricalCrossentropy(True))
+    images = np.random.default_rng(1).normal(size=(2, 224, 224, 3)).astype("float32")
+    losses = [float(model.train_on_batch(images, np.array([3, 999]))) for _ in range(2)]
+    assert np.all(np.isfinite(losses)) and model.count_params() == 86_567_656
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(num_heads=3), "divisible by num_heads. Received: d_model=10, num_heads=3"),
+        (dict(patch_size=4), "must divide .* patch_size=4, height=4, width=6"),
+        (dict(pooling="max"), "class_token.*Received: pooling='max'"),
+        (dict(num_classes=0), "num_classes must be a whole number"),
+        (dict(num_channels=0), "num_channels must be a whole number"),
+        (dict(num_layers=0), "num_layers must be a whole number"),
+        (dict(representation_dim=0), "representation_dim must be a whole number"),
+        (dict(activation="step"), "Received: activation='step'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        VisionTransformer(**{**SIZES, **arguments})
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 3), (2, 4, 6), (2, 4, 6, 1), (2, 3, 4, 6), (2, 6, 4, 3)])
+def test_other_images_are_refused(shape):
+    with pytest.raises(ValueError, match=r"images must .*Received: images.shape=\("):
+        make()(np.zeros(shape, "float32"))
+
+
+def test_a_config_is_plain_data():
+    assert json.loads(json.dumps(make().get_config()))["image_size"] == [4, 6]

@@ -1,0 +1,125 @@
+"""The tour with few sentences and steps; whole, it takes minutes and is marked slow."""
+
+import contextlib
+import dataclasses
+import io
+import re
+
+import pytest
+
+from keras_transformer.config import DecodingConfig, TokenizerConfig
+from keras_transformer.evaluation import bleu
+from keras_transformer.loading import load
+from keras_transformer.quickstart import tour
+from keras_transformer.quickstart.phrases import phrase_corpus
+
+NUM_SENTENCES = 2000
+SHORT = dataclasses.replace(
+    tour.CONFIG,
+    tokenizer=TokenizerConfig(vocab_size=900),
+    model={"num_layers": 1, "d_model": 48, "ff_dim": 40, "num_heads": 4, "dropout": 0.0},
+    training=dataclasses.replace(
+        tour.CONFIG.training,
+        batch_tokens=500,
+        peak_learning_rate=0.01,
+        warmup_steps=50,
+        max_steps=200,
+        checkpoint_every=100,
+    ),
+    decoding=DecodingConfig(beam_size=2, max_length=20),
+)
+
+
+def short_tour(output):
+    """Returns what the tour returns and what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        result = tour.run(output, SHORT, NUM_SENTENCES)
+    return result, printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    return tmp_path_factory.mktemp("quickstart") / "not" / "there yet"
+
+
+@pytest.fixture(scope="module")
+def first(output):
+    return short_tour(output)
+
+
+@pytest.fixture(scope="module")
+def translator(first, output):
+    return load(output / "run")
+
+
+def test_the_files_are_written_and_named(first, output):
+    _, printed = first
+    for name in ("learning_curves.png", "attention.png"):
+        assert (output / name).read_bytes().startswith(b"\x89PNG\r\n")
+        assert str(output / name) in printed
+    assert (output / "run" / "averaged.weights.h5").is_file()
+    assert (output / "export" / "1" / "saved_model.pb").is_file()
+    assert str(output / "export" / "1") in printed
+
+
+def test_the_fresh_process_translates_as_the_model_does(first, translator):
+    result, printed = first
+    assert result.answers == translator(list(tour.NEW_SENTENCES))
+    assert len(set(result.answers)) == len(tour.NEW_SENTENCES)  # not the same for all
+    for row in zip(tour.NEW_SENTENCES, result.answers, strict=True):
+        assert "source       {}\ntranslation  {}\n".format(*row) in printed
+
+
+def test_test_sentences_are_scored_and_shown_beside_their_references(first, translator):
+    result, printed = first
+    splits = phrase_corpus(NUM_SENTENCES)
+    sources, references = (list(side) for side in zip(*splits.test, strict=True))
+    translations = translator(sources)
+    assert result.bleu == pytest.approx(bleu(translations, references).value)
+    assert f"{len(sources)}: {result.bleu:.1f} (" in printed
+    blocks = [
+        "source       {}\ntranslation  {}\nreference    {}\n".format(*row)
+        for row in zip(sources, translations, references, strict=True)
+    ]
+    assert [block in printed for block in blocks] == [i < 12 for i in range(len(blocks))]
+
+
+def test_each_validation_is_shown(first):
+    _, printed = first
+    report = printed.split("2. Training")[1].split("3. Translations")[0]
+    scored = [line for line in report.splitlines() if re.search(r"val_bleu +\d", line)]
+    assert len(scored) == 4
+    assert re.search("step +100 ", scored[0]) and re.search("step +200 ", scored[1])
+    assert scored[2].startswith("best checkpoint ") and scored[3].startswith("mean of 2 ")
+
+
+@pytest.mark.slow
+def test_a_second_tour_keeps_the_run_and_exports_the_next_version(first, output, translator):
+    weights = output / "run" / "averaged.weights.h5"
+    before = weights.read_bytes()
+    result, printed = short_tour(output)
+    assert result == first[0]
+    assert weights.read_bytes() == before
+    assert "has ended at step 200" in printed
+    assert str(output / "export" / "2") in printed
+    assert (output / "export" / "1" / "saved_model.pb").is_file()
+
+
+def test_an_export_that_fails_in_the_fresh_process_is_an_error(first, output, monkeypatch):
+    nowhere = output / "nowhere"
+    monkeypatch.setattr(tour, "export_saved_model", lambda *_: nowhere)
+    with pytest.raises(RuntimeError, match="fails in a fresh process.*nowhere: no such directory"):
+        short_tour(output)
+
+
+def test_the_new_sentences_are_new_but_their_words_are_not():
+    splits = phrase_corpus(tour.NUM_SENTENCES)
+    known = {word for source, _ in splits.train for word in source.split()}
+    for sentence in tour.NEW_SENTENCES:
+        assert sentence not in dict(splits.train)
+        assert set(sentence.split()) <= known
+
+
+@pytest.mark.slow
+def test_held_out_sentences_reach_bleu_95(tmp_path):
+    assert tour.run(tmp_path).bleu >= 95

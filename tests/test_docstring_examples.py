@@ -1,0 +1,108 @@
+"""The examples in the docstrings run as they stand."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pathlib
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_transformer
+
+PACKAGE = pathlib.Path(keras_transformer.__file__).parent
+EXAMPLE = re.compile(r"^ *(?:Example:\n|(?=>>>))(.*)", re.MULTILINE | re.DOTALL)
+
+
+def examples():
+    """Yields `(module, name, code)` of each example, with its prompts where it has any."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                found = EXAMPLE.search(ast.get_docstring(node) or "")
+                if found:
+                    name = getattr(node, "name", "")
+                    yield pytest.param(module, found[1], id=f"{module}:{name}")
+
+
+class Checker(doctest.OutputChecker):
+    def check_output(self, want, got, flags):
+        if not want:  # an example that shows how something is called, not what it returns
+            return True
+        got = re.sub(r"(torch.Size|TensorShape)\(\[(.*)\]\)", r"(\2)", got)  # shapes are tuples
+        return super().check_output(want, got, flags)
+
+
+@pytest.fixture(scope="module")
+def directory(translator, exported, tmp_path_factory):
+    """A directory with a run and an export of the translator, where examples look for them."""
+    from keras_transformer.config import Config
+    from keras_transformer.runs import Run
+
+    path = tmp_path_factory.mktemp("examples")
+    shutil.copytree(exported, path / "export/models/translator/1")
+    sizes = "num_layers", "d_model", "ff_dim", "num_heads", "dropout", "normalize_first"
+    model, tokenizer = translator.model, translator.tokenizer
+    run = Run(path / "runs/python")
+    config = Config(model={name: getattr(model, name) for name in sizes})
+    run.create(config, tokenizer, tokenizer)
+    model.save_weights(run.averaged_path)
+    run.finished_path.write_text(
+        '{"step": 1, "limit": "max_steps", "value": 1, "reason": "", "checkpoint": "averaged",'
+        ' "metrics": {}}'
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def names(translator, corpus):
+    """What the examples speak of."""
+    import tensorflow as tf
+
+    model, tokenizer = translator.model, translator.tokenizer
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(True))
+    batches = keras_transformer.data.TranslationBatches(corpus, tokenizer)
+    return {
+        "np": np,
+        "keras": keras,
+        "keras_transformer": keras_transformer,
+        "translator": translator,
+        "model": model,
+        "tokenizer": tokenizer,
+        "config": translator.decoding,
+        "corpus": corpus,
+        "batches": batches.dataset(repeat=False),
+        "source": corpus.source[:3],
+        "references": corpus.target[:3],
+        "dataset": tf.data.Dataset.from_tensor_slices((corpus.source, corpus.target)),
+    }
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
+@pytest.mark.parametrize("module, code", list(examples()))
+def test_an_example_runs(module, code, names, directory, monkeypatch):
+    monkeypatch.chdir(directory)
+    code = inspect.cleandoc("\n" + code)
+    rooms = keras_transformer.layers, keras_transformer.models, importlib.import_module(module)
+    for room in rooms:
+        names = {**names, **vars(room)}
+    if ">>>" not in code:
+        exec(compile(code, module, "exec"), names)
+        return
+    test = doctest.DocTestParser().get_doctest(code, names, module, None, None)
+    assert test.examples
+    assert doctest.DocTestRunner(Checker()).run(test).failed == 0
+
+
+def test_every_public_layer_and_model_has_an_example():
+    for room in (keras_transformer.layers, keras_transformer.models):
+        for name in room.__all__:
+            member = getattr(room, name)
+            if inspect.isclass(member) and issubclass(member, keras.layers.Layer):
+                assert ">>>" in member.__doc__, name

@@ -1,0 +1,26 @@
+"""Which directory names are version numbers."""
+
+import pytest
+
+from keras_transformer.version_numbers import HIGHEST_VERSION, version_number
+
+
+@pytest.mark.parametrize(
+    "text, number",
+    [
+        ("0", 0),
+        ("12", 12),
+        ("007", 7),
+        ("9223372036854775807", HIGHEST_VERSION),
+        ("9223372036854775808", None),
+        (5000 * "9", None),  # which Python would refuse to read
+        ("", None),
+        ("-1", None),
+        ("1.0", None),
+        (" 1", None),
+        ("\u0663", None),  # a digit, but none of a server's
+        (".partial-1", None),
+    ],
+)
+def test_version_number(text, number):
+    assert version_number(text) == number
