@@ -37,8 +37,9 @@ def trained(features, pictures, epochs, seed):
     model = ImageCaptioner(len(WORDS), features=features, **FEATURES[features])
     inputs, labels, weights = caption_examples(pictures.train, BATCH_SIZE)
     num_steps = epochs * -(-len(labels) // BATCH_SIZE)
+    warmup = num_steps // 10
     schedule = keras.optimizers.schedules.CosineDecay(
-        0.0, num_steps - 500, warmup_target=0.001, warmup_steps=500
+        0.0, num_steps - warmup, warmup_target=0.001, warmup_steps=warmup
     )
     model.compile(keras.optimizers.Adam(schedule), TokenCrossEntropy(), [TokenAccuracy()])
     model.fit(

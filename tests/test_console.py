@@ -127,7 +127,7 @@ def test_a_signal_while_libraries_load_is_obeyed_after_it(number, code):
         sys.exit(console.run(work))
         """
     )
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     assert (process.returncode, output) == (code, b"loaded\n")
 
 
@@ -153,7 +153,8 @@ def test_a_terminated_process_undoes_what_is_half_done(tmp_path):
             with writing_lines({str(tmp_path / "out")!r}) as write:
                 write("half")
                 print("started", flush=True)
-                time.sleep(60)
+                while True:  # one long sleep would miss a signal that comes just before it
+                    time.sleep(0.1)
 
         sys.exit(console.run(work))
         """
@@ -161,7 +162,7 @@ def test_a_terminated_process_undoes_what_is_half_done(tmp_path):
     assert process.stdout.readline() == b"started\n"
     assert len(list(tmp_path.iterdir())) == 1
     process.terminate()
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=120)
     assert (process.returncode, error) == (143, b"")
     assert list(tmp_path.iterdir()) == []
 
@@ -204,7 +205,7 @@ def test_a_reader_that_has_gone_ends_the_process_quietly():
     assert process.stdout.readline() == b"0\n"
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=30) == 141
+    assert process.wait(timeout=120) == 141
 
 
 @pytest.mark.parametrize(

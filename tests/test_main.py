@@ -52,7 +52,7 @@ def test_an_interruption_of_the_start_leaves_no_traceback(module):
         sys.exit(main())
         """
     )
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
     assert (process.returncode, process.stdout) == (130, b"")
     assert process.stderr == b"keras-transformer: interrupted\n"
 

@@ -1,8 +1,15 @@
 """BERT as `transformers` saves it, as a `models.Bert` or one of the models on top of it."""
 
 import numpy as np
+from keras import ops
 
-from keras_transformer.convert.weights import Weights, activation_name, check_settings, setting
+from keras_transformer.convert.weights import (
+    Weights,
+    activation_name,
+    check_settings,
+    number,
+    size,
+)
 from keras_transformer.errors import InputError
 from keras_transformer.models import Bert, BertClassifier, BertPretraining, BertTokenClassifier
 from keras_transformer.special_ids import PAD_ID
@@ -24,7 +31,6 @@ EXPECTED = {
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "pad_token_id": (PAD_ID, None),
-    "tie_word_embeddings": (True,),
 }
 
 ARCHITECTURES = (
@@ -62,24 +68,26 @@ def model_from(config, tensors):
             f"Received: architectures={config.get('architectures')!r}."
         )
     weights = Weights(_todays_names(tensors), prefix="bert.", ignored=BUFFERS)
+    is_classifier_of_text = architecture == "BertForSequenceClassification"
     bert = Bert(
-        setting(config, "vocab_size"),
-        num_layers=setting(config, "num_hidden_layers"),
-        d_model=setting(config, "hidden_size"),
-        ff_dim=setting(config, "intermediate_size"),
-        num_heads=setting(config, "num_attention_heads"),
-        dropout=config.get("hidden_dropout_prob", 0.1),
+        size(config, "vocab_size"),
+        num_layers=size(config, "num_hidden_layers"),
+        d_model=size(config, "hidden_size"),
+        ff_dim=size(config, "intermediate_size"),
+        num_heads=size(config, "num_attention_heads"),
+        dropout=number(config, "hidden_dropout_prob", 0.1),
         activation=activation_name(config, "hidden_act"),
-        max_length=setting(config, "max_position_embeddings"),
-        num_segments=setting(config, "type_vocab_size"),
-        pooler="pooler.dense.weight" in weights,
-        layer_norm_epsilon=config.get("layer_norm_eps", 1e-12),
+        max_length=size(config, "max_position_embeddings"),
+        num_segments=size(config, "type_vocab_size"),
+        pooler="pooler.dense.weight" in weights or is_classifier_of_text,
+        layer_norm_epsilon=number(config, "layer_norm_eps", 1e-12),
         name="bert",
     )
     bert.build()
     _copy_encoder(weights, bert)
     model = bert
     if architecture in ("BertForPreTraining", "BertForMaskedLM"):
+        check_settings(config, {"tie_word_embeddings": (True,)})
         model = _pretraining(weights, bert)
     elif architecture != "BertModel":
         model = _classifier(weights, bert, architecture, config)
@@ -138,12 +146,11 @@ def _pretraining(weights, bert):
     _copy_dense(weights, "cls.predictions.transform.dense", model.dense)
     _copy_normalization(weights, "cls.predictions.transform.LayerNorm", model.norm)
     weights.copy("cls.predictions.bias", model.output_bias)
-    for name, tied in (
-        ("cls.predictions.decoder.weight", bert.token_embedding.embeddings),
-        ("cls.predictions.decoder.bias", model.output_bias),
+    for name, of, variable in (
+        ("decoder.weight", "the token embedding", bert.token_embedding.embeddings),
+        ("decoder.bias", "cls.predictions.bias", model.output_bias),
     ):
-        if name in weights:  # the same numbers again
-            weights.take(name, tied.shape)
+        weights.take_copy(f"cls.predictions.{name}", of, ops.convert_to_numpy(variable))
     if next_sentence:
         _copy_dense(weights, "cls.seq_relationship", model.next_sentence_layer)
     return model
@@ -152,11 +159,13 @@ def _pretraining(weights, bert):
 def _classifier(weights, bert, architecture, config):
     whole_text = architecture == "BertForSequenceClassification"
     model_class = BertClassifier if whole_text else BertTokenClassifier
-    dropout = config.get("classifier_dropout")
+    rate = (
+        "hidden_dropout_prob" if config.get("classifier_dropout") is None else "classifier_dropout"
+    )
     model = model_class(
         bert,
         num_classes=len(config.get("id2label") or (0, 1)),  # two if config.json has no labels
-        dropout=config.get("hidden_dropout_prob", 0.1) if dropout is None else dropout,
+        dropout=number(config, rate, 0.1),
         name="bert_classifier" if whole_text else "bert_token_classifier",
     )
     model.build()

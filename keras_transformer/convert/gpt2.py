@@ -1,8 +1,16 @@
 """GPT-2 as `transformers` saves it, `GPT2LMHeadModel` or `GPT2Model`, as a `models.Gpt`."""
 
 import numpy as np
+from keras import ops
 
-from keras_transformer.convert.weights import Weights, activation_name, check_settings, setting
+from keras_transformer.convert.weights import (
+    Weights,
+    activation_name,
+    check_settings,
+    number,
+    size,
+)
+from keras_transformer.errors import InputError
 from keras_transformer.models import Gpt
 
 TOKEN_TENSORS = ("wte.weight", "transformer.wte.weight", "lm_head.weight")
@@ -21,6 +29,7 @@ EXPECTED = {
 def model_from(config, tensors):
     """Returns a built `Gpt` whose ids are those of the file: it has no padding, `pad_id=-1`.
 
+    The output is the embedding, unless config.json or an `lm_head` of other numbers says otherwise.
     In training, `Gpt` applies the dropout `resid_pdrop` to the embeddings too, and none to the
     attention weights; without training, the logits are the same.
 
@@ -32,23 +41,22 @@ def model_from(config, tensors):
             or of another shape.
     """
     check_settings(config, EXPECTED)
-    d_model = setting(config, "n_embd")
+    d_model = size(config, "n_embd")
     weights = Weights(tensors, prefix="transformer.", ignored=BUFFERS)
-    end_id = config.get("eos_token_id")
-    vocab_size = setting(config, "vocab_size")
+    vocab_size = size(config, "vocab_size")
     model = Gpt(
         vocab_size,
-        num_layers=setting(config, "n_layer"),
+        num_layers=size(config, "n_layer"),
         d_model=d_model,
-        ff_dim=config.get("n_inner") or 4 * d_model,
-        num_heads=setting(config, "n_head"),
-        dropout=config.get("resid_pdrop", 0.1),
+        ff_dim=4 * d_model if config.get("n_inner") is None else size(config, "n_inner"),
+        num_heads=size(config, "n_head"),
+        dropout=number(config, "resid_pdrop", 0.1),
         activation=activation_name(config, "activation_function"),
-        max_length=setting(config, "n_positions"),
-        tie_output=config.get("tie_word_embeddings", True),
-        layer_norm_epsilon=config.get("layer_norm_epsilon", 1e-5),
+        max_length=size(config, "n_positions"),
+        tie_output=config.get("tie_word_embeddings", True) and not _has_own_output(weights),
+        layer_norm_epsilon=number(config, "layer_norm_epsilon", 1e-5),
         pad_id=-1,
-        end_id=end_id if end_id is not None and end_id < vocab_size else None,
+        end_id=_end_id(config, vocab_size),
         name="gpt",
     )
     model.build()
@@ -60,10 +68,27 @@ def model_from(config, tensors):
     _copy_normalization(weights, "ln_f", decoder.norm)
     if not model.tie_output:
         weights.copy("lm_head.weight", model.output_layer.kernel, np.transpose)
-    elif "lm_head.weight" in weights:  # the same table again
-        weights.take("lm_head.weight", model.embedding.embeddings.shape)
+    else:
+        table = ops.convert_to_numpy(model.embedding.embeddings)
+        weights.take_copy("lm_head.weight", "the token embedding", table)
     weights.check_none_left()
     return model
+
+
+def _has_own_output(weights):
+    names = "lm_head.weight", "wte.weight"
+    return all(name in weights for name in names) and not np.array_equal(*map(weights.peek, names))
+
+
+def _end_id(config, vocab_size):
+    """Returns the id that ends a text; None where no token of the vocabulary does."""
+    end_id = config.get("eos_token_id")
+    if end_id is not None and type(end_id) is not int:
+        raise InputError(
+            "Expected eos_token_id in config.json to be an integer or null. "
+            f"Received: eos_token_id={end_id!r}."
+        )
+    return end_id if end_id is not None and 0 <= end_id < vocab_size else None
 
 
 def _copy_block(weights, name, block, d_model):

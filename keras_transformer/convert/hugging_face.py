@@ -33,13 +33,15 @@ def from_hugging_face(directory):
     """Returns the model and the tokenizer in a directory that `save_pretrained` has written.
 
     It reads local files only: config.json, *.safetensors (one file, or several with
-    model.safetensors.index.json) and, if they are there, tokenizer.json or vocab.txt, and
-    tokenizer_config.json. It needs `pip install "keras-transformer[convert]"`.
+    model.safetensors.index.json) and, if they are there, tokenizer.json or vocab.txt (or
+    GPT-2's vocab.json and merges.txt), and tokenizer_config.json. In the clone of this package,
+    `pip install ".[convert]"` installs the libraries that it needs.
 
     Args:
         directory: path of the directory.
     Returns:
-        `Imported`. The model computes in float32, whatever the dtype of the file.
+        `Imported`. The model computes in float32, whatever the dtype of the file. Keras's `export`
+        needs a model that was called once, or an `input_signature`.
     Raises:
         InputError: files that are missing or damaged, or settings, tensors or a tokenizer that this
             package cannot represent. The message names them.
@@ -57,15 +59,21 @@ def from_hugging_face(directory):
     tensors = read_tensors(directory)
     if order is not None:
         tensors = {
-            name: _in_order(tensor, order) if name in architecture.TOKEN_TENSORS else tensor
+            name: _in_order(name, tensor, order) if name in architecture.TOKEN_TENSORS else tensor
             for name, tensor in tensors.items()
         }
     return Imported(architecture.model_from(config, tensors), tokenizer)
 
 
-def _in_order(tensor, order):
+def _in_order(name, tensor, order):
     """Returns the rows of `tensor` in `order`, and after them the rows that no token has."""
-    return tensor[[*order, *range(len(order), len(tensor))]]
+    if tensor.ndim == 0 or max(order) >= len(tensor):
+        raise InputError(
+            f"Expected a row of {name} for each token of the tokenizer, which has the id "
+            f"{max(order)}. Received: {name}.shape={tensor.shape}. Copy the tokenizer that belongs "
+            "to the model, or move it away to load the model alone."
+        )
+    return tensor[[*order, *sorted(set(range(len(tensor))) - set(order))]]
 
 
 def _read_json(path):

@@ -24,14 +24,14 @@ def read_tensors(directory):
         return _read_file(directory / "model.safetensors")
     try:
         file_of_name = json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        files = sorted(set(file_of_name.values()))
+        files = sorted({directory / file for file in file_of_name.values()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"Expected a JSON object with weight_map. Received: {directory / INDEX}: {error!r}."
         ) from None
     tensors = {}
     for file in files:
-        tensors.update(_read_file(directory / file))
+        tensors.update(_read_file(file))
     missing = sorted(set(file_of_name) - set(tensors))
     if missing:
         raise InputError(

@@ -4,9 +4,12 @@ import json
 
 from keras_transformer.errors import InputError
 
+END_OF_TEXT = "<|endoftext|>"
+"""GPT-2's special token, which its vocab.json has and does not mark."""
+
 
 def read_tokenizer(directory):
-    """Returns `(tokenizer, order)`, from tokenizer.json or else vocab.txt.
+    """Returns `(tokenizer, order)`, from tokenizer.json, or vocab.txt, or merges.txt.
 
     Returns:
         For byte-level BPE, a `tokenizers.Tokenizer` and None: its ids are those of the file. For
@@ -15,37 +18,56 @@ def read_tokenizer(directory):
         a pair of None.
 
         Which of the two it is says the normalizer in tokenizer.json, or `do_lower_case` in
-        tokenizer_config.json; a vocab.txt without it is uncased, as in `transformers`. Unlike
-        there, an unknown character does not make its whole word unknown.
+        tokenizer_config.json; a vocab.txt without it is uncased, as in `transformers`. There are
+        four differences from there: an unknown character does not make its whole word unknown;
+        words are unknown above 100 bytes instead of 100 characters; a special token that stands in
+        the text, such as `[MASK]`, is split like any word; and control characters are kept.
     Raises:
         InputError: a tokenizer of another kind, or one that has no library here.
     """
     path = directory / "tokenizer.json"
     if not path.exists():
+        if (directory / "merges.txt").exists():
+            return _byte_level_bpe(directory), None
         path = directory / "vocab.txt"
         if not path.exists():
             return None, None
-        settings = _tokenizer_config(directory)
-        return _word_piece(path.read_bytes(), path, _is_uncased({"lowercase": True}, settings))
+        is_uncased = _is_uncased({"lowercase": True}, _tokenizer_config(directory))
+        return _word_piece(_lines(path), path, is_uncased)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         model = content["model"]
-        kind, vocabulary = model["type"], model["vocab"]
+        kind = model["type"]
+        is_damaged = kind == "WordPiece" and not _is_vocabulary(model["vocab"])
     except (ValueError, KeyError, TypeError):
+        is_damaged = True
+    if is_damaged:
         raise InputError(
             f"Expected a tokenizer of the library tokenizers. Received: {path}, which is none."
-        ) from None
+        )
     if kind == "WordPiece":
-        is_uncased = _is_uncased(_normalizer(content, path), _tokenizer_config(directory))
-        vocabulary = "\n".join(sorted(vocabulary, key=vocabulary.get)).encode()
-        return _word_piece(vocabulary, path, is_uncased)
-    tokenizer = _library().Tokenizer.from_file(str(path))
+        normalizer = _checked_normalizer(content, path)
+        is_uncased = _is_uncased(normalizer, _tokenizer_config(directory))
+        return _word_piece(model["vocab"], path, is_uncased)
+    library = _library()
+    try:
+        tokenizer = library.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library has no class of its own
+        raise InputError(
+            f"Expected a tokenizer of the library tokenizers. Received: {path}: {error}."
+        ) from None
     if kind != "BPE" or "ByteLevel" not in repr(tokenizer.decoder):
         raise InputError(
             "Expected a tokenizer of the kind byte-level BPE or WordPiece. "
             f"Received: {path}, of the kind {kind}. Move the file away to load the model alone."
         )
     return tokenizer, None
+
+
+def _is_vocabulary(vocabulary):
+    """Returns whether it is a dict from tokens to ids, each another."""
+    ids = set(vocabulary.values()) if isinstance(vocabulary, dict) else None
+    return bool(ids) and all(type(i) is int and i >= 0 for i in ids) and len(ids) == len(vocabulary)
 
 
 def _tokenizer_config(directory):
@@ -65,14 +87,56 @@ def _tokenizer_config(directory):
     return {ours: content[theirs] for theirs, ours in names.items() if theirs in content}
 
 
-def _normalizer(content, path):
-    """Returns the settings of the normalizer in tokenizer.json."""
-    normalizer = content.get("normalizer") or {"type": "BertNormalizer", "lowercase": False}
-    if normalizer.get("type") != "BertNormalizer":
+def _byte_level_bpe(directory):
+    """Returns the tokenizer of GPT-2's own files, vocab.json and merges.txt."""
+    library = _library()
+    files = [str(directory / name) for name in ("vocab.json", "merges.txt")]
+    try:
+        tokenizer = library.Tokenizer(library.models.BPE.from_file(*files))
+    except Exception as error:  # the library has no class of its own
         raise InputError(
-            "Expected the normalizer of a WordPiece tokenizer to be a BertNormalizer. "
-            f"Received: {path}, with {normalizer.get('type')}."
-        )
+            f"Expected the files of a byte-level BPE. Received: {', '.join(files)}: {error}."
+        ) from None
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    if tokenizer.token_to_id(END_OF_TEXT) is not None:
+        tokenizer.add_special_tokens([END_OF_TEXT])
+    return tokenizer
+
+
+def _lines(path):
+    """Returns a dict from the lines of vocab.txt to their numbers, which are the ids."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"Expected UTF-8. Received: {path}: {error}.") from None
+    lines = text.removesuffix("\n").split("\n")
+    return {line.removesuffix("\r"): i for i, line in enumerate(lines)}
+
+
+def _checked_normalizer(content, path):
+    """Returns the settings of the normalizer in tokenizer.json; refuses what we cannot honour."""
+    model = content["model"]
+    normalizer, splitter = (content.get(name) or {} for name in ("normalizer", "pre_tokenizer"))
+    vocabulary = model.get("vocab")
+    outside = [
+        token["content"]
+        for token in content.get("added_tokens") or ()
+        if token["content"] not in vocabulary and not token.get("special")
+    ]
+    for what, expected, received in (
+        ("normalizer", "BertNormalizer", normalizer.get("type")),
+        ("pre-tokenizer", "BertPreTokenizer", splitter.get("type")),
+        ("continuing_subword_prefix", "##", model.get("continuing_subword_prefix", "##")),
+        ("max_input_chars_per_word", 100, model.get("max_input_chars_per_word", 100)),
+        ("list of tokens outside of its vocabulary", [], outside),
+    ):
+        if received != expected:
+            raise InputError(
+                f"Expected the {what} of a WordPiece tokenizer to be {expected!r}, the only one "
+                f"that can be converted. Received: {path}, with {received!r}. Move the file away "
+                "to load the model alone."
+            )
     return normalizer
 
 
@@ -98,14 +162,17 @@ def _is_uncased(normalizer, settings):
     return lowercase
 
 
-def _word_piece(vocabulary, path, is_uncased):
+def _word_piece(file_ids, path, is_uncased):
+    """Returns the tokenizer and the ids in the file of its tokens.
+
+    Args:
+        file_ids: dict from token to id.
+    """
     # they need TensorFlow
     from keras_transformer.tokenizers import UncasedWordPieceTokenizer, WordPieceTokenizer
 
-    file_ids = {
-        line.removesuffix("\r"): i for i, line in enumerate(vocabulary.decode().split("\n"))
-    }
-    tokenizer = (UncasedWordPieceTokenizer if is_uncased else WordPieceTokenizer)(vocabulary)
+    tokenizer_class = UncasedWordPieceTokenizer if is_uncased else WordPieceTokenizer
+    tokenizer = tokenizer_class("\n".join(sorted(file_ids, key=file_ids.get)).encode())
     missing = [piece for piece in tokenizer.pieces if piece not in file_ids]
     if missing:
         raise InputError(

@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from keras_transformer.convert.weights import Weights, activation_name, check_settings, setting
+from keras_transformer.convert.weights import (
+    Weights,
+    activation_name,
+    check_settings,
+    number,
+    size,
+    sizes,
+)
 from keras_transformer.errors import InputError
 from keras_transformer.models import VisionTransformer
 
@@ -25,23 +32,26 @@ def model_from(config, tensors):
         InputError: settings without a counterpart in `VisionTransformer`, or tensors that are
             missing, left over (such as those of masked image modelling) or of another shape.
     """
-    d_model, num_heads = setting(config, "hidden_size"), setting(config, "num_attention_heads")
+    d_model, num_heads = size(config, "hidden_size"), size(config, "num_attention_heads")
     check_settings(config, {"head_dim": (d_model // num_heads,), "pooler_act": ("tanh",)})
     weights = Weights(tensors, prefix="vit.")
-    has_head, has_pooler = "classifier.weight" in weights, "pooler.dense.weight" in weights
+    has_pooler = "pooler.dense.weight" in weights
+    has_head = "classifier.weight" in weights
+    if not has_head and "ViTForImageClassification" in (config.get("architectures") or ()):
+        weights.take("classifier.weight", ())  # says that there is none
     model = VisionTransformer(
-        len(tensors["classifier.weight"]) if has_head else None,
-        image_size=setting(config, "image_size"),
+        len(weights.peek("classifier.weight")) if has_head else None,
+        image_size=sizes(config, "image_size"),
         patch_size=_patch_size(config),
-        num_channels=setting(config, "num_channels"),
-        num_layers=setting(config, "num_hidden_layers"),
+        num_channels=size(config, "num_channels"),
+        num_layers=size(config, "num_hidden_layers"),
         d_model=d_model,
-        ff_dim=setting(config, "intermediate_size"),
+        ff_dim=size(config, "intermediate_size"),
         num_heads=num_heads,
-        dropout=config.get("hidden_dropout_prob", 0.0),
-        representation_dim=config.get("pooler_output_size") or d_model if has_pooler else None,
+        dropout=number(config, "hidden_dropout_prob", 0.0),
+        representation_dim=_pooled_dim(config) if has_pooler else None,
         activation=activation_name(config, "hidden_act"),
-        layer_norm_epsilon=config.get("layer_norm_eps", 1e-12),
+        layer_norm_epsilon=number(config, "layer_norm_eps", 1e-12),
         name="vit",
     )
     model.build()
@@ -58,21 +68,25 @@ def model_from(config, tensors):
     return model
 
 
+def _pooled_dim(config):
+    name = "hidden_size" if config.get("pooler_output_size") is None else "pooler_output_size"
+    return size(config, name)
+
+
 def _patch_size(config):
-    size = setting(config, "patch_size")
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = sizes(config, "patch_size")
     if height != width:
         raise InputError(
             "Expected square patches, the only kind that can be converted. "
-            f"Received: patch_size={size}."
+            f"Received: patch_size={config['patch_size']}."
         )
     return height
 
 
 def _copy_embedding(weights, embedding):
-    size, channels, d_model = embedding.patch_size, embedding.num_channels, embedding.d_model
+    side, channels, d_model = embedding.patch_size, embedding.num_channels, embedding.d_model
     name = "embeddings.patch_embeddings.projection"
-    kernel = weights.take(f"{name}.weight", (d_model, channels, size, size))
+    kernel = weights.take(f"{name}.weight", (d_model, channels, side, side))
     kernel = np.transpose(kernel, (2, 3, 1, 0))  # rows, columns, channels, D
     embedding.projection.kernel.assign(kernel.reshape(-1, d_model))
     weights.copy(f"{name}.bias", embedding.projection.bias)

@@ -1,5 +1,6 @@
 """What the converters of all architectures share: settings that are checked, weights that fit."""
 
+import math
 import re
 
 import numpy as np
@@ -49,6 +50,10 @@ class Weights:
     def __contains__(self, name):
         return name in self._left
 
+    def peek(self, name):
+        """Returns the tensor `name`, and leaves it to be taken."""
+        return self._left[name]
+
     def take(self, name, shape):
         """Returns the tensor `name`, which must have this shape; each can be taken once."""
         if name not in self._left:
@@ -69,6 +74,14 @@ class Weights:
         shape = variable.shape if change is None else change(np.empty(variable.shape)).shape
         tensor = self.take(name, shape)
         variable.assign(tensor if change is None else change(tensor))
+
+    def take_copy(self, name, of, tensor):
+        """Takes the tensor `name`, if it is there; it must have the numbers of the tensor `of`."""
+        if name in self and not np.array_equal(self.take(name, tensor.shape), tensor):
+            raise InputError(
+                f"Expected {name} to be a copy of {of}, as in the only kind of model that can be "
+                "converted. Received: other numbers."
+            )
 
     def check_none_left(self):
         """Raises `InputError` if a tensor has not been taken."""
@@ -95,21 +108,48 @@ def check_settings(config, expected):
             )
 
 
-def setting(config, name):
-    """Returns a setting of config.json that must be there."""
-    if config.get(name) is None:
-        raise InputError(f"Expected {name} in config.json. Received: a file without it.")
-    return config[name]
+def size(config, name):
+    """Returns a setting of config.json that must be there and an integer above 0."""
+    value = config.get(name)
+    if not _is_size(value):
+        raise InputError(
+            f"Expected {name} in config.json to be an integer above 0. Received: {name}={value!r}."
+        )
+    return value
+
+
+def sizes(config, name):
+    """Returns the same of a setting that may be a list of two integers, a height and a width."""
+    value = config.get(name)
+    if isinstance(value, list) and len(value) == 2 and all(map(_is_size, value)):
+        return tuple(value)
+    return (size(config, name),) * 2
+
+
+def number(config, name, default):
+    """Returns a setting of config.json that is a number and at least 0, such as a dropout rate."""
+    value = config.get(name, default)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < math.inf:
+        raise InputError(
+            f"Expected {name} in config.json to be a number, 0 or above. "
+            f"Received: {name}={value!r}."
+        )
+    return value
 
 
 def activation_name(config, name):
     """Returns our name of the activation in the setting `name` of config.json."""
-    value = setting(config, name)
-    if value not in ACTIVATIONS:
+    value = config.get(name)
+    if not isinstance(value, str) or value not in ACTIVATIONS:
         raise InputError(
             f"Expected {name} to be one of {', '.join(ACTIVATIONS)}. Received: {name}={value!r}."
         )
     return ACTIVATIONS[value]
+
+
+def _is_size(value):
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _some(names):

@@ -177,6 +177,29 @@ def test_an_early_file(directory):
     keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
 
 
+@pytest.mark.parametrize("name", ["decoder.weight", "decoder.bias"])
+def test_an_output_of_other_numbers_is_refused(directory, name):
+    tensors = tensors_of(directory)
+    tied = {"decoder.weight": "bert.embeddings.word_embeddings.weight"}
+    tensor = tensors[tied.get(name, "cls.predictions.bias")]
+    tensors[f"cls.predictions.{name}"] = tensor + 1
+    safetensors.save_file(tensors, directory / "model.safetensors")
+    with pytest.raises(ValueError, match=f"Expected cls.predictions.{name} to be a copy of "):
+        from_hugging_face(directory)
+
+
+def test_a_model_without_an_output_has_none_to_tie(tmp_path):
+    theirs("BertModel", tie_word_embeddings=False).save_pretrained(tmp_path)
+    from_hugging_face(tmp_path)
+
+
+def test_a_classifier_needs_a_pooler(tmp_path):
+    theirs("BertForTokenClassification").save_pretrained(tmp_path)
+    change_config(tmp_path, {"architectures": ["BertForSequenceClassification"]})
+    with pytest.raises(ValueError, match="Expected a tensor pooler.dense.weight"):
+        from_hugging_face(tmp_path)
+
+
 def test_with_its_vocabulary(directory):
     """Our tokenizer has its special tokens first; the rows of the tables follow it."""
     pytest.importorskip("tensorflow_text")

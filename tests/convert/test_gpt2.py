@@ -12,6 +12,7 @@ from keras_transformer.models import Gpt
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.numpy")
 
 IDS = np.random.default_rng(5).integers(0, 61, size=(3, 11)).astype("int32")
 
@@ -46,6 +47,20 @@ def test_logits(theirs, settings, shard_size, tmp_path):
     assert ours.dropout == settings.get("resid_pdrop", 0.1)
     assert ours.count_params() == sum(p.numel() for p in model.parameters())
     np.testing.assert_allclose(logits_of(ours), their_logits(model), rtol=1e-4, atol=1e-4)
+
+
+def test_an_output_of_other_numbers_is_untied(theirs, directory):
+    """Whatever config.json says: `transformers` 5 reads such a file so, too."""
+    path = directory / "model.safetensors"
+    tensors = {**safetensors.load_file(path)}
+    head = np.random.default_rng(1).normal(size=tensors["transformer.wte.weight"].shape)
+    tensors["lm_head.weight"] = head.astype("float32")
+    safetensors.save_file(tensors, path)
+    untied = theirs(tie_word_embeddings=False)
+    untied.load_state_dict({name: torch.tensor(tensor) for name, tensor in tensors.items()})
+    ours = from_hugging_face(directory).model
+    assert not ours.tie_output
+    np.testing.assert_allclose(logits_of(ours), their_logits(untied), rtol=1e-4, atol=1e-4)
 
 
 def test_a_model_without_its_head(theirs, directory):

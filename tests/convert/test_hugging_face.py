@@ -41,6 +41,17 @@ def test_a_tokenizer_of_another_kind_is_refused(directory):
         from_hugging_face(directory)
 
 
+def normalizer(**settings):
+    return {"type": "BertNormalizer", "lowercase": True, "strip_accents": None, **settings}
+
+
+def write_word_pieces(directory, vocabulary, model=None, **settings):
+    model = {"type": "WordPiece", "vocab": vocabulary, **(model or {})}
+    splitter = {"type": "BertPreTokenizer"}
+    content = {"normalizer": normalizer(), "pre_tokenizer": splitter, "model": model, **settings}
+    (directory / "tokenizer.json").write_text(json.dumps(content))
+
+
 PIECES = ["[unused]", "[PAD]", "dog", "[CLS]", "[UNK]", "##s", "[SEP]", "."]
 
 
@@ -49,14 +60,14 @@ def test_word_pieces_are_moved_and_so_are_the_rows_of_tables(tmp_path, as_json):
     """Our tokenizer has its special tokens first, in whatever order the file has them."""
     pytest.importorskip("tensorflow_text")
     if as_json:
-        model = {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(PIECES)}}
-        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
+        write_word_pieces(tmp_path, {piece: i for i, piece in enumerate(PIECES)})
     else:
         (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     tokenizer, order = read_tokenizer(tmp_path)
     assert tokenizer.pieces[:4] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     (ids,) = tokenizer.encode(["dogs."]).to_list()
-    rows = _in_order(np.array([*PIECES, "none", "none"]), order)  # tables may have more rows
+    table = np.array([*PIECES, "none", "none"])  # tables may have more rows
+    rows = _in_order("table", table, order)
     assert rows.tolist() == [*tokenizer.pieces, "none", "none"]
     assert rows[ids].tolist() == ["dog", "##s", "."]
 
@@ -92,10 +103,6 @@ def test_case_and_accents_are_those_of_bert(as_json, do_lower_case, tmp_path):
         assert tokenizer.to_pieces(ids) == theirs.tokenize(text), text
 
 
-def normalizer(**settings):
-    return {"type": "BertNormalizer", "lowercase": True, "strip_accents": None, **settings}
-
-
 @pytest.mark.parametrize(
     "content, settings, message",
     [
@@ -103,18 +110,80 @@ def normalizer(**settings):
         (normalizer(), {"do_lower_case": False, "strip_accents": True}, "lowercase=False, strip_"),
         (normalizer(handle_chinese_chars=False), {}, "handle_chinese_chars=False"),
         (normalizer(), {"tokenize_chinese_chars": False}, "handle_chinese_chars=False"),
-        ({"type": "Lowercase"}, {}, "tokenizer.json, with Lowercase"),
+        ({"type": "Lowercase"}, {}, "tokenizer.json, with 'Lowercase'"),
+        (None, {}, "tokenizer.json, with None"),
         (normalizer(), 3, "Expected a JSON object. Received: .*tokenizer_config.json"),
     ],
     ids=str,
 )
 def test_other_normalizers_are_refused(content, settings, message, tmp_path):
-    model = {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(CASES)}}
-    tokenizer = {"normalizer": content, "model": model}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    write_word_pieces(tmp_path, {p: i for i, p in enumerate(CASES)}, normalizer=content)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(ValueError, match=message):
         read_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "model, settings, message",
+    [
+        ({"continuing_subword_prefix": "@@"}, {}, "continuing_subword_prefix .* with '@@'"),
+        ({"max_input_chars_per_word": 20}, {}, "max_input_chars_per_word .* with 20"),
+        ({}, {"pre_tokenizer": None}, "the pre-tokenizer .* with None"),
+        ({}, {"pre_tokenizer": {"type": "Whitespace"}}, "the pre-tokenizer .* with 'Whitespace'"),
+        ({}, {"added_tokens": [{"id": 99, "content": "<new>"}]}, r"outside .* with \['<new>'\]"),
+        ({"vocab": CASES}, {}, "tokenizer.json, which is none"),
+        ({"vocab": {"[PAD]": "0"}}, {}, "tokenizer.json, which is none"),
+        ({"vocab": {"[PAD]": 0, "[UNK]": 0}}, {}, "tokenizer.json, which is none"),
+    ],
+    ids=str,
+)
+def test_word_pieces_that_we_would_split_otherwise_are_refused(model, settings, message, tmp_path):
+    write_word_pieces(tmp_path, {p: i for i, p in enumerate(CASES)}, model, **settings)
+    with pytest.raises(ValueError, match=message):
+        read_tokenizer(tmp_path)
+
+
+def test_ids_with_gaps_and_a_table_that_is_too_short(tmp_path):
+    pytest.importorskip("tensorflow_text")
+    write_word_pieces(tmp_path, {piece: 2 * i for i, piece in enumerate(PIECES)})
+    tokenizer, order = read_tokenizer(tmp_path)
+    table = np.array([piece for pair in zip(PIECES, "abcdefgh", strict=True) for piece in pair])
+    rows = _in_order("table", table, order)
+    assert rows.tolist() == [*tokenizer.pieces, *"abcdefgh"]
+    with pytest.raises(ValueError, match=r"which has the id 14. Received: table.shape=\(14,\)"):
+        _in_order("table", table[:14], order)
+
+
+def test_a_vocabulary_that_is_not_utf_8(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
+    with pytest.raises(ValueError, match="Expected UTF-8. Received: .*vocab.txt"):
+        read_tokenizer(tmp_path)
+
+
+def test_the_files_of_gpt2_itself(tmp_path, sentence_pairs):
+    """vocab.json and merges.txt split a text as the tokenizer.json that was made from them."""
+    trained = tokenizers.ByteLevelBPETokenizer()
+    texts = [text for pair in sentence_pairs for text in pair]
+    special = ["<|endoftext|>"]
+    trained.train_from_iterator(texts, 300, show_progress=False, special_tokens=special)
+    trained.save_model(str(tmp_path))
+    tokenizer, order = read_tokenizer(tmp_path)
+    ids = tokenizer.encode(TEXT + "<|endoftext|>").ids
+    assert order is None and tokenizer.decode(ids) == TEXT
+    assert ids == trained.encode(TEXT + "<|endoftext|>").ids
+    (tmp_path / "merges.txt").write_text("one_word\n")
+    with pytest.raises(ValueError, match="Expected the files of a byte-level BPE. Received: "):
+        read_tokenizer(tmp_path)
+
+
+def test_a_damaged_byte_level_tokenizer(directory, sentence_pairs):
+    path = directory / "tokenizer.json"
+    byte_level_bpe(path, sentence_pairs)
+    content = json.loads(path.read_text())
+    content["model"]["merges"] = [["no", "tokens"]]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="Expected a tokenizer .* Received: .*tokenizer.json: "):
+        from_hugging_face(directory)
 
 
 def test_word_pieces_without_special_tokens_are_refused(tmp_path):
@@ -202,6 +271,11 @@ def break_index(directory):
     (directory / "model.safetensors.index.json").write_text("[]")
 
 
+def break_file_names(directory):
+    index = {"weight_map": {"a.weight": 1}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 def lose_a_shard(directory):
     index = {"weight_map": {"a.weight": "model-00001-of-00002.safetensors"}}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -217,12 +291,35 @@ def lose_a_shard(directory):
         (damage_weights, "Expected a safetensors file. Received: "),
         (write_index, "without a.weight, b.weight"),
         (break_index, "Expected a JSON object with weight_map"),
+        (break_file_names, "Expected a JSON object with weight_map"),
         (lose_a_shard, "Received: .*model-00001-of-00002.safetensors: No such file"),
     ],
 )
 def test_damaged_directories(directory, damage, message):
     damage(directory)
     with pytest.raises(ValueError, match=message):
+        from_hugging_face(directory)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (dict(eos_token_id=[60]), r"eos_token_id=\[60\]"),
+        (dict(n_head=0), "n_head in config.json to be an integer above 0. Received: n_head=0"),
+        (dict(n_embd="24"), "n_embd='24'"),
+        (dict(n_layer=2.0), "n_layer=2.0"),
+        (dict(n_inner=True), "n_inner=True"),
+        (dict(resid_pdrop=None), "resid_pdrop=None"),
+        (dict(layer_norm_epsilon="1e-5"), "layer_norm_epsilon='1e-5'"),
+        (dict(layer_norm_epsilon=-1), "layer_norm_epsilon=-1"),
+        (dict(activation_function=["gelu"]), r"activation_function=\['gelu'\]"),
+    ],
+    ids=str,
+)
+def test_settings_of_another_type(directory, settings, message):
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    with pytest.raises(ValueError, match=f"Received: .*{message}|{message}"):
         from_hugging_face(directory)
 
 

@@ -154,6 +154,15 @@ def test_what_cannot_be_honoured_is_named(directory, change, message):
         from_hugging_face(directory)
 
 
+def test_a_classifier_needs_a_head(tmp_path):
+    theirs("ViTModel").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["architectures"] = ["ViTForImageClassification"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="Expected a tensor classifier.weight"):
+        from_hugging_face(tmp_path)
+
+
 def test_masked_image_modelling_is_refused(tmp_path):
     config = transformers.ViTConfig(**SIZES, encoder_stride=4)
     transformers.ViTForMaskedImageModeling(config).save_pretrained(tmp_path)
