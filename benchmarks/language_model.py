@@ -44,7 +44,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--length", type=int, default=256, help="tokens in a window")
     parser.add_argument("--batch-size", type=int, default=16, help="windows in a batch")
-    parser.add_argument("--learning-rate", type=float, default=3e-3, help="the highest")
+    parser.add_argument("--learning-rate", type=float, default=0.01, help="the highest")
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--dtype", default="float32", help="or mixed_bfloat16")
     parser.add_argument("--seed", type=int, default=1)
@@ -60,11 +60,17 @@ def main():
     model = Gpt(
         vocab_size, max_length=arguments.length, end_id=end_id, dtype=arguments.dtype, **sizes
     )
-    adam = keras.optimizers.AdamW(
-        0.0, beta_2=0.99, weight_decay=arguments.weight_decay, global_clipnorm=1.0
+    # Adam for the embedding, gains and biases, Muon for the matrices: 0.04 to 0.06 nats less than
+    # AdamW for all after 2.5 minutes with characters
+    muon = keras.optimizers.Muon(
+        0.0,
+        weight_decay=arguments.weight_decay,
+        adam_beta_2=0.99,
+        adam_weight_decay=0.0,
+        adam_lr_ratio=0.5,
+        global_clipnorm=1.0,
     )
-    adam.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "embeddings"])
-    model.compile(adam, TokenCrossEntropy(0.0), metrics=[Perplexity()])
+    model.compile(muon, TokenCrossEntropy(0.0), metrics=[Perplexity()])
     train = TextWindows(train_ids, arguments.length, arguments.batch_size, seed=arguments.seed)
     valid = TextWindows(valid_ids, arguments.length, 32, shuffle=False)
     path = pathlib.Path("runs", f"language-model-{arguments.data}.keras")

@@ -212,16 +212,20 @@ def image_attention(images, maps, path=None):
             `models.class_token_attention` and `models.attention_rollout`.
         path: file to write, or None.
     Raises:
-        ValueError: no maps, or not one for each image.
+        ValueError: images of another shape, no maps, or not one for each image.
 
     Example:
         image_attention(np.zeros((1, 8, 8, 3)), {"last layer": np.ones((1, 2, 2))}, "image.png")
     """
+    images = _checked_images(images)
+    if not isinstance(maps, dict) or not maps:
+        raise InputError(f"Expected a dict from titles to maps. Received: {maps=}.")
     maps = {title: np.asarray(values) for title, values in maps.items()}
-    if not maps or any(len(values) != len(images) for values in maps.values()):
+    if any(values.ndim != 3 or len(values) != len(images) for values in maps.values()):
         received = {title: values.shape for title, values in maps.items()}
         raise InputError(
-            f"Expected maps of {len(images)} images, by their titles. Received: maps={received}."
+            f"Expected maps of {len(images)} images, (B, rows, columns), by their titles. "
+            f"Received maps of the shapes {received}."
         )
     with _drawing():
         size = 1.6 * (1 + len(maps)) + 0.2, 1.6 * len(images) + 0.3
@@ -246,13 +250,14 @@ def caption_attention(image, words, maps, path=None):
         maps: `(T, rows, columns)`, such as those of `models.ImageCaptioner.attention_maps`.
         path: file to write, or None.
     Raises:
-        ValueError: not one map for each word.
+        ValueError: an image of another shape, or not one map for each word.
 
     Example:
         caption_attention(np.zeros((8, 8, 3)), ["a", "dog"], np.ones((2, 4, 4)), "caption.png")
     """
+    (image,) = _checked_images([image])
     maps = np.asarray(maps)
-    if maps.ndim != 3 or len(maps) != len(words):
+    if isinstance(words, str) or maps.ndim != 3 or len(maps) != len(words):
         raise InputError(
             f"Expected maps of {len(words)} words, (T, rows, columns). "
             f"Received: words={list(words)}, maps.shape={maps.shape}."
@@ -271,6 +276,17 @@ def caption_attention(image, words, maps, path=None):
             panel.set_axis_off()
         _write(figure, path)
     return figure
+
+
+def _checked_images(images):
+    """Returns an array `(B, height, width, channels)` of at least one image."""
+    images = np.asarray(images)
+    if images.ndim != 4 or 0 in images.shape or images.shape[-1] not in (1, 3):
+        raise InputError(
+            "Expected images (B, height, width, channels), with one channel or three. "
+            f"Received images of the shape {images.shape}."
+        )
+    return images
 
 
 def _draw_image(panel, image, attention=None):

@@ -322,15 +322,27 @@ def test_a_caption_is_drawn_word_by_word(tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("maps", [{}, {"last": np.ones((3, 2, 2))}])
+@pytest.mark.parametrize(
+    "maps", [{}, np.ones((2, 2, 2)), {"last": np.ones((3, 2, 2))}, {"last": np.ones((2, 4))}]
+)
 def test_other_maps_than_images_are_refused(maps):
-    with pytest.raises(ValueError, match="Expected maps of 2 images"):
+    with pytest.raises(ValueError, match="Expected (maps of 2 images|a dict from titles to maps)"):
         plots.image_attention(np.ones((2, 4, 4, 1)), maps)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 4, 2), (0, 4, 3), (1, 4, 4, 3)])
+def test_other_images_are_not_drawn(shape):
+    with pytest.raises(ValueError, match="one channel or three. Received images of the shape"):
+        plots.caption_attention(np.ones(shape), ["a"], np.ones((1, 2, 2)))
+    with pytest.raises(ValueError, match="one channel or three. Received images of the shape"):
+        plots.image_attention(np.ones((1, *shape)), {"last": np.ones((1, 2, 2))})
 
 
 def test_other_maps_than_words_are_refused():
     with pytest.raises(ValueError, match=r"maps of 1 words.*maps.shape=\(2, 4, 4\)"):
         plots.caption_attention(np.ones((4, 4, 1)), ["a"], np.ones((2, 4, 4)))
+    with pytest.raises(ValueError, match="Expected maps of 3 words"):
+        plots.caption_attention(np.ones((4, 4, 1)), "dog", np.ones((3, 4, 4)))
 
 
 def test_matplotlib_is_loaded_only_when_drawing():

@@ -87,7 +87,9 @@ def add_bias(x, bias):
 
 def take_rows(values, indices):
     """Returns `values[indices]`; the indices must not be negative."""
-    return ops.take(values, indices, axis=0)
+    rows = ops.take(values, indices, axis=0)
+    # without any row, Keras's `take` on JAX returns another shape
+    return ops.reshape(rows, (*ops.shape(indices), *ops.shape(values)[1:]))
 
 
 def start_cache(num_rows, num_heads, max_length, width, dtype):
@@ -156,7 +158,16 @@ def scan(step, carry, inputs):
     Returns:
         The last carry, and the outputs `(T, ...)`.
     """
+    if keras.tree.flatten(inputs)[0].shape[0] == 0:
+        return carry, _no_outputs(step, carry, inputs)
     return ops.scan(step, carry, inputs)
+
+
+def _no_outputs(step, carry, inputs):
+    """Returns the outputs of no step, `(0, ...)`, whose shapes `ops.scan` may not know."""
+    zeros = keras.tree.map_structure(lambda x: ops.zeros(x.shape[1:], x.dtype), inputs)
+    _, outputs = step(carry, zeros)
+    return keras.tree.map_structure(lambda x: x[None][:0], outputs)
 
 
 def compile_function(function, variables=()):

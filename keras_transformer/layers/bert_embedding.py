@@ -105,7 +105,7 @@ def ids_and_segments(inputs):
     """Returns the ids and segment ids of the call's inputs, both `(B, T)`.
 
     Raises:
-        ValueError: other inputs, or other shapes.
+        ValueError: other inputs, other shapes, or texts without a position.
     """
     inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
     if not {"ids"} <= inputs.keys() <= {"ids", "segment_ids"}:
@@ -122,6 +122,11 @@ def ids_and_segments(inputs):
         raise InputError(
             "ids and segment_ids must have one shape, (B, T). "
             f"Received: ids.shape={shapes[0]}, segment_ids.shape={shapes[1]}."
+        )
+    if shapes[0][1] == 0:
+        raise InputError(
+            "A text has at least one token, such as its start token. "
+            f"Received: ids.shape={shapes[0]}."
         )
     return ids, segment_ids
 

@@ -78,11 +78,13 @@ class ConvolutionalEmbedding(keras.layers.Layer):
         check_image_shape(images.shape, self.num_channels, self.image_size)
         x = backend.ensure_shape(images, (None, *self.image_size, self.num_channels))
         x = ops.cast(x, self.compute_dtype)
+        batch = ops.shape(x)[0]
+        x = _at_least_one(x, batch)
         for convolution in self.convolutions:
             x = convolution(x)
-        x = self.positions(x)
+        x = self.positions(x)[:batch]
         rows, columns = self.grid
-        return ops.reshape(x, (-1, rows * columns, self.d_model))  # (B, N, D)
+        return ops.reshape(x, (batch, rows * columns, self.d_model))  # (B, N, D)
 
     def compute_output_shape(self, input_shape):
         rows, columns = self.grid
@@ -95,3 +97,16 @@ class ConvolutionalEmbedding(keras.layers.Layer):
             "d_model": self.d_model,
             "num_convolutions": self.num_convolutions,
         }
+
+
+def _at_least_one(images, batch):
+    """Returns the images, or a black one for an empty batch.
+
+    TensorFlow's convolution of no image has a wrong shape on a CPU. There alone is the size of a
+    batch unknown, None, when a graph is built.
+    """
+    if images.shape[0] not in (None, 0):
+        return images
+    num_missing = ops.maximum(1 - batch, 0)
+    black = ops.zeros((num_missing, *images.shape[1:]), images.dtype)
+    return ops.concatenate([images, black], axis=0)

@@ -1,5 +1,7 @@
 """Dropout with cheap random numbers (Srivastava et al., 2014, https://jmlr.org/papers/v15/srivastava14a.html)."""
 
+import numbers
+
 import keras
 
 from keras_transformer import backend
@@ -26,8 +28,8 @@ class Dropout(keras.layers.Dropout):
     """
 
     def __init__(self, rate, seed=None, **kwargs):
-        if not 0 <= rate < 1:
-            raise InputError(f"The dropout rate must be in [0, 1). Received: rate={rate}.")
+        if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
+            raise InputError(f"The dropout rate must be in [0, 1). Received: rate={rate!r}.")
         super().__init__(rate, seed=seed, **kwargs)
         if self.noise_shape is not None:
             raise InputError(

@@ -3,6 +3,8 @@
 Shapes: D width.
 """
 
+import numbers
+
 import keras
 from keras import ops
 
@@ -26,7 +28,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
         `(..., D)`.
 
     Raises:
-        ValueError: an axis other than the last, or a layer without gamma or beta.
+        ValueError: an epsilon below 0, an axis other than the last, or a layer without gamma or
+            beta.
 
     Example:
     >>> LayerNormalization()(np.zeros((1, 5, 8))).shape
@@ -34,6 +37,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
     """
 
     def __init__(self, epsilon=1e-6, **kwargs):
+        if not isinstance(epsilon, numbers.Real) or not 0 <= epsilon < float("inf"):
+            raise InputError(f"epsilon must be a number, 0 or above. Received: {epsilon=}.")
         super().__init__(epsilon=epsilon, **kwargs)
         if self.axis not in (-1, [-1]) or not (self.center and self.scale):
             raise InputError(

@@ -3,6 +3,8 @@
 Shapes: B batch, P patch_size, R and C rows and columns of patches, N patches (R C), D d_model.
 """
 
+import numbers
+
 import keras
 from keras import ops
 
@@ -62,7 +64,7 @@ class PatchEmbedding(keras.layers.Layer):
 
     def grid_of(self, height, width):
         """Returns the numbers of rows and columns of patches in an image of `height` x `width`."""
-        if height % self.patch_size or width % self.patch_size:
+        if min(height, width) < 1 or height % self.patch_size or width % self.patch_size:
             raise InputError(
                 "patch_size must divide the height and the width of an image. Received: "
                 f"patch_size={self.patch_size}, height={height}, width={width}. "
@@ -130,14 +132,24 @@ class PatchEmbedding(keras.layers.Layer):
 
 def height_and_width(image_size):
     """Returns the height and the width that `image_size` means: a pair, or an int for both."""
-    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-    if len(size) != 2:
+    is_pair = isinstance(image_size, tuple | list) and len(image_size) == 2
+    if not is_pair and not isinstance(image_size, numbers.Integral):
         raise InputError(
-            "image_size must be a height and a width, or an int for both. "
-            f"Received: image_size={image_size}."
+            f"image_size must be a height and a width, or an int for both. Received: {image_size=}."
         )
-    check_positive_integers(height=size[0], width=size[1])
-    return size
+    height, width = image_size if is_pair else (image_size, image_size)
+    check_positive_integers(height=height, width=width)
+    return int(height), int(width)
+
+
+def with_known_size(images, image_size):
+    """Returns a symbolic tensor of images in which an unknown height or width is `image_size`.
+
+    So the outputs of a functional model can be inferred on backends whose tensors have known sizes.
+    """
+    batch, *size, channels = images.shape
+    size = [given or expected for given, expected in zip(size, image_size, strict=True)]
+    return keras.KerasTensor((batch, *size, channels), images.dtype)
 
 
 def check_image_shape(shape, num_channels, image_size=(None, None)):

@@ -156,7 +156,8 @@ class Stack(keras.layers.Layer):
 
 def check_num_heads(d_model, num_heads):
     """Raises `InputError` unless the heads share the width equally."""
-    if num_heads < 1 or d_model % num_heads:
+    check_positive_integers(d_model=d_model, num_heads=num_heads)
+    if d_model % num_heads:
         raise InputError(
             "d_model must be divisible by num_heads. "
             f"Received: d_model={d_model}, num_heads={num_heads}. Change one of them."

@@ -20,8 +20,9 @@ def class_token_attention(weights, grid):
         Array `(B, R, C)`. What the class token gives to itself is left out: each map sums to 1,
         or to 0 if no patch gets anything.
     Raises:
-        ValueError: T is not 1 + R C.
+        ValueError: no weights, or T is not 1 + R C.
     """
+    _check_weights(weights)
     return _map(_mean_over_heads(weights[-1]), grid)
 
 
@@ -34,12 +35,22 @@ def attention_rollout(weights, grid):
 
     Args, Returns, Raises: see `class_token_attention`.
     """
+    _check_weights(weights)
     total = None
     for layer in weights:
         attention = _mean_over_heads(layer)
         attention = (attention + np.eye(attention.shape[-1])) / 2
         total = attention if total is None else attention @ total
     return _map(total, grid)
+
+
+def _check_weights(weights):
+    ranks = [len(ops.shape(layer)) for layer in weights]
+    if not ranks or set(ranks) != {4}:
+        raise InputError(
+            "Expected a list of attention weights (B, H, T, T), one for each block. "
+            f"Received: weights of the ranks {ranks}."
+        )
 
 
 def _mean_over_heads(weights):

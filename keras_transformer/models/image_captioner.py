@@ -15,7 +15,7 @@ from keras_transformer.layers import (
     PatchEmbedding,
     TokenEmbedding,
 )
-from keras_transformer.layers.patch_embedding import height_and_width
+from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.decoder_model import DecoderModel
@@ -66,7 +66,8 @@ class ImageCaptioner(DecoderModel):
 
     Raises:
         ValueError: unknown features, num_heads not dividing d_model, what `PatchEmbedding`
-            refuses, no image, or another number of captions than of images.
+            refuses, a decoder without decoding methods or of another vocabulary, no image, or
+            another number of captions than of images.
 
     Example:
     >>> model = ImageCaptioner(100, image_size=8, patch_size=4, num_layers=1, d_model=16,
@@ -115,6 +116,8 @@ class ImageCaptioner(DecoderModel):
         self.has_own_decoder = decoder is not None
 
         self.encoder = self._new_encoder()
+        if decoder is not None:
+            _check_decoder(decoder, vocab_size)
         self.decoder = decoder
         if decoder is None:
             embedding = TokenEmbedding(
@@ -157,6 +160,11 @@ class ImageCaptioner(DecoderModel):
             self.decoder.build((None, None), (None, None, self.d_model))
         self.built = True
 
+    def compute_output_spec(self, inputs, **options):
+        images, target_ids = _images_and_ids(inputs)
+        images = with_known_size(images, self.image_size)
+        return super().compute_output_spec({"images": images, "target_ids": target_ids}, **options)
+
     def call(self, inputs, return_attention_weights=False, training=False):
         images, target_ids = _images_and_ids(inputs)
         options = dict(return_attention_weights=return_attention_weights, training=training)
@@ -191,8 +199,14 @@ class ImageCaptioner(DecoderModel):
         Returns:
             Array `(B, T, R, C)`; each map sums to 1.
         Raises:
-            ValueError: a decoder without attention weights, such as that of linear attention.
+            ValueError: ids of another rank, or a decoder without attention weights, such as that
+                of linear attention.
         """
+        if len(ops.shape(ids)) != 2:
+            raise InputError(
+                "Expected ids of captions, (B, T). "
+                f"Received: ids.shape={tuple(ops.shape(ids))}. One caption is ids[None]."
+            )
         if not self.decoder.gives_cross_weights:
             raise InputError(
                 "Expected a decoder with attention weights. "
@@ -254,8 +268,27 @@ class ImageCaptioner(DecoderModel):
         return cls(**{**config, "decoder": decoder})
 
 
+def _check_decoder(decoder, vocab_size):
+    """Raises `InputError` for a decoder that has not the methods of `Decoder`, or other ids."""
+    needed = ("embedding", "start_decoding", "decode_step", "decoding_weights")
+    missing = [name for name in needed if not hasattr(decoder, name)]
+    if missing:
+        raise InputError(
+            "Expected a decoder such as layers.Decoder or layers.RnnDecoder. "
+            f"Received: {decoder=}, without {', '.join(missing)}."
+        )
+    if decoder.embedding.vocab_size != vocab_size:
+        raise InputError(
+            "Expected a decoder whose embedding has the vocabulary of the captions. "
+            f"Received: vocab_size={vocab_size}, "
+            f"decoder.embedding.vocab_size={decoder.embedding.vocab_size}."
+        )
+
+
 def _images_and_ids(inputs):
     expected = {"images", "target_ids"}
+    if isinstance(inputs, dict):
+        inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
     if not isinstance(inputs, dict) or not expected <= inputs.keys():
         received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
         raise InputError(

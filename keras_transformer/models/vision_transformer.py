@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Dense, Encoder, PatchEmbedding
-from keras_transformer.layers.patch_embedding import height_and_width
+from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
@@ -157,6 +157,9 @@ class VisionTransformer(Unquantized, keras.Model):
         if self.head is not None:
             self.head.build((None, pooled_dim))
         self.built = True
+
+    def compute_output_spec(self, images, **options):
+        return super().compute_output_spec(with_known_size(images, self.image_size), **options)
 
     def call(self, images, return_attention_weights=False, training=False):
         result = self.encoder(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.errors import InputError
+from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.special_ids import END_ID, PAD_ID, UNKNOWN_ID
 from keras_transformer.teacher_forcing import shift_right
 
@@ -74,11 +75,7 @@ def picture_corpus(num_train=8000, num_held_out=500, seed=1):
     Raises:
         ValueError: a number below 1.
     """
-    if min(num_train, num_held_out) < 1:
-        raise InputError(
-            "Expected at least one picture in each set. "
-            f"Received: num_train={num_train}, num_held_out={num_held_out}."
-        )
+    check_positive_integers(num_train=num_train, num_held_out=num_held_out)
     rng = np.random.default_rng(seed)
     things = list(itertools.product(COLOURS, SHAPES))
     pairs = list(itertools.combinations(things, 2))
@@ -108,6 +105,8 @@ def picture_corpus(num_train=8000, num_held_out=500, seed=1):
 
 def caption_ids(captions):
     """Returns `(N, T)` int32: the ids of the words, the end token, padding. See `WORDS`."""
+    if isinstance(captions, str):
+        raise InputError(f"Expected a list of captions. Received: {captions=}, a single one.")
     id_of = {word: i for i, word in enumerate(WORDS) if i >= len(SPECIAL)}
     rows = [[id_of.get(word, UNKNOWN_ID) for word in caption.split()] for caption in captions]
     ids = np.full((len(rows), 1 + max(map(len, rows), default=0)), PAD_ID, "int32")
@@ -119,6 +118,8 @@ def caption_ids(captions):
 def caption_words(ids):
     """Returns the words of a row of ids, up to the end token."""
     ids = [int(i) for i in ids]
+    if ids and not 0 <= min(ids) <= max(ids) < len(WORDS):
+        raise InputError(f"Expected ids from 0 to {len(WORDS) - 1}. Received: {ids=}.")
     end = ids.index(END_ID) if END_ID in ids else len(ids)
     return [WORDS[i] for i in ids[:end] if i != PAD_ID]
 
@@ -131,6 +132,7 @@ def caption_examples(pictures, batch_size):
         1 / (T' batch_size) for each of the T' tokens of a caption, and 0 for padding. The sum that
         is `training.TokenCrossEntropy` is then the mean loss of a batch.
     """
+    check_positive_integers(batch_size=batch_size)
     labels = caption_ids(pictures.captions)
     is_real = (labels != PAD_ID).astype("float32")
     inputs = {"images": pictures.images, "target_ids": shift_right(labels, np)}

@@ -1,11 +1,13 @@
 """The patch embedding: which pixels are in which patch, and what is refused."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import PatchEmbedding
+from keras_transformer.layers import ConvolutionalEmbedding, PatchEmbedding
 from keras_transformer.layers.grid_positions import resized_grid
 
 
@@ -100,6 +102,30 @@ def test_other_images_are_refused(randomize, shape, message):
         built(randomize)(np.zeros(shape, "float32"))
 
 
+def test_an_image_without_pixels_is_refused(randomize):
+    layer = built(randomize, resize_positions=True)
+    for shape in ((1, 0, 6, 3), (1, 4, 0, 3), (1, 0, 0, 3)):
+        with pytest.raises(ValueError, match="patch_size must divide the height and the width"):
+            layer(np.zeros(shape, "float32"))
+
+
+def test_a_size_of_numpy_is_plain_data():
+    config = PatchEmbedding(np.int64(4), 2, 5).get_config()
+    assert json.loads(json.dumps(config["image_size"])) == [4, 4]
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 6, 3), (1, 4, 6, 3), (3, 4, 6, 3)])
+def test_convolutions_of_any_batch(shape):
+    """TensorFlow's convolution gives the images themselves for an empty batch, on a CPU."""
+    images = np.random.default_rng(2).normal(size=(3, 4, 6, 3)).astype("float32")
+    layer = ConvolutionalEmbedding((4, 6), d_model=8)
+    expected = ops.convert_to_numpy(layer(images))
+    function = keras.Model(inputs := keras.Input((4, 6, 3)), layer(inputs))
+    for call in (layer, function):
+        found = ops.convert_to_numpy(call(images[: shape[0]]))
+        np.testing.assert_allclose(found, expected[: shape[0]], atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -107,6 +133,8 @@ def test_other_images_are_refused(randomize, shape, message):
         (dict(patch_size=0), "Received: patch_size=0"),
         (dict(image_size=(4, 6, 3)), r"Received: image_size=\(4, 6, 3\)"),
         (dict(image_size=(4, 0)), "width must be a whole number"),
+        (dict(image_size=None), "Received: image_size=None"),
+        (dict(image_size=4.0), "Received: image_size=4.0"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(arguments, message):

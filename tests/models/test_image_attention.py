@@ -51,6 +51,13 @@ def test_a_class_token_that_looks_at_itself_alone_has_an_empty_map():
         np.testing.assert_array_equal(function(weights, GRID)[0], np.zeros(GRID))
 
 
+@pytest.mark.parametrize("weights", [[], [np.zeros((7, 7))]], ids=["none", "rank 2"])
+def test_weights_that_are_none_of_a_block_are_refused(weights):
+    for function in (class_token_attention, attention_rollout):
+        with pytest.raises(ValueError, match="one for each block. Received: weights of the ranks"):
+            function(weights, GRID)
+
+
 def test_another_grid_is_refused(weights):
     with pytest.raises(ValueError, match=r"1 \+ 2 x 2 positions.*weights of 7 positions"):
         class_token_attention(weights, (2, 2))

@@ -171,6 +171,25 @@ def test_a_decoder_without_weights_has_no_attention_maps():
         model.attention_maps(random_images(), np.array([[3], [3]]))
 
 
+@pytest.mark.parametrize("num_images, length", [(0, 5), (2, 0), (0, 0)])
+def test_no_image_or_no_word(variant, num_images, length):
+    model = make(**variant)
+    ids = np.full((num_images, length), START_ID, "int32")
+    logits = model({"images": random_images(num_images), "target_ids": ids})
+    assert tuple(logits.shape) == (num_images, length, VOCAB_SIZE)
+    for beam_size in (1, 3):
+        config = DecodingConfig(beam_size=beam_size, max_length=4)
+        assert decode(model, random_images(0), config).ids.shape[0] == 0
+
+
+def test_images_of_a_size_that_is_not_known(variant):
+    model = make(**variant)
+    images, ids = keras.Input((None, None, 3)), keras.Input((None,), dtype="int32")
+    functional = keras.Model([images, ids], model({"images": images, "target_ids": ids}))
+    found = functional([batch()["images"], batch()["target_ids"]])
+    np.testing.assert_allclose(numbers(found), numbers(model(batch())), atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_saved_and_loaded_within_a_functional_model(variant, dtype, tmp_path):
     if "decoder" in variant:
@@ -236,6 +255,11 @@ def test_it_learns_to_say_where_a_spot_is():
         (dict(features="cnn"), "convolutional.*Received: features='cnn'"),
         (dict(features="convolutional", num_convolutions=0), "Received: .*num_convolutions=0"),
         (dict(num_decoder_layers=0), "num_layers must be a whole number"),
+        (dict(num_heads=None), "num_heads must be a whole number"),
+        (dict(dropout=None), "Received: rate=None"),
+        (dict(decoder="rnn"), "decoder='rnn', without embedding, start_decoding"),
+        (dict(decoder=keras.layers.Dense(3)), "Expected a decoder such as layers.Decoder"),
+        (dict(decoder=RnnDecoder(TokenEmbedding(7, 8))), "embedding.vocab_size=7"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments, message):
@@ -257,6 +281,11 @@ def test_inputs_that_do_not_fit_are_refused(variant, change, message):
     inputs = {name: value for name, value in {**batch(), **change}.items() if value is not None}
     with pytest.raises(ValueError, match=message):
         make(**variant)(inputs)
+
+
+def test_ids_of_one_caption_need_a_batch():
+    with pytest.raises(ValueError, match=r"ids.shape=\(5,\). One caption is ids\[None\]"):
+        make().attention_maps(random_images(1), batch()["target_ids"][0])
 
 
 def test_a_caption_alone_is_refused():

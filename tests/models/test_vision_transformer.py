@@ -201,6 +201,10 @@ def test_a_step_of_the_base_model():
         (dict(num_layers=0), "num_layers must be a whole number"),
         (dict(representation_dim=0), "representation_dim must be a whole number"),
         (dict(activation="step"), "Received: activation='step'"),
+        (dict(d_model="10"), "d_model must be a whole number"),
+        (dict(num_heads=None), "num_heads must be a whole number"),
+        (dict(dropout="0.1"), "Received: rate='0.1'"),
+        (dict(layer_norm_epsilon=-1.0), "Received: epsilon=-1.0"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments, message):
@@ -212,6 +216,17 @@ def test_arguments_that_do_not_fit_are_refused(arguments, message):
 def test_other_images_are_refused(shape):
     with pytest.raises(ValueError, match=r"images must .*Received: images.shape=\("):
         make()(np.zeros(shape, "float32"))
+
+
+@pytest.mark.parametrize("resize_positions", [False, True])
+def test_images_of_a_size_that_is_not_known(resize_positions):
+    model = make(resize_positions=resize_positions)
+    inputs = keras.Input((None, None, 3))
+    functional = keras.Model(inputs, model(inputs))
+    for size in ((4, 6), (8, 2)) if resize_positions else ((4, 6),):
+        images = np.random.default_rng(1).normal(size=(2, *size, 3)).astype("float32")
+        expected = ops.convert_to_numpy(model(images))
+        np.testing.assert_allclose(ops.convert_to_numpy(functional(images)), expected, atol=1e-5)
 
 
 def test_a_config_is_plain_data():

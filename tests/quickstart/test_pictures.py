@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from keras_transformer.quickstart import pictures
-from keras_transformer.quickstart.pictures import COLOURS, RELATIONS, SHAPES, SIZE, picture_corpus
+from keras_transformer.quickstart.pictures import (
+    COLOURS,
+    RELATIONS,
+    SHAPES,
+    SIZE,
+    WORDS,
+    caption_examples,
+    caption_ids,
+    caption_words,
+    picture_corpus,
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +128,18 @@ def test_examples_are_what_fit_takes(corpus):
     np.testing.assert_allclose(weights.sum(axis=1), 1 / 20, rtol=1e-6)
 
 
+def test_other_ids_captions_and_batches_are_refused():
+    with pytest.raises(ValueError, match="Expected ids from 0 to .* Received: ids="):
+        caption_words([4, len(WORDS)])
+    with pytest.raises(ValueError, match="Expected ids from 0 to .* Received: ids="):
+        caption_words([4, -1])
+    with pytest.raises(ValueError, match="Expected a list of captions. Received: captions='a dog'"):
+        caption_ids("a dog")
+    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+        caption_examples(picture_corpus(1, 1).train, 0)
+
+
 @pytest.mark.parametrize("numbers", [(0, 5), (5, 0)])
 def test_too_few_pictures_are_refused(numbers):
-    with pytest.raises(ValueError, match="Expected at least one picture.*num_train=[05]"):
+    with pytest.raises(ValueError, match="a whole number of at least 1.*num_train=[05]"):
         picture_corpus(*numbers)

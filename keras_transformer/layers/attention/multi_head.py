@@ -268,10 +268,12 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_projection(context)
 
     def _split_heads(self, x, width):
-        return ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, width))  # (B, T, H, K)
+        batch, length, _ = ops.shape(x)  # not -1, which is ambiguous where T is 0
+        return ops.reshape(x, (batch, length, self.num_heads, width))  # (B, T, H, K)
 
     def _join_heads(self, x):
-        return ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads * self.value_width))
+        batch, length, _, _ = ops.shape(x)
+        return ops.reshape(x, (batch, length, self.num_heads * self.value_width))
 
     def get_config(self):
         return {
