@@ -1,9 +1,17 @@
-"""What `TokenModel` relies on in Keras that is not part of its public interface."""
+"""What our models rely on in Keras's `fit` that is not part of its public interface."""
 
 import keras
 import numpy as np
+import pytest
 
-from keras_transformer.models import Transformer
+from keras_transformer.models import (
+    Bert,
+    BertClassifier,
+    BertPretraining,
+    Gpt,
+    Transformer,
+    VisionTransformer,
+)
 from keras_transformer.training import Perplexity, TokenAccuracy, TokenCrossEntropy
 
 
@@ -44,3 +52,28 @@ def test_metrics_see_every_token_of_fit_and_evaluate(run_eagerly):
     assert evaluated["perplexity"] > 1.5
     for name in ("loss", "accuracy", "perplexity"):
         np.testing.assert_allclose(trained[name], [evaluated[name]], rtol=1e-4)
+
+
+SIZES = dict(num_layers=1, d_model=6, ff_dim=5, num_heads=2)
+IDS = np.random.default_rng(1).integers(4, 20, (4, 5)).astype("int32")
+IMAGES = np.zeros((4, 4, 4, 1), "float32")
+MODELS = {
+    "transformer": (lambda: Transformer(20, **SIZES), {"source_ids": IDS, "target_ids": IDS}, IDS),
+    "gpt": (lambda: Gpt(20, **SIZES), IDS, IDS),
+    "pretraining": (lambda: BertPretraining(Bert(20, **SIZES)), {"ids": IDS}, IDS),
+    "classifier": (lambda: BertClassifier(Bert(20, **SIZES), 3), {"ids": IDS}, IDS[:, 0] % 3),
+    "vision": (lambda: VisionTransformer(3, 4, 2, 1, **SIZES), IMAGES, IDS[:, 0] % 3),
+}
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow traces steps twice")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_is_traced_once(name, monkeypatch):
+    make, inputs, labels = MODELS[name]
+    model, traces = make(), []
+    train_step = model.train_step
+    monkeypatch.setattr(model, "train_step", lambda data: traces.append(1) or train_step(data))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss)
+    model.fit(inputs, labels, batch_size=2, epochs=2, verbose=0)
+    assert len(traces) == 1
