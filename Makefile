@@ -4,7 +4,7 @@ SUPPORTED = import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c '$(SUPPORTED)' 2> /dev/null && echo $$python && break; done)
 PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loadfile \
-	--no-loadscope-reorder
+	--no-loadscope-reorder --durations=25
 # the rooms that run on every backend of Keras
 BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/decoding \
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \

@@ -9,16 +9,17 @@ runs in table and picture; without it, their directories do.
 """
 
 import argparse
-import json
 import pathlib
-import platform
+
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from pinned import HERE, write_results
 
 import keras_transformer
 from keras_transformer.evaluation import bleu
 from keras_transformer.text_files import iterate_lines
 
-RESULTS = pathlib.Path(__file__).parent / "results" / "bleu-by-length.json"
-COLOURS = ("#6b5b95", "#d1632f", "#2f6ca8", "#2f8f5b", "#808080", "#b0413e")
+COLOURS = colormaps["tab10"].colors
 
 
 def main():
@@ -31,13 +32,19 @@ def main():
     parser.add_argument(
         "--edges", type=int, nargs="+", default=[9, 12, 15, 19], help="first words of a group"
     )
-    parser.add_argument("--output", type=pathlib.Path, default=RESULTS)
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     labels = arguments.labels or [pathlib.Path(run).name for run in arguments.runs]
     if len(labels) != len(arguments.runs):
         parser.error(f"{len(arguments.runs)} runs need as many labels; received {len(labels)}")
+    if len(set(labels)) != len(labels) or len(labels) > len(COLOURS):
+        parser.error(f"expected at most {len(COLOURS)} different labels; received {labels}")
+    if arguments.edges != sorted(set(arguments.edges)) or arguments.edges[0] < 2:
+        parser.error(f"expected rising edges from 2; received {arguments.edges}")
     sources = list(iterate_lines(arguments.source))
     references = list(iterate_lines(arguments.target))
+    if len(sources) != len(references):
+        parser.error(f"{len(sources)} source lines have {len(references)} lines of target")
     groups = grouped(sources, arguments.edges)
 
     print("| source words |", " | ".join([*groups, "all"]), "|")
@@ -52,18 +59,18 @@ def main():
         results[label] = {"all": whole.value, "by_length": scores, "signature": whole.signature}
         values = [*scores.values(), whole.value]
         print(f"| {label} |", " | ".join(f"{value:.1f}" for value in values), "|", flush=True)
-    conditions = {"beam_size": arguments.beam_size, "platform": platform.platform()}
     sizes = dict(zip(groups, counts, strict=True))
-    written = {**conditions, "sentences": sizes, "results": results}
-    arguments.output.write_text(json.dumps(written, indent=2) + "\n")
-    draw(sizes, results, arguments.output.with_suffix(".png"))
+    path = arguments.output or HERE / "results" / "bleu-by-length.json"
+    conditions = {"source": pathlib.Path(arguments.source).name, "beam_size": arguments.beam_size}
+    write_results(path, {**conditions, "sentences": sizes, "results": results})
+    draw(sizes, results, path.with_suffix(".png"))
 
 
 def grouped(sources, edges):
     """Returns a dict from the name of a group, such as "9-11", to the indices of its sentences."""
     lengths = [len(source.split()) for source in sources]
     groups = {}
-    for first, end in zip([1, *edges], [*edges, None], strict=True):
+    for first, end in zip([0, *edges], [*edges, None], strict=True):
         name = f"{first}+" if end is None else f"{first}-{end - 1}"
         rows = [
             i for i, length in enumerate(lengths) if length >= first and not (end and length >= end)
@@ -81,8 +88,6 @@ def score_of(rows, translations, references):
 
 def draw(sizes, results, path):
     """Draws a curve for each run over the groups of lengths."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axis = figure.subplots()
     for colour, (label, found) in zip(COLOURS, results.items(), strict=False):

@@ -1,34 +1,33 @@
 """BERT on WikiText-2: masked accuracy, what positions add, and what fine-tuning gains.
 
-    python benchmarks/masked_language_model.py [--minutes 30] [--output FILE.json]
+    KERAS_TRANSFORMER_DATA=DATA python benchmarks/masked_language_model.py --minutes 30
 
 Trains on `wikitext2.test`, in lower case, and holds out `wikitext2.valid` (the training file of
-WikiText-2 is larger and not part of the data directory). Three numbers of the held-out text:
+WikiText-2 is larger and not part of DATA/text). It measures on the held-out text:
 
 - masked accuracy of a `Bert` trained for `--minutes`, against always answering the most frequent
   token, and against the same model without positions trained for as many steps;
 - truecasing, a task whose labels come with the text: which words of a lower-case text have a
   capital first letter? Words that begin a sentence do not count. A `BertTokenClassifier` learns it
-  from the first paragraphs of `wikitext2.valid` and is tested on its last 200: once from the
-  trained `Bert`, once from a new one. Both stop when 50 paragraphs between them get no better.
-
-KERAS_TRANSFORMER_DATA is the data directory, which has text/wikitext2.{test,valid}.txt.gz.
+  from the first paragraphs of `wikitext2.valid` and is tested on its last 200: from the trained
+  `Bert`, and from a new one, with several seeds. The 50 paragraphs before the tested ones decide
+  when a training stops.
 """
 
 import argparse
-import gzip
 import json
-import os
 import pathlib
 import time
 
 import keras
 import numpy as np
+from pinned import HERE, text_file, write_results
 
 from keras_transformer import Bert
 from keras_transformer.data import MaskedTokenBatches
 from keras_transformer.models import BertPretraining, BertTokenClassifier
 from keras_transformer.special_ids import END_ID, START_ID
+from keras_transformer.text_files import iterate_lines
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.training import InverseSquareRoot, TokenAccuracy, TokenCrossEntropy
 
@@ -41,9 +40,8 @@ FINE_TUNING_RATE, NUM_TEST, NUM_VALID = 0.0003, 200, 50
 
 def read_paragraphs(split):
     """Returns the words of each paragraph, without headings and `<unk>`, which hides a word."""
-    path = pathlib.Path(os.environ["KERAS_TRANSFORMER_DATA"]) / f"text/wikitext2.{split}.txt.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        lines = [[word for word in line.split() if word != "<unk>"] for line in file]
+    lines = iterate_lines(text_file(f"wikitext2.{split}.txt.gz"))
+    lines = [[word for word in line.split() if word != "<unk>"] for line in lines]
     return [words for words in lines if words and words[0] != "="]
 
 
@@ -71,9 +69,9 @@ class StopAfter(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def pretrain(batches, held_out, positions, epochs, minutes=float("inf")):
+def pretrain(batches, held_out, positions, seed, epochs, minutes=float("inf")):
     """Returns the `Bert`, the number of epochs and the held-out results."""
-    keras.utils.set_random_seed(1)
+    keras.utils.set_random_seed(seed)
     bert = Bert(batches.vocab_size, positions=positions, pooler=False, **SIZES)
     model = BertPretraining(bert)
     schedule = InverseSquareRoot(PEAK_LEARNING_RATE, WARMUP_STEPS)
@@ -130,8 +128,9 @@ def f1(model, examples):
     return float(2 * np.sum(found & there) / max(found.sum() + there.sum(), 1))
 
 
-def fine_tuned_f1(bert, train, valid, test):
+def fine_tuned_f1(bert, train, valid, test, seed):
     """Returns the F1 score on the test examples of a classifier trained on the others."""
+    keras.utils.set_random_seed(seed)
     model = BertTokenClassifier(bert, num_classes=2)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(FINE_TUNING_RATE), loss)
@@ -152,7 +151,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--epochs", type=int, default=1000, help="at most so many")
-    parser.add_argument("--output", default="benchmarks/results/masked-language-model.json")
+    parser.add_argument("--seed", type=int, default=1, help="of the pre-training")
+    parser.add_argument("--task-seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
 
     texts = {split: read_paragraphs(split) for split in ("test", "valid")}
@@ -163,10 +164,13 @@ def main():
         [sentences["valid"]], tokenizer, LENGTH, BATCH_SIZE, shuffle=False
     )
     bert, epochs, with_positions = pretrain(
-        batches, held_out, "learned", arguments.epochs, arguments.minutes
+        batches, held_out, "learned", arguments.seed, arguments.epochs, arguments.minutes
     )
-    _, _, without = pretrain(batches, held_out, None, epochs)
+    _, _, without = pretrain(batches, held_out, None, arguments.seed, epochs)
     results = {
+        "arguments": {n: v for n, v in vars(arguments).items() if n != "output"},
+        "sizes": SIZES,
+        "parameters": bert.count_params(),
         "steps": epochs * len(batches),
         "most_frequent_token": most_frequent_accuracy(batches, held_out),
         "with_positions": with_positions,
@@ -181,18 +185,17 @@ def main():
     trained = bert.get_weights()
     for number in (50, 200, 800):
         train = [each[:number] for each in examples]
-        bert.set_weights(trained)
-        from_trained = fine_tuned_f1(bert, train, valid, test)
-        keras.utils.set_random_seed(1)
-        new = Bert(batches.vocab_size, pooler=False, **SIZES)
-        results["truecasing_f1"][number] = {
-            "pretrained": from_trained,
-            "from_nothing": fine_tuned_f1(new, train, valid, test),
-        }
-        print(number, results["truecasing_f1"][number], flush=True)
-    path = pathlib.Path(arguments.output)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=2) + "\n")
+        scores = {"pretrained": [], "from_nothing": []}
+        for seed in arguments.task_seeds:
+            bert.set_weights(trained)
+            scores["pretrained"].append(fine_tuned_f1(bert, train, valid, test, seed))
+            keras.utils.set_random_seed(seed)
+            new = Bert(batches.vocab_size, pooler=False, **SIZES)
+            scores["from_nothing"].append(fine_tuned_f1(new, train, valid, test, seed))
+        results["truecasing_f1"][number] = scores
+        print(number, scores, flush=True)
+    path = arguments.output or HERE / "results" / "masked-language-model.json"
+    write_results(path, results)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,14 @@ def write_results(path, results):
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2) + "\n")
 
 
+def text_file(name):
+    """Returns the path of a file in the data directory's folder `text`, or ends the program."""
+    path = pathlib.Path(os.environ.get("KERAS_TRANSFORMER_DATA", ""), "text", name)
+    if not path.exists():
+        sys.exit(f"Expected a directory with text/{name} in KERAS_TRANSFORMER_DATA.")
+    return path
+
+
 def machine():
     name = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return {

@@ -60,7 +60,7 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
         kind: `"encoder"` or `"decoder"` for self-attention, or `"cross"`. A row of the decoder has
             the name of the token predicted at that position, a column that of the token read there.
     Raises:
-        ValueError: unknown kind or layer.
+        ValueError: unknown kind or layer, or an empty text or translation.
     Warns:
         UserWarning: the text or its translation was cut, or no installed font has some letters.
 
@@ -93,6 +93,11 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
         "decoder": (target, attention_map.target_inputs, "predicted token", "token attended to"),
         "cross": (target, source, "predicted token", "source token attended to"),
     }[kind]
+    if not queries or not keys:
+        raise InputError(
+            f"Expected tokens on both sides. Received: {len(queries)} that attend and {len(keys)} "
+            "that they see: the text or its translation is empty."
+        )
     num_columns = _columns_of_grid(len(weights), len(keys) / len(queries))
     num_rows = len(weights) // num_columns
     cell = min(0.22, max(0.115, 3.0 / max(len(queries), len(keys))))  # inches a weight
@@ -162,10 +167,10 @@ def learning_curves(metrics, path=None):
             key `weights` is not drawn: its metrics are those of averaged weights.
         path: file to write, or None.
     Raises:
-        ValueError: nothing to draw.
+        ValueError: no such file, or nothing to draw.
     """
-    records = metrics if isinstance(metrics, list) else _read_json_lines(metrics)
-    records = [record for record in records if "weights" not in record]
+    records = metrics if isinstance(metrics, (list, tuple)) else _read_json_lines(metrics)
+    records = [each for each in records if isinstance(each, dict) and "weights" not in each]
     panels = [
         ("loss (nats per token)", [("loss", "training", BLUE), ("val_loss", "validation", ORANGE)]),
         ("validation BLEU", [("val_bleu", "", GREEN)]),
@@ -206,6 +211,8 @@ def learning_curves(metrics, path=None):
 def image_attention(images, maps, path=None):
     """Draws images, and beside each what is attended to: the rest is dark.
 
+    The contrast of each image is stretched to the whole range from black to white.
+
     Args:
         images: `(B, height, width, channels)`, with one channel or three.
         maps: dict from a title to maps `(B, rows, columns)`, such as those of
@@ -221,7 +228,7 @@ def image_attention(images, maps, path=None):
     if not isinstance(maps, dict) or not maps:
         raise InputError(f"Expected a dict from titles to maps. Received: {maps=}.")
     maps = {title: np.asarray(values) for title, values in maps.items()}
-    if any(values.ndim != 3 or len(values) != len(images) for values in maps.values()):
+    if any(x.ndim != 3 or len(x) != len(images) or 0 in x.shape for x in maps.values()):
         received = {title: values.shape for title, values in maps.items()}
         raise InputError(
             f"Expected maps of {len(images)} images, (B, rows, columns), by their titles. "
@@ -257,7 +264,9 @@ def caption_attention(image, words, maps, path=None):
     """
     (image,) = _checked_images([image])
     maps = np.asarray(maps)
-    if isinstance(words, str) or maps.ndim != 3 or len(maps) != len(words):
+    if isinstance(words, str):
+        raise InputError(f"Expected a list of words. Received: {words=}. Split it.")
+    if maps.ndim != 3 or len(maps) != len(words) or 0 in maps.shape[1:]:
         raise InputError(
             f"Expected maps of {len(words)} words, (T, rows, columns). "
             f"Received: words={list(words)}, maps.shape={maps.shape}."
@@ -292,7 +301,9 @@ def _checked_images(images):
 def _draw_image(panel, image, attention=None):
     """Draws an image; with `attention` `(rows, columns)`, darker where there is less of it."""
     image = np.asarray(image, "float32")
-    image = (image - image.min()) / max(image.max() - image.min(), 1e-6)
+    if image.max() > image.min():
+        image = (image - image.min()) / (image.max() - image.min())
+    image = np.clip(image, 0, 1)
     image = np.broadcast_to(image, (*image.shape[:2], 3))
     if attention is not None:
         (height, width), (rows, columns) = image.shape[:2], attention.shape
@@ -336,9 +347,14 @@ def _curve(records, key):
 
 
 def _read_json_lines(path):
-    """Returns the dicts of a JSON-lines file, without a last line that a killed run left half."""
+    """Returns the values of a JSON-lines file, without lines that a killed run left half."""
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise InputError(
+            f"Expected a run's metrics.jsonl or a list of records. Received: {path}: No such file."
+        )
     records = []
-    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(json.JSONDecodeError):
             records.append(json.loads(line))
     return records

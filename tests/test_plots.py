@@ -282,6 +282,14 @@ def test_nothing_to_draw_is_refused(records):
         plots.learning_curves(records)
 
 
+def test_learning_curves_without_a_file_or_records_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"none.jsonl: No such file"):
+        plots.learning_curves(tmp_path / "none.jsonl")
+    (tmp_path / "numbers.jsonl").write_text("5\n[6]\n")
+    with pytest.raises(ValueError, match="Received: 0 records"):
+        plots.learning_curves(tmp_path / "numbers.jsonl")
+
+
 def brightness(panel):
     """The mean of each quarter of the image that a panel shows."""
     (image,) = panel.images
@@ -323,7 +331,14 @@ def test_a_caption_is_drawn_word_by_word(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "maps", [{}, np.ones((2, 2, 2)), {"last": np.ones((3, 2, 2))}, {"last": np.ones((2, 4))}]
+    "maps",
+    [
+        {},
+        np.ones((2, 2, 2)),
+        {"last": np.ones((3, 2, 2))},
+        {"last": np.ones((2, 4))},
+        {"last": np.ones((2, 0, 2))},
+    ],
 )
 def test_other_maps_than_images_are_refused(maps):
     with pytest.raises(ValueError, match="Expected (maps of 2 images|a dict from titles to maps)"):
@@ -341,8 +356,17 @@ def test_other_images_are_not_drawn(shape):
 def test_other_maps_than_words_are_refused():
     with pytest.raises(ValueError, match=r"maps of 1 words.*maps.shape=\(2, 4, 4\)"):
         plots.caption_attention(np.ones((4, 4, 1)), ["a"], np.ones((2, 4, 4)))
-    with pytest.raises(ValueError, match="Expected maps of 3 words"):
+    with pytest.raises(ValueError, match="maps of 1 words"):
+        plots.caption_attention(np.ones((4, 4, 1)), ["a"], np.ones((1, 0, 0)))
+    with pytest.raises(ValueError, match="a list of words. Received: words='dog'"):
         plots.caption_attention(np.ones((4, 4, 1)), "dog", np.ones((3, 4, 4)))
+
+
+def test_an_image_of_one_colour_keeps_it():
+    for value in (1.0, 0.25):
+        figure = plots.caption_attention(np.full((4, 4, 1), value), ["a"], np.ones((1, 2, 2)))
+        (shown,) = figure.axes[0].images
+        np.testing.assert_allclose(shown.get_array(), value)
 
 
 def test_matplotlib_is_loaded_only_when_drawing():

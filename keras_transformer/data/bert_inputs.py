@@ -6,7 +6,8 @@ Shapes: B batch, T length.
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
-from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
+from keras_transformer.special_ids import END_ID, START_ID
+from keras_transformer.tokenizers.tokenizer import padded
 
 
 def bert_inputs(tokenizer, first, second=None, max_length=128):
@@ -20,8 +21,11 @@ def bert_inputs(tokenizer, first, second=None, max_length=128):
         max_length: maximum T. A longer text is cut at its end. Of a pair, the first is cut to half
             of what the special tokens leave, and the second to the rest.
     Returns:
-        {"ids": `(B, T)`, "segment_ids": `(B, T)`}, int32, padded with 0 to the longest row. The
-        segment is 1 for the second text and its separator, otherwise 0.
+        {"ids": `(B, T)`, "segment_ids": `(B, T)`}, int32, padded with 0 to the longest row; T is 1
+        when B is 0. The segment is 1 for the second text and its separator, otherwise 0.
+    Raises:
+        ValueError: max_length without room for a token, or texts of another shape.
+        InvalidArgumentError: as many first as second texts are not there.
 
     Example:
         dataset.batch(64).map(lambda first, second: bert_inputs(tokenizer, first, second))
@@ -32,17 +36,19 @@ def bert_inputs(tokenizer, first, second=None, max_length=128):
             f"Expected a max_length above {num_special}, the number of the special tokens. "
             f"Received: max_length={max_length}."
         )
-    ids = tokenizer.encode(first)
     room = max_length - num_special
-    end = tf.fill([ids.nrows(), 1], END_ID)
-    start = tf.fill([ids.nrows(), 1], START_ID)
-    ids = tf.concat([start, ids[:, : room if second is None else room // 2], end], axis=1)
+    ids, _ = tokenizer.encode_truncated(first, room if second is None else room // 2)
+    ids = tf.concat([tf.fill([ids.nrows(), 1], START_ID), ids], axis=1)
     segment_ids = tf.zeros_like(ids)
     if second is not None:
-        others = tokenizer.encode(second)
-        rest = max_length - 1 - tf.cast(ids.row_lengths(), tf.int32)
-        kept = tf.ragged.range(tf.minimum(tf.cast(others.row_lengths(), tf.int32), rest))
-        others = tf.concat([tf.gather(others, kept, batch_dims=1), end], axis=1)
+        others, _ = tokenizer.encode_truncated(second, room)
+        tf.debugging.assert_equal(
+            ids.nrows(), others.nrows(), "Expected as many first as second texts."
+        )
+        rest = max_length - tf.cast(ids.row_lengths(), tf.int32)  # with the separator
+        lengths = tf.minimum(tf.cast(others.row_lengths(), tf.int32), rest)
+        others = tf.gather(others, tf.ragged.range(lengths - 1), batch_dims=1)
+        others = tf.concat([others, tf.fill([others.nrows(), 1], END_ID)], axis=1)
         ids = tf.concat([ids, others], axis=1)
         segment_ids = tf.concat([segment_ids, tf.ones_like(others)], axis=1)
-    return {"ids": ids.to_tensor(PAD_ID), "segment_ids": segment_ids.to_tensor(0)}
+    return {"ids": padded(ids), "segment_ids": padded(segment_ids)}

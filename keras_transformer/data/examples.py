@@ -5,6 +5,7 @@ Shapes: B batch (pairs), S source length, T target length.
 
 import tensorflow as tf
 
+from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_right
 
@@ -25,11 +26,23 @@ def training_example(source, target, tokenizer, target_tokenizer=None, max_lengt
         `(B, T)`, float32 `(B, T)`. A weight is 1 / the number of real labels in the batch, or 0 on
         padding.
 
+    Raises:
+        ValueError: max_length below 2, or texts of another shape.
+        InvalidArgumentError: as many sources as targets are not there.
+
     Example:
         dataset.batch(64).map(lambda source, target: training_example(source, target, tokenizer))
     """
+    if max_length < 2:
+        raise InputError(
+            "Expected a max_length of at least 2, for a token and the end token. "
+            f"Received: max_length={max_length}."
+        )
     source_ids, _ = tokenizer.encode_padded(source, max_length - 1)
     labels, _ = (target_tokenizer or tokenizer).encode_padded(target, max_length - 1)
+    tf.debugging.assert_equal(
+        tf.shape(source_ids)[0], tf.shape(labels)[0], "Expected as many sources as targets."
+    )
     target_ids = shift_right(labels, tf.experimental.numpy)
     weights = tf.cast(labels != PAD_ID, tf.float32)
     weights = tf.math.divide_no_nan(weights, tf.reduce_sum(weights))

@@ -8,8 +8,9 @@ import itertools
 
 import numpy as np
 
+from keras_transformer.data.id_rows import CHUNK
 from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 
 MASK_TOKEN = "[MASK]"
@@ -39,13 +40,23 @@ def mask_tokens(ids, vocab_size, mask_id, rng, rate=0.15):
         ids: int array `(B, T)`, padded with 0.
         vocab_size: random tokens are drawn from the ids 4 to `vocab_size - 1`.
         mask_id: see the function of this name.
-        rng: `numpy.random.Generator`.
+        rng: `numpy.random.Generator`, or a seed for one.
         rate: share of the tokens, in `(0, 1]`.
     Returns:
         `(masked_ids, positions, labels)`, int32: `(B, T)`, `(B, M)` and `(B, M)`. M is the number
         for a row of T tokens; where a row has fewer, positions and labels are 0.
+    Raises:
+        ValueError: ids of another rank, a rate outside of `(0, 1]`, or no token to draw from.
     """
     ids = np.asarray(ids, "int32")
+    num_random = vocab_size - FIRST_TOKEN - (FIRST_TOKEN <= mask_id < vocab_size)
+    if ids.ndim != 2 or not 0 < rate <= 1 or num_random < 1:
+        raise InputError(
+            "Expected ids (B, T), a rate in (0, 1], and a vocabulary with a token beside the mask "
+            f"token and the {FIRST_TOKEN} special ones. Received: ids.shape={ids.shape}, "
+            f"rate={rate}, vocab_size={vocab_size}, mask_id={mask_id}."
+        )
+    rng = np.random.default_rng(rng)
     may_be_chosen = (ids >= FIRST_TOKEN) & (ids != mask_id)
     num_tokens = may_be_chosen.sum(axis=1)
     num_chosen = np.where(num_tokens, np.maximum(np.rint(rate * num_tokens), 1), 0)
@@ -56,7 +67,7 @@ def mask_tokens(ids, vocab_size, mask_id, rng, rate=0.15):
     positions = np.where(is_chosen, positions, 0).astype("int32")
     labels = np.where(is_chosen, np.take_along_axis(ids, positions, axis=1), PAD_ID)
 
-    random_ids = rng.integers(FIRST_TOKEN, vocab_size - (mask_id < vocab_size), size=labels.shape)
+    random_ids = FIRST_TOKEN + rng.integers(num_random, size=labels.shape)
     random_ids += random_ids >= mask_id
     draw = rng.random(labels.shape)
     shown = np.where(draw < MASKED_SHARE + RANDOM_SHARE, random_ids, labels)
@@ -88,10 +99,11 @@ class MaskedTokenBatches:
         next_sentence: whether rows are pairs, for `BertPretraining(next_sentence=True)`.
         rate: share of the tokens that are predicted.
         shuffle: False gives every epoch the same rows, masked alike: for validation.
-        seed: int.
+        seed: int from 0.
     Raises:
-        ValueError: sizes below 1, a max_length without room for two tokens, a rate outside of
-            `(0, 1]`, or documents without a row; with next_sentence, without two.
+        ValueError: sizes below 1, a negative seed, a max_length without room for two tokens, a rate
+            outside of `(0, 1]`, a document that is a str, or documents without a row; with
+            next_sentence, without two.
 
     Attributes:
         mask_id: id of the mask token, see the function of this name.
@@ -119,6 +131,15 @@ class MaskedTokenBatches:
         seed=1,
     ):
         check_positive_integers(max_length=max_length, batch_size=batch_size)
+        check_seed(seed)
+        documents = list(documents)
+        for i, sentences in enumerate(documents):
+            if isinstance(sentences, (str, bytes)):
+                raise InputError(
+                    "Expected a list of documents, each a list of sentences. "
+                    f"Received: documents[{i}]={sentences[:30]!r}, a text. Write [sentences] for "
+                    "the sentences of one document."
+                )
         longest = (max_length - 3) // 2 if next_sentence else max_length - 2
         if longest < 1 or not 0 < rate <= 1:
             raise InputError(
@@ -134,7 +155,7 @@ class MaskedTokenBatches:
         self.mask_id = mask_id(tokenizer)
         self.vocab_size = max(tokenizer.vocab_size, self.mask_id + 1)
 
-        spans = [_spans(_encoded(tokenizer, sentences), longest) for sentences in documents]
+        spans = [_spans(_encoded(tokenizer, list(each)), longest) for each in documents]
         if next_sentence:
             spans = [each[: len(each) // 2 * 2] for each in spans]
         step = 2 if next_sentence else 1
@@ -165,7 +186,7 @@ class MaskedTokenBatches:
 
         With `next_sentence`, the inputs have "segment_ids" too, and labels and weights are
         {"masked_tokens": these, "next_sentence": `(B,)`}: 0 for the next sentence, 1 for a random
-        one, with weights of 1.
+        one, with weights of 1 / B. `TokenCrossEntropy` is then the loss of both.
 
         Args:
             repeat: whether the following epochs come next, without end.
@@ -178,7 +199,10 @@ class MaskedTokenBatches:
                 yield self._batch(order[start : start + self.batch_size], rng)
 
     def dataset(self, repeat=True, epoch=0):
-        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`."""
+        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
+
+        With `repeat=False`, it yields the same batches whenever it is iterated again.
+        """
         import tensorflow as tf  # the rest needs none, as the backends other than TensorFlow
 
         from keras_transformer.data.tf_dataset import tf_dataset
@@ -220,7 +244,7 @@ class MaskedTokenBatches:
         return (
             {**inputs, "segment_ids": segment_ids},
             {"masked_tokens": labels, "next_sentence": is_random.astype("int32")},
-            {"masked_tokens": weights, "next_sentence": np.ones(len(rows), "float32")},
+            {"masked_tokens": weights, "next_sentence": np.full(len(rows), 1 / len(rows), "f4")},
         )
 
     def _other_row(self, row, rng):
@@ -233,22 +257,24 @@ class MaskedTokenBatches:
 
 
 def _encoded(tokenizer, sentences):
-    """Returns the ids of each sentence: lists of int."""
-    return tokenizer.encode(list(sentences)).to_list() if len(sentences) else []
+    """Yields the ids of each sentence, int32: a large text does not become lists of Python's."""
+    for start in range(0, len(sentences), CHUNK):
+        tokens = tokenizer.encode(sentences[start : start + CHUNK])
+        yield from np.split(tokens.flat_values.numpy(), tokens.row_limits().numpy()[:-1])
 
 
 def _spans(sentences, longest):
-    """Returns the text of a document as spans of whole sentences: lists of at most `longest` ids.
+    """Returns the text of a document as spans of whole sentences: arrays of at most `longest` ids.
 
     A sentence that is longer is divided.
     """
-    spans = []
-    span = []
+    spans, parts, length = [], [], 0
     for sentence in sentences:
         for start in range(0, len(sentence), longest):
-            piece = sentence[start : start + longest]
-            if span and len(span) + len(piece) > longest:
-                spans.append(span)
-                span = []
-            span = span + piece
-    return [*spans, span] if span else spans
+            part = sentence[start : start + longest]
+            if length + len(part) > longest:
+                spans.append(np.concatenate(parts))
+                parts, length = [], 0
+            parts.append(part)
+            length += len(part)
+    return [*spans, np.concatenate(parts)] if parts else spans

@@ -7,8 +7,9 @@ import itertools
 
 import numpy as np
 
+from keras_transformer.data.id_rows import IdRows
 from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_window
 
@@ -18,7 +19,7 @@ class TextWindows:
 
     For training the windows lie end to end from a random offset, so that an epoch has each token at
     most once, and they are shuffled. Windows and order depend on `(seed, epoch)` alone. Windows
-    that do not fill a batch are left out.
+    that do not fill a batch are left out, unless the text has fewer windows than a batch.
 
     For validation (`shuffle=False`) the windows start every `stride` tokens, and each token of the
     text but the first is predicted once. With a stride below T the windows overlap, and each
@@ -33,10 +34,10 @@ class TextWindows:
         batch_size: B.
         shuffle: True for training, False for validation.
         stride: only for validation; None: T.
-        seed: int.
+        seed: int from 0.
     Raises:
-        ValueError: ids that are not integers of rank 1, or too few; sizes below 1, a stride above T
-            or with shuffle.
+        ValueError: ids that are not integers of rank 1, are no int32 or negative, or are too few;
+            sizes below 1, a negative seed, a stride above T or with shuffle.
 
     Example:
         windows = TextWindows(np.arange(4, 1000), length=64, batch_size=8)
@@ -46,12 +47,24 @@ class TextWindows:
 
     def __init__(self, ids, length, batch_size=32, shuffle=True, stride=None, seed=1):
         check_positive_integers(("stride",), length=length, batch_size=batch_size, stride=stride)
+        check_seed(seed)
         ids = np.asarray(ids)
         least = length + 1 if shuffle else 2
-        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or len(ids) < least:
+        if ids.ndim != 1 or ids.size and not np.issubdtype(ids.dtype, np.integer):
             raise InputError(
-                f"Expected at least {least} ids of rank 1, as many as a window has. "
-                f"Received: ids.shape={ids.shape}, ids.dtype={ids.dtype}, length={length}."
+                "Expected the ids of a text: integers of rank 1. "
+                f"Received: ids.shape={ids.shape}, ids.dtype={ids.dtype}."
+            )
+        if len(ids) < least:
+            raise InputError(
+                f"Expected at least {least} ids, {'a window' if shuffle else 'an input'} and its "
+                f"last label. Received: {len(ids)}, with length={length}. Give more text"
+                f"{', or a smaller length' if shuffle else ''}."
+            )
+        if ids.min() < 0 or ids.max() > np.iinfo("int32").max:
+            raise InputError(
+                "Expected ids from 0 that fit into int32. "
+                f"Received ids from {ids.min()} to {ids.max()}."
             )
         if stride is not None and (shuffle or stride > length):
             raise InputError(
@@ -64,6 +77,19 @@ class TextWindows:
         self.shuffle = shuffle
         self.stride = stride or length
         self.seed = seed
+
+    @classmethod
+    def from_texts(cls, texts, tokenizer, length, **options):
+        """Returns the windows of texts that lie one after the other, each with its end token.
+
+        Args:
+            texts: list of str, such as the lines of a file.
+            tokenizer: a `Tokenizer`.
+            length, options: see the class.
+        """
+        if isinstance(texts, (str, bytes)) or not len(texts):
+            raise InputError(f"Expected a list of texts. Received: texts={texts[:30]!r}.")
+        return cls(IdRows.encode(tokenizer, texts).ids, length, **options)
 
     @property
     def num_windows(self):
@@ -95,7 +121,10 @@ class TextWindows:
                 yield self._batch(starts[batch * self.batch_size : (batch + 1) * self.batch_size])
 
     def dataset(self, repeat=True, epoch=0):
-        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`."""
+        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
+
+        With `repeat=False`, it yields the same batches whenever it is iterated again.
+        """
         from keras_transformer.data.tf_dataset import tf_dataset  # the rest needs no TensorFlow
 
         return tf_dataset(

@@ -42,6 +42,8 @@ class ExportedTranslator:
             raise InputError(
                 f"Expected an export of this package. Received: path={path}, without {SETTINGS}."
             ) from None
+        except ValueError as error:
+            raise _damaged(self.path, error) from None
         if "n_best" not in self.settings:
             raise InputError(
                 f"Expected an export of a translator. Received: path={path}, an export of another "
@@ -50,10 +52,7 @@ class ExportedTranslator:
         try:
             check_export(self.path)
         except ValueError as error:
-            raise InputError(
-                f"Expected a whole export. Received: {self.path}, which is damaged ({error}). "
-                "Export it again, or copy it again."
-            ) from None
+            raise _damaged(self.path, error) from None
         self.decoding = DecodingConfig(**self.settings["decoding"])
         self.n_best = self.settings["n_best"]
         self._saved_model = tf.saved_model.load(self.path)  # keeps the signatures' variables alive
@@ -122,3 +121,10 @@ def load(directory):
             f"Received: directory={directory}"
         )
     return ExportedTranslator(max(versions, key=versions.get))
+
+
+def _damaged(path, error):
+    return InputError(
+        f"Expected a whole export. Received: {path}, which is damaged ({error}). "
+        "Export it again, or copy it again."
+    )

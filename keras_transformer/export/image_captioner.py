@@ -9,7 +9,12 @@ import tensorflow as tf
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import decode
 from keras_transformer.errors import InputError
-from keras_transformer.export.new_version import check_can_export, export_search, in_float32
+from keras_transformer.export.new_version import (
+    check_can_export,
+    check_decoding,
+    export_search,
+    in_float32,
+)
 from keras_transformer.models import ImageCaptioner
 from keras_transformer.special_ids import END_ID, PAD_ID
 
@@ -52,11 +57,9 @@ def export_image_captioner(model, directory, words=None, decoding=BEAM_SEARCH, v
     check_can_export(directory, version)
     if not isinstance(model, ImageCaptioner):
         raise InputError(f"Expected an ImageCaptioner to export. Received: {model!r}.")
-    if words is not None and len(words) != model.vocab_size:
-        raise InputError(
-            f"Expected a word for each of the model's ids, {model.vocab_size}. "
-            f"Received: len(words)={len(words)}. Give those with which it was trained."
-        )
+    check_decoding(decoding)
+    if words is not None:
+        _check_words(words, model.vocab_size)
     model = in_float32(model)
     shape = *model.image_size, model.num_channels
 
@@ -77,6 +80,16 @@ def export_image_captioner(model, directory, words=None, decoding=BEAM_SEARCH, v
 
     rows = np.random.default_rng(1).random((NUM_VERIFIED, *shape), "float32")
     return export_search(model, make_function, rows, directory, version, decoding)
+
+
+def _check_words(words, vocab_size):
+    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+        raise InputError(f"Expected a list of words, or None. Received: words={words!r:.80}.")
+    if len(words) != vocab_size:
+        raise InputError(
+            f"Expected a word for each of the model's ids, {vocab_size}. "
+            f"Received: len(words)={len(words)}. Give those with which it was trained."
+        )
 
 
 def _captions(ids, words):

@@ -8,10 +8,12 @@ import tensorflow as tf
 
 from keras_transformer.atomic_files import partial_directory, put_in_place
 from keras_transformer.checksums import write_checksums
+from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.export.settings import write_settings
 from keras_transformer.export.verification import verify_function
 from keras_transformer.export.warmup import write_warmup_requests
+from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.version_numbers import HIGHEST_VERSION, version_number
 
 
@@ -53,7 +55,8 @@ def check_can_export(directory, version):
             f"Expected a directory for exports. Received: directory={directory}, a run. With an "
             "export in it, the run could not be loaded any more. Name another directory."
         )
-    if version is not None and not 1 <= version <= HIGHEST_VERSION:
+    check_positive_integers(("version",), version=version)
+    if version is not None and version > HIGHEST_VERSION:
         raise InputError(
             f"Expected a version from 1 to {HIGHEST_VERSION}, the highest that TensorFlow Serving "
             f"reads. Received: version={version}. Leave it out to get the next free one."
@@ -65,6 +68,14 @@ def check_can_export(directory, version):
         )
 
 
+def check_decoding(decoding):
+    """Raises `ValueError` unless the settings of a search are a `DecodingConfig`."""
+    if not isinstance(decoding, DecodingConfig):
+        raise InputError(
+            f"Expected a DecodingConfig for the search. Received: decoding={decoding!r}."
+        )
+
+
 def in_float32(model):
     """Returns the model, built, or one with the same weights that computes in float32.
 
@@ -72,12 +83,30 @@ def in_float32(model):
     """
     if not model.built:
         model.build()
-    if model.compute_dtype == "float32":
+    config = model.get_config()
+    float32_config = _with_float32(config)
+    if float32_config == config:
         return model
-    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
+    copy = type(model).from_config(float32_config)
     copy.build()
     copy.set_weights(model.get_weights())
     return copy
+
+
+def _with_float32(config):
+    """Returns a serialized model with the dtype of float32, and so the layers within it."""
+    if isinstance(config, (list, tuple)):
+        return type(config)(map(_with_float32, config))
+    if not isinstance(config, dict):
+        return config
+    return {
+        name: _float32_policy(value) if name == "dtype" else _with_float32(value)
+        for name, value in config.items()
+    }
+
+
+def _float32_policy(policy):
+    return policy if keras.dtype_policies.get(policy).name == "float32" else "float32"
 
 
 def tracked_weights(model):

@@ -8,7 +8,12 @@ import tensorflow as tf
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import decode
 from keras_transformer.errors import InputError
-from keras_transformer.export.new_version import check_can_export, export_search, in_float32
+from keras_transformer.export.new_version import (
+    check_can_export,
+    check_decoding,
+    export_search,
+    in_float32,
+)
 from keras_transformer.export.signatures import TEXT
 from keras_transformer.export.verification import prompts_for_verification
 from keras_transformer.models import Gpt
@@ -52,6 +57,7 @@ def export_text_generator(model, tokenizer, directory, decoding=GREEDY_SEARCH, v
         export_text_generator(gpt, tokenizer, "export/models/gpt", decoding)
     """
     check_can_export(directory, version)
+    check_decoding(decoding)
     _check(model, tokenizer)
     model = in_float32(model)
     longest = decoding.max_source_length

@@ -1,4 +1,4 @@
-"""Checks of sizes that must be positive integers."""
+"""Checks of sizes that must be positive integers, and of seeds."""
 
 import numbers
 
@@ -18,3 +18,9 @@ def check_positive_integers(optional=(), **sizes):
         if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
             received = ", ".join(f"{name}={size!r}" for name, size in sizes.items())
             raise InputError(f"{name} must be a whole number of at least 1. Received: {received}.")
+
+
+def check_seed(seed):
+    """Raises `ValueError` unless the seed is a whole number of at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0. Received: seed={seed!r}.")

@@ -5,10 +5,10 @@ import keras
 from keras_transformer.errors import InputError
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.bert import Bert
-from keras_transformer.models.traced_once import TracedOnce
+from keras_transformer.models.self_building import SelfBuilding
 
 
-class BertHead(TracedOnce, Unquantized, keras.Model):
+class BertHead(SelfBuilding, Unquantized, keras.Model):
     """A model on top of a `Bert`, which it trains with it. Models that share a `Bert` share it.
 
     Args:

@@ -21,7 +21,8 @@ class BertPretraining(BertHead):
     of the token embedding. The logits of the next sentence come from the pooled output.
 
     Source: Devlin et al., 2019, section 3.1, https://arxiv.org/abs/1810.04805; the layers before
-    E^T are those of the paper's own code. `data.MaskedTokenBatches` makes what `fit` needs.
+    E^T are those of the paper's own code. `data.MaskedTokenBatches` makes what `fit` needs, with
+    `training.TokenCrossEntropy(label_smoothing=0.0)` as the loss of one objective or of both.
 
     Args:
         bert: the `Bert` to train.

@@ -11,7 +11,7 @@ import keras
 
 from keras_transformer.backend import TokenLosses
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.traced_once import TracedOnce
+from keras_transformer.models.self_building import SelfBuilding
 
 
 class _Step(NamedTuple):
@@ -26,7 +26,7 @@ class _Step(NamedTuple):
 _STEP = contextvars.ContextVar("step", default=None)  # each replica's thread has its own
 
 
-class TokenModel(TracedOnce, Unquantized, keras.Model):
+class TokenModel(SelfBuilding, Unquantized, keras.Model):
     """A model whose `call` returns logits, and which trains without an array of all logits.
 
     The output layer, the softmax and the loss are half the work of a small model, most of it

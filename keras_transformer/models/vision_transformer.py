@@ -12,14 +12,14 @@ from keras_transformer.layers.patch_embedding import height_and_width, with_know
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.traced_once import TracedOnce
+from keras_transformer.models.self_building import SelfBuilding
 from keras_transformer.presets import model_preset
 
 POOLINGS = ("class_token", "mean")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class VisionTransformer(TracedOnce, Unquantized, keras.Model):
+class VisionTransformer(SelfBuilding, Unquantized, keras.Model):
     """Classifies images: patches are the tokens of an encoder, whose output is pooled.
 
     The defaults are ViT-B/16 (table 1) for images of 224 pixels. As in the paper (eq. 1 to 4), the

@@ -63,8 +63,9 @@ def picture_corpus(num_train=8000, num_held_out=500, seed=1):
     """Returns pictures with captions; a seed gives the same ones on every machine.
 
     A fifth of all pairs of things, such as a red circle and a blue square, is held out: half of it
-    for validation, half for the test. No training picture shows such a pair, in any relation. Each
-    thing and each relation is in training, so held-out captions test what a model composes.
+    for validation, half for the test. No training picture shows such a pair, in any relation. With
+    hundreds of training pictures or more, each thing and each relation is among them, so held-out
+    captions test what a model composes.
 
     Args:
         num_train: number of training pictures; one in ten shows one thing alone.
@@ -127,10 +128,15 @@ def caption_words(ids):
 def caption_examples(pictures, batch_size):
     """Returns `(inputs, labels, weights)`, which `model.fit` takes, of `Pictures`.
 
+    Args:
+        pictures: `Pictures`.
+        batch_size: B of `fit`; give `fit` the same one, whose default is 32.
     Returns:
         The inputs of `ImageCaptioner`; the labels `(N, T)`; and their weights `(N, T)` float32:
         1 / (T' batch_size) for each of the T' tokens of a caption, and 0 for padding. The sum that
         is `training.TokenCrossEntropy` is then the mean loss of a batch.
+    Raises:
+        ValueError: batch_size below 1.
     """
     check_positive_integers(batch_size=batch_size)
     labels = caption_ids(pictures.captions)

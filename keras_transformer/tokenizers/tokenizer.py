@@ -85,9 +85,7 @@ class Tokenizer(tf.Module, abc.ABC):
         S is 1 + the most tokens of a text, and 1 when B is 0.
         """
         ids, truncated = self.encode_truncated(texts, max_tokens)
-        ids = ids.to_tensor(PAD_ID)
-        missing_width = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
-        return tf.pad(ids, [[0, 0], [0, missing_width]], constant_values=PAD_ID), truncated
+        return padded(ids), truncated
 
     def decode(self, ids):
         """Returns the text of each row of ids: strings `(B,)`, always valid UTF-8.
@@ -136,6 +134,13 @@ class Tokenizer(tf.Module, abc.ABC):
         directory.mkdir(parents=True, exist_ok=True)
         with replacing(directory / f"{name}{self.SUFFIX}") as partial:
             partial.write_bytes(self.serialized)
+
+
+def padded(ids):
+    """Returns ragged ids `(B, None)` as int32 `(B, S)`, padded with 0; S is 1 when B is 0."""
+    ids = ids.to_tensor(PAD_ID)
+    missing_width = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
+    return tf.pad(ids, [[0, 0], [0, missing_width]], constant_values=PAD_ID)
 
 
 def valid_texts(texts):

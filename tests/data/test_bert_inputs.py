@@ -38,3 +38,20 @@ def test_bad_input(tokenizer):
         bert_inputs(tokenizer, ["a"], ["b"], max_length=3)
     with pytest.raises(ValueError, match=r"shape \(B,\)"):
         bert_inputs(tokenizer, "a")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many first as second texts"):
+        bert_inputs(tokenizer, ["a", "b"], ["c"])
+
+
+def test_an_empty_batch_is_as_wide_as_a_model_needs(tokenizer):
+    empty = tf.zeros([0], tf.string)
+    for inputs in (bert_inputs(tokenizer, empty), bert_inputs(tokenizer, empty, empty)):
+        assert inputs["ids"].shape == inputs["segment_ids"].shape == (0, 1)
+
+
+def test_a_pair_fills_the_row_whichever_text_is_longer(tokenizer):
+    short, long = "Water!", "The woman in the green coat is waiting for the bus."
+    for pair in ((short, long), (long, short), ("", long), (long, long)):
+        first, second = tokenizer.encode(list(pair)).to_list()
+        (ids,) = bert_inputs(tokenizer, [pair[0]], [pair[1]], max_length=15)["ids"].numpy().tolist()
+        first = first[:6]
+        assert [i for i in ids if i] == [2, *first, 3, *second[: 12 - len(first)], 3]

@@ -1,6 +1,7 @@
 """Examples made in the graph are those that `TranslationBatches` makes of the same pairs."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_transformer.data import ParallelCorpus, TranslationBatches, training_example
@@ -42,3 +43,11 @@ def test_an_empty_batch_has_no_weight(tokenizer):
     empty = tf.zeros([0], tf.string)
     inputs, labels, weights = training_example(empty, empty, tokenizer)
     assert inputs["target_ids"].shape == labels.shape == weights.shape == (0, 1)
+
+
+def test_what_gives_no_example_is_refused(tokenizer):
+    texts = tf.constant(["A dog.", "A cat."])
+    with pytest.raises(ValueError, match="max_length of at least 2.* Received: max_length=1"):
+        training_example(texts, texts, tokenizer, max_length=1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many sources as targets"):
+        training_example(texts, texts[:1], tokenizer)

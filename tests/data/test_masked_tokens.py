@@ -151,8 +151,9 @@ def test_half_of_the_pairs_are_true():
     for number in range(20):
         for batch in batches.arrays(repeat=False, epoch=number):
             inputs, answers, weights = batch
-            assert weights["next_sentence"].tolist() == [1.0] * len(answers["next_sentence"])
-            assert weights["masked_tokens"].sum() == pytest.approx(1.0, abs=1e-5)
+            assert len(weights["next_sentence"]) == len(answers["next_sentence"])
+            for each in weights.values():
+                assert each.sum() == pytest.approx(1.0, abs=1e-5)
             labels += answers["next_sentence"].tolist()
             for row, segments, is_random in zip(
                 original(batch), inputs["segment_ids"], answers["next_sentence"], strict=True
@@ -168,14 +169,15 @@ def test_half_of_the_pairs_are_true():
 
 
 def test_spans():
-    assert _spans([[1, 2], [3], [4, 5, 6], [7] * 9, [], [8]], 4) == [
+    sentences = [np.array(each, "int32") for each in ([1, 2], [3], [4, 5, 6], [7] * 9, [], [8])]
+    assert [span.tolist() for span in _spans(sentences, 4)] == [
         [1, 2, 3],
         [4, 5, 6],
         [7] * 4,
         [7] * 4,
         [7, 8],
     ]
-    assert _spans([], 4) == [] == _spans([[]], 4)
+    assert _spans([], 4) == [] == _spans([np.zeros(0)], 4)
 
 
 def test_one_document_gives_random_sentences_of_its_own(documents, tokenizer):
@@ -212,13 +214,11 @@ def test_a_model_fits_on_them(next_sentence, documents, tokenizer):
     batches = MaskedTokenBatches(documents, tokenizer, 40, 8, next_sentence)
     bert = Bert(batches.vocab_size, 1, 16, 32, 2, max_length=40, pooler=next_sentence)
     model = BertPretraining(bert, next_sentence)
-    loss, metrics = TokenCrossEntropy(0.0), [TokenAccuracy()]
+    metrics = [TokenAccuracy()]
     if next_sentence:
-        cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        loss = {"masked_tokens": loss, "next_sentence": cross_entropy}
         metrics = {"masked_tokens": metrics, "next_sentence": ["accuracy"]}
     adam = keras.optimizers.Adam(0.01)
-    model.compile(adam, loss, metrics=metrics)
+    model.compile(adam, TokenCrossEntropy(0.0), metrics=metrics)
     options = dict(steps_per_epoch=len(batches), epochs=2, verbose=0)
     history = model.fit(batches.dataset(), **options).history
     assert history["loss"][0] == pytest.approx(5.0 + 0.7 * next_sentence, abs=1.0)  # log(151)
@@ -234,5 +234,26 @@ def test_bad_input(documents, tokenizer):
     for nothing in ([], [[]], [[""], [" "]]):
         with pytest.raises(ValueError, match="at least 1 rows of text"):
             MaskedTokenBatches(nothing, tokenizer)
+    for text in ("A dog runs.", documents[0]):  # a text, and the sentences of one document
+        with pytest.raises(ValueError, match=r"Received: documents\[0\]='A"):
+            MaskedTokenBatches(text, tokenizer)
+    for seed in (-1, None, 0.5):
+        with pytest.raises(ValueError, match=f"Received: seed={seed}"):
+            MaskedTokenBatches(documents, tokenizer, seed=seed)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"ids": [5, 6]}, {"rate": 0.0}, {"rate": 2.0}, {"vocab_size": 4}, {"vocab_size": 5}]
+)
+def test_what_cannot_be_masked_is_refused(changed):
+    arguments = {"ids": [[2, 5, 6, 3]], "vocab_size": 9, "mask_id": 4, "rng": 1, **changed}
+    with pytest.raises(ValueError, match=r"Expected ids \(B, T\), a rate .* Received: ids.shape="):
+        mask_tokens(**arguments)
+
+
+def test_documents_may_be_generators(documents, tokenizer):
+    plain = MaskedTokenBatches(documents, tokenizer, max_length=24)
+    lazy = MaskedTokenBatches((iter(each) for each in documents), tokenizer, max_length=24)
+    assert same(next(plain.arrays()), next(lazy.arrays()))
     with pytest.raises(ValueError, match="at least 2 rows .* 2 documents with 0"):
         MaskedTokenBatches([["A dog."], ["A cat."]], tokenizer, next_sentence=True)

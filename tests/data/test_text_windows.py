@@ -84,7 +84,12 @@ def test_as_tf_data():
 @pytest.mark.parametrize(
     "ids, options, message",
     [
-        (TEXT[:5], dict(length=5), "at least 6 ids .* Received: ids.shape=\\(5,\\)"),
+        (TEXT[:5], dict(length=5), "at least 6 ids, a window .* Received: 5, .*smaller length"),
+        (TEXT[:0], dict(length=5), "at least 6 ids"),
+        (TEXT - 5, dict(length=5), "Received ids from -1 to 55"),
+        (TEXT + 2**40, dict(length=5), "fit into int32"),
+        (TEXT, dict(length=5, seed=None), "seed=None"),
+        (TEXT, dict(length=5, seed=-1), "seed=-1"),
         (TEXT[:1], dict(length=5, shuffle=False), "at least 2 ids"),
         (TEXT[None], dict(length=5), "ids.shape=\\(1, 57\\)"),
         (TEXT / 2, dict(length=5), "ids.dtype=float64"),
@@ -97,3 +102,13 @@ def test_as_tf_data():
 def test_errors(ids, options, message):
     with pytest.raises(ValueError, match=message):
         TextWindows(ids, **options)
+
+
+def test_texts_are_encoded_each_with_its_end(tokenizer):
+    texts = ["A dog runs.", "", "Water!"]
+    windows = TextWindows.from_texts(texts, tokenizer, 8, shuffle=False)
+    expected = [i for ids in tokenizer.encode(texts).to_list() for i in (*ids, 3)]
+    assert windows.ids.tolist() == expected and windows.length == 8 and not windows.shuffle
+    for nothing in ("A dog runs.", []):
+        with pytest.raises(ValueError, match="Expected a list of texts. Received: texts="):
+            TextWindows.from_texts(nothing, tokenizer, 8)

@@ -6,6 +6,8 @@ import pytest
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import decode
 from keras_transformer.export import export_image_captioner
+from keras_transformer.export.new_version import in_float32
+from keras_transformer.layers import RnnDecoder, TokenEmbedding
 from keras_transformer.models import ImageCaptioner
 from keras_transformer.serving.loaded_model import LoadedModel
 
@@ -51,3 +53,29 @@ def test_what_does_not_fit_is_refused(captioner, tmp_path):
         export_image_captioner("captioner", tmp_path)
     with pytest.raises(ValueError, match="a word for each of the model's ids, 16"):
         export_image_captioner(captioner, tmp_path, WORDS[:-1])
+    for words in ("a" * len(WORDS), list(range(len(WORDS))), DECODING):
+        with pytest.raises(ValueError, match="Expected a list of words, or None. Received: words="):
+            export_image_captioner(captioner, tmp_path, words)
+    with pytest.raises(ValueError, match="Expected a DecodingConfig .* Received: decoding={}"):
+        export_image_captioner(captioner, tmp_path, WORDS, decoding={})
+    for version in (1.5, True, "3", 0):
+        with pytest.raises(ValueError, match=f"version must be .* Received: version={version!r}"):
+            export_image_captioner(captioner, tmp_path, WORDS, version=version)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_a_decoder_of_its_own_computes_in_float32_too(dtype, randomize):
+    embedding = TokenEmbedding(len(WORDS), 8, dtype="mixed_bfloat16")
+    decoder = RnnDecoder(embedding, units=8, dtype="mixed_bfloat16")
+    model = ImageCaptioner(
+        len(WORDS), (8, 12), num_layers=1, d_model=16, ff_dim=12, num_heads=2, decoder=decoder,
+        dtype=dtype,
+    )  # fmt: skip
+    model.build()
+    full = in_float32(model)
+    for layer in (full, full.decoder, full.decoder.embedding):
+        assert layer.compute_dtype == "float32"
+    for weight, expected in zip(full.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    assert in_float32(full) is full
