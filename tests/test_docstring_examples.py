@@ -15,6 +15,7 @@ import pytest
 import keras_transformer
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
+SLOW = "keras_transformer.export", "keras_transformer.serving"  # they write and load SavedModels
 EXAMPLE = re.compile(r"^ *(?:Example:\n|(?=>>>))(.*)", re.MULTILINE | re.DOTALL)
 
 
@@ -28,7 +29,8 @@ def examples():
                 found = EXAMPLE.search(ast.get_docstring(node) or "")
                 if found:
                     name = getattr(node, "name", "")
-                    yield pytest.param(module, found[1], id=f"{module}:{name}")
+                    marks = [pytest.mark.slow] if module.startswith(SLOW) else []
+                    yield pytest.param(module, found[1], id=f"{module}:{name}", marks=marks)
 
 
 class Checker(doctest.OutputChecker):

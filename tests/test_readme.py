@@ -59,6 +59,7 @@ def test_the_commands(multi30k):
     assert (multi30k / "export/models/translator/1/saved_model.pb").is_file()
 
 
+@pytest.mark.slow
 def test_the_programs(multi30k, monkeypatch):
     monkeypatch.chdir(multi30k)
     # those that begin with `import keras` stand alone; the others go on from the one before

@@ -316,7 +316,9 @@ def test_export_that_is_not_proven_leaves_nothing(translator, tmp_path, monkeypa
     assert tree(tmp_path) == []
 
 
-@pytest.mark.parametrize("cross_attention", ["dense", "linear"])
+@pytest.mark.parametrize(
+    "cross_attention", ["dense", pytest.param("linear", marks=pytest.mark.slow)]
+)
 def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cross_attention):
     from keras_transformer.export import load
 

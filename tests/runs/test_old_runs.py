@@ -54,6 +54,7 @@ def test_it_answers_as_it_did(run, answers, corpora, checkpoint):
     np.testing.assert_allclose(scores, expected["scores"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_the_optimizer_that_it_had(run, answers, corpora):
     config = Run(run).load_config()
     assert config.training.schedule == "noam"  # which was called paper

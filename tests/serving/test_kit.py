@@ -68,6 +68,7 @@ def test_clients_say_what_the_server_refuses(server):
     assert code == 1 and output.startswith("client_grpc.py: NOT_FOUND: Servable not found")
 
 
+@pytest.mark.slow
 def test_labels_move_in_a_running_server(server, tmp_path):
     config = tmp_path / "models.config"
     text = (KIT / "models.config").read_text().replace('"translator"', f'"{server.name}"')

@@ -100,8 +100,8 @@ DIVIDED = [
     ("2 replicas-0", "sgd"),
     ("2 replicas-0", "parts 2"),
     pytest.param("4 replicas-0", "sgd", marks=pytest.mark.slow),
-    ("2 workers-0", "sgd"),
-    ("2 workers-1", "sgd"),
+    pytest.param("2 workers-0", "sgd", marks=pytest.mark.slow),
+    pytest.param("2 workers-1", "sgd", marks=pytest.mark.slow),
 ]
 
 
@@ -126,7 +126,14 @@ def test_ten_steps_are_those_of_one_device(results, division, case):
     assert relative_error(results[division][f"{case}/end"], results["one-0"][f"{name}/end"]) < 1e-5
 
 
-@pytest.mark.parametrize("division", ["2 replicas-0", "2 workers-0", "2 workers-1"])
+@pytest.mark.parametrize(
+    "division",
+    [
+        "2 replicas-0",
+        pytest.param("2 workers-0", marks=pytest.mark.slow),
+        pytest.param("2 workers-1", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", ["loss", "perplexity", "accuracy"])
 def test_the_curves_of_adam_are_those_of_one_device(results, division, name):
     curve, expected = (results[key][f"adam/{name}"] for key in (division, "one-0"))

@@ -177,6 +177,7 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quie
     assert steps == [4, 8, 10, 10, 10, 12, 13, 13, 13]
 
 
+@pytest.mark.slow
 def test_patience_ends_a_training_that_gets_no_better(tmp_path, config, train_quietly):
     # a rate so low that translations never change
     config = config.override(
@@ -201,6 +202,7 @@ def test_steps_end_a_training_once(finished, train_quietly):
     assert_killed_at_its_end_it_trains_no_step_more(run, config, metrics, train_quietly)
 
 
+@pytest.mark.slow
 def test_minutes_end_a_training_with_a_checkpoint(tmp_path, config, train_quietly):
     config = config.override(["training.max_minutes=0.0001", "training.max_steps=400"])
     run = tmp_path / "run"
@@ -255,6 +257,7 @@ def test_fine_tuning_from_a_run_without_weights_writes_nothing(tmp_path, finishe
     assert not (tmp_path / "second").exists()
 
 
+@pytest.mark.slow
 def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
     tmp_path, trained, train_quietly, monkeypatch
 ):
@@ -272,12 +275,14 @@ def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
     assert (tmp_path / "second" / "averaged.weights.h5").exists()
 
 
+@pytest.mark.slow
 def test_part_of_the_pairs_is_held_out_without_validation_files(tmp_path, config, train_quietly):
     settings = ["data.source_valid=null", "data.target_valid=null", "data.validation_share=0.1"]
     train_quietly(config.override(settings), tmp_path / "run")
     assert any(re.match("held out +3 of", line) for line in train_quietly.lines)
 
 
+@pytest.mark.slow
 def test_separate_vocabularies(tmp_path, config, train_quietly):
     from keras_transformer.runs.run import load_run
 
@@ -320,6 +325,7 @@ def test_killed_and_started_again_ends_where_the_uninterrupted_ends_to_the_bit(
     assert bleus[0] == bleus[1]
 
 
+@pytest.mark.slow
 def test_terminated_saves_at_once_and_goes_on_to_the_bit(tmp_path, deterministic, uninterrupted):
     run = tmp_path / "run"
     code, errors = end(start_training(deterministic, run, "step", signal.SIGTERM))
@@ -346,8 +352,9 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path, deterministic
 
 @pytest.mark.parametrize(
     "step",
-    [pytest.param(4, id="between"), pytest.param(10, id="at the end", marks=pytest.mark.slow)],
+    [pytest.param(4, id="between"), pytest.param(10, id="at the end")],
 )
+@pytest.mark.slow
 def test_terminated_in_a_validation_saves_and_makes_up_for_it(
     tmp_path, config, train_quietly, monkeypatch, step
 ):
