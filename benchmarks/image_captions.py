@@ -41,7 +41,8 @@ def trained(features, pictures, epochs, seed):
     schedule = keras.optimizers.schedules.CosineDecay(
         0.0, num_steps - warmup, warmup_target=0.001, warmup_steps=warmup
     )
-    model.compile(keras.optimizers.Adam(schedule), TokenCrossEntropy(), [TokenAccuracy()])
+    adam = keras.optimizers.Adam(schedule)
+    model.compile(adam, TokenCrossEntropy(), metrics=[TokenAccuracy()])
     model.fit(
         inputs,
         labels,

@@ -57,15 +57,15 @@ def trained(network, images, labels, epochs):
     """Returns the network after training on shifted and turned images."""
     model = keras.Sequential(
         [
-            keras.layers.RandomTranslation(0.125, 0.125, fill_mode="constant"),
-            keras.layers.RandomRotation(0.03, fill_mode="constant"),
+            keras.layers.RandomTranslation(1 / 16, 1 / 16, fill_mode="constant"),
+            keras.layers.RandomRotation(0.02, fill_mode="constant"),
             network,
         ]
     )
     num_steps = epochs * -(-len(images) // BATCH_SIZE)
     warmup = num_steps // 10
     schedule = keras.optimizers.schedules.CosineDecay(
-        0.0, num_steps - warmup, warmup_target=0.002, warmup_steps=warmup
+        0.0, num_steps - warmup, warmup_target=0.005, warmup_steps=warmup
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(schedule), loss)
@@ -106,7 +106,7 @@ def scores_of_split(seed, epochs):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     results = {}

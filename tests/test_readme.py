@@ -71,7 +71,7 @@ def test_the_programs(multi30k, monkeypatch):
         '"tiny", tokenizer.vocab_size': '"tiny", tokenizer.vocab_size, num_layers=1',
         "epochs=12": "epochs=1",
         "max_new_tokens=500": "max_new_tokens=5",
-        "epochs=100": "epochs=1",
+        "epochs=150": "epochs=1",
         "num_train=20_000, num_held_out=500": "num_train=128, num_held_out=100",
         "epochs=25": "epochs=1",
         ".override(\n    [": ".override(\n    [*FEW_STEPS, ",

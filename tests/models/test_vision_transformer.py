@@ -154,7 +154,7 @@ def test_it_learns_where_a_spot_is():
                               d_model=16, ff_dim=32, num_heads=2, dropout=0.0)  # fmt: skip
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
-    model.fit(images[:500], labels[:500], batch_size=50, epochs=24, verbose=0)
+    model.fit(images[:500], labels[:500], batch_size=50, epochs=40, verbose=0)
     _, accuracy = model.evaluate(images[500:], labels[500:], verbose=0)
     assert accuracy >= 0.95
 
