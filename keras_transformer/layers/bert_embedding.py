@@ -6,6 +6,7 @@ Shapes: B batch, T length, D d_model.
 import keras
 
 from keras_transformer.errors import InputError
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.positive_integers import check_positive_integers
@@ -15,7 +16,7 @@ STDDEV = 0.02  # of the initial entries of all tables, as in BERT's own code
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class BertEmbedding(keras.layers.Layer):
+class BertEmbedding(KeepsFrozen, keras.layers.Layer):
     """LayerNorm(token embedding + segment embedding + position embedding), all of them learned.
 
     Source: https://arxiv.org/abs/1810.04805, section 3 and figure 2. The layer normalization is not

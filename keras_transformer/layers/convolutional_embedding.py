@@ -8,12 +8,13 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.layers.grid_positions import GridPositions
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.patch_embedding import check_image_shape, height_and_width
 from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class ConvolutionalEmbedding(keras.layers.Layer):
+class ConvolutionalEmbedding(KeepsFrozen, keras.layers.Layer):
     """Convolutions that each halve the image, then learned positions for the grid of features.
 
     It stands where `PatchEmbedding` does, as the features of a convolutional network that "Show,

@@ -7,12 +7,13 @@ import keras
 
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(KeepsFrozen, keras.layers.Layer):
     """Self-attention and a feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.

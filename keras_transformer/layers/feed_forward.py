@@ -7,11 +7,12 @@ import keras
 
 from keras_transformer.layers.activations import activation_config, activation_function
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(KeepsFrozen, keras.layers.Layer):
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position separately.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 2.

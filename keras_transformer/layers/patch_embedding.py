@@ -12,11 +12,12 @@ from keras_transformer import backend
 from keras_transformer.errors import InputError
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.grid_positions import GridPositions
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PatchEmbedding(keras.layers.Layer):
+class PatchEmbedding(KeepsFrozen, keras.layers.Layer):
     """Cuts images into patches, projects each to D and adds learned positions.
 
     z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos, eq. 1 of https://arxiv.org/abs/2010.11929. Here

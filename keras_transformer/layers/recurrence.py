@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.positive_integers import check_positive_integers
 
 
@@ -67,7 +68,7 @@ def check_cell(cell):
         raise InputError(f"cell must be one of {', '.join(CELLS)}. Received: {cell=}.")
 
 
-class Recurrence(keras.layers.Layer):
+class Recurrence(KeepsFrozen, keras.layers.Layer):
     """One layer of a recurrent network in one direction.
 
     It computes the products of the inputs with their weights for all positions at once, before the

@@ -6,11 +6,12 @@ Shapes: B batch, T length, D d_model.
 import keras
 
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Residual(keras.layers.Layer):
+class Residual(KeepsFrozen, keras.layers.Layer):
     """Residual connection, dropout and layer normalization around any sublayer.
 
     Post-norm, as in the paper: LayerNorm(x + Dropout(Sublayer(x))) (Vaswani et al., 2017, section

@@ -13,6 +13,7 @@ from keras_transformer.layers.attention.attention import SCORES, Attention
 from keras_transformer.layers.decoding_state import DecodingState
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.unquantized import Unquantized
@@ -21,7 +22,7 @@ ATTENTIONS = ("bahdanau", "luong", None)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnDecoder(Unquantized, keras.layers.Layer):
+class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
     """An embedding, GRU or LSTM layers, and attention before or after them.
 
     The state before the first step is tanh(W s), where s sums up the source. In step t, the layers

@@ -7,13 +7,14 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.unquantized import Unquantized
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnEncoder(Unquantized, keras.layers.Layer):
+class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
     """An embedding and a stack of GRU or LSTM layers, each in one direction or in both.
 
     Source: Bahdanau et al., 2015, section 3.2, https://arxiv.org/abs/1409.0473, for both

@@ -9,6 +9,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.by_name import attention_by_name
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.positive_integers import check_positive_integers
@@ -17,7 +18,7 @@ from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", None)
 
 
-class Stack(keras.layers.Layer):
+class Stack(KeepsFrozen, keras.layers.Layer):
     """Embedding, positions, dropout, blocks and, with pre-norm, a final layer normalization.
 
     A subclass makes `self.blocks` and calls them between `embed` and `finish`.

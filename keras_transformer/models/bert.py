@@ -9,15 +9,17 @@ from keras_transformer.errors import InputError
 from keras_transformer.layers import BertEmbedding, Encoder, padding_mask
 from keras_transformer.layers.bert_embedding import ids_and_segments
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.models.self_building import SelfBuilding
 from keras_transformer.presets import model_preset
 
 POSITIONS = ("learned", None)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Bert(Unquantized, keras.Model):
+class Bert(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
     """The encoder of BERT: one vector for each token, and one for the whole text.
 
     Each token attends to the tokens before and after it. `BertPretraining` puts the two objectives

@@ -3,12 +3,13 @@
 import keras
 
 from keras_transformer.errors import InputError
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.bert import Bert
 from keras_transformer.models.self_building import SelfBuilding
 
 
-class BertHead(SelfBuilding, Unquantized, keras.Model):
+class BertHead(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
     """A model on top of a `Bert`, which it trains with it. Models that share a `Bert` share it.
 
     Args:

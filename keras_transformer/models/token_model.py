@@ -10,6 +10,7 @@ from typing import NamedTuple
 import keras
 
 from keras_transformer.backend import TokenLosses
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.self_building import SelfBuilding
 
@@ -26,7 +27,7 @@ class _Step(NamedTuple):
 _STEP = contextvars.ContextVar("step", default=None)  # each replica's thread has its own
 
 
-class TokenModel(SelfBuilding, Unquantized, keras.Model):
+class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
     """A model whose `call` returns logits, and which trains without an array of all logits.
 
     The output layer, the softmax and the loss are half the work of a small model, most of it

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Dense, Encoder, PatchEmbedding
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
@@ -19,7 +20,7 @@ POOLINGS = ("class_token", "mean")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class VisionTransformer(SelfBuilding, Unquantized, keras.Model):
+class VisionTransformer(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
     """Classifies images: patches are the tokens of an encoder, whose output is pooled.
 
     The defaults are ViT-B/16 (table 1) for images of 224 pixels. As in the paper (eq. 1 to 4), the

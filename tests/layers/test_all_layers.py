@@ -137,6 +137,16 @@ def test_no_argument_is_left_out():
         assert own_arguments(getattr(layers, class_name)) <= given | WRAPPED, class_name
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_frozen_layer_has_nothing_to_train(name):
+    """Also one that is frozen before it has weights, or that is loaded."""
+    layer = class_of(name)(**arguments_of(name))
+    layer.trainable = False
+    for frozen in (layer, type(layer).from_config(layer.get_config())):
+        frozen(*batch_of(name))
+        assert not any(weight.trainable for weight in frozen.weights)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_save_load_equal(name, dtype, tmp_path, randomize):

@@ -77,3 +77,53 @@ def test_a_step_is_traced_once(name, monkeypatch):
     model.compile("adam", loss)
     model.fit(inputs, labels, batch_size=2, epochs=2, verbose=0)
     assert len(traces) == 1
+
+
+def fit(model, inputs, labels):
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(inputs, labels, epochs=2, verbose=0)
+
+
+def test_a_frozen_bert_stays_as_it_is_when_it_is_loaded_and_trained_further(tmp_path):
+    """Frozen before it has weights, the classifier alone is trained, now and later."""
+    model = BertClassifier(Bert(20, **SIZES), 3)
+    model.bert.trainable = False
+    model.build()
+    before = model.bert.get_weights()
+    fit(model, IDS, IDS[:, 0] % 3)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert len(loaded.trainable_variables) == 2
+    head = loaded.output_layer.get_weights()
+    fit(loaded, IDS, IDS[:, 0] % 3)
+    for found in (model, loaded):
+        for weight, expected in zip(found.bert.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(weight, expected)
+    assert not np.array_equal(loaded.output_layer.get_weights()[0], head[0])
+
+
+def test_a_subclass_trains_the_layers_that_it_adds():
+    class FirstToken(Gpt):
+        def __init__(self):
+            super().__init__(20, **SIZES)
+            self.head = keras.layers.Dense(3)
+
+        def call(self, inputs, training=False):
+            return self.head(super().call(inputs, training=training)[:, 0])
+
+    class Classifier(BertClassifier):
+        def build(self, input_shape):
+            super().build(input_shape)
+            self.scale = self.add_weight(shape=(), initializer="ones")
+
+        def call(self, inputs, training=False):
+            return self.scale * super().call(inputs, training=training)
+
+    model = FirstToken()
+    fit(model, IDS, IDS[:, 0] % 3)
+    kernel = model.head.get_weights()[0]
+    fit(model, IDS, IDS[:, 0] % 3)
+    assert not np.array_equal(model.head.get_weights()[0], kernel)
+    model = Classifier(Bert(20, **SIZES), 3)
+    fit(model, IDS, IDS[:, 0] % 3)
+    assert float(model.scale) != 1.0

@@ -12,13 +12,14 @@ from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.headwise_dense import HeadwiseDense
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.rotary import rotate
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in the
