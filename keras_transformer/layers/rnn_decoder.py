@@ -14,6 +14,7 @@ from keras_transformer.layers.decoding_state import DecodingState
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.unquantized import Unquantized
@@ -189,6 +190,7 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
     def _start(self, encoder_output, encoder_state, source_padding_mask):
         """Returns the layers' states before the first step, and what all steps read, a dict."""
         _check_source(getattr(encoder_output, "shape", None))
+        source_padding_mask = known_padding_mask(source_padding_mask, encoder_output)
         encoder_output = ops.cast(encoder_output, self.compute_dtype)
         if encoder_state is None:
             encoder_state = _mean(encoder_output, source_padding_mask)
@@ -273,7 +275,7 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
             gates = inputs["gates"] + self.layers[0].project_rest(output, weights[0])
             hidden, states = self._step_layers(gates, states, weights, inputs["factors"])
             context, attention_weights = self._context(hidden[:, None], memory)
-            output = self._read_out(hidden[:, None], context)[:, 0]
+            output = self.readout(ops.concatenate([hidden, context[:, 0]], axis=-1))
             return [states, output], [output, attention_weights[:, 0]]
 
         start = [states, self._no_output(shape[1], gates.dtype)]

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.unquantized import Unquantized
@@ -112,7 +113,9 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         return list(zip(*columns, strict=True))
 
     def call(self, inputs, padding_mask=None, return_state=False, training=False):
-        x = self.embedding_dropout(self.embedding(inputs), training=training)
+        x = self.embedding(inputs)
+        padding_mask = known_padding_mask(padding_mask, inputs, x)
+        x = self.embedding_dropout(x, training=training)
         for layers, dropout in zip(self._directions(), self.output_dropouts, strict=True):
             found = [layer(x, padding_mask=padding_mask) for layer in layers]
             x = ops.concatenate([output for output, _ in found], axis=-1)

@@ -41,7 +41,7 @@ class TokenCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true, y_pred):
-        labels = ops.cast(y_true, "int32")
+        labels = _labels_of(y_true, y_pred)
         return backend.token_cross_entropy(y_pred, labels, self.label_smoothing)
 
     def from_hidden(
@@ -58,7 +58,7 @@ class TokenCrossEntropy(keras.losses.Loss):
         Returns:
             `backend.TokenLosses` of the B * T tokens.
         """
-        labels = ops.cast(labels, "int32")
+        labels = _labels_of(labels, hidden)
         weights = ops.ones_like(labels, dtype="float32")
         if sample_weight is not None:
             weights = weights * ops.cast(sample_weight, "float32")
@@ -74,3 +74,25 @@ class TokenCrossEntropy(keras.losses.Loss):
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+
+def _labels_of(labels, outputs):
+    """Returns the labels as int32, in the shape of the outputs without their last axis."""
+    shape = outputs.shape[:-1]
+    if labels is None:
+        raise InputError(
+            f"Expected labels of the shape {tuple(shape)}, one for each prediction. Received: none."
+        )
+    given = labels.shape
+    if len(given) == len(shape) + 1 and given[-1] == 1:  # as Keras's losses allow
+        given = given[:-1]
+    if len(given) != len(shape) or any(
+        size != expected and None not in (size, expected)
+        for size, expected in zip(given, shape, strict=True)
+    ):
+        raise InputError(
+            f"Expected labels of the shape {tuple(shape)}, one for each prediction. Received: "
+            f"labels.shape={tuple(labels.shape)}. Of ids, inputs are ids[:, :-1] and labels are "
+            "ids[:, 1:]."
+        )
+    return ops.reshape(ops.cast(labels, "int32"), ops.shape(outputs)[:-1])

@@ -135,3 +135,23 @@ def test_decoding_step_by_step_honours_the_mask_of_the_source():
     np.testing.assert_allclose(ops.convert_to_numpy(found), expected, rtol=1e-5, atol=1e-5)
     without = layer.attend_to_memory(query, layer.start_memory(plain), 1)
     assert np.abs(ops.convert_to_numpy(without) - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("return_state", [False, True])
+def test_a_recurrent_encoder_leaves_out_the_padding_of_its_embedding(return_state):
+    encoder = layers.RnnEncoder(keras.layers.Embedding(V, D, mask_zero=True), 2, units=7)
+    expected = encoder(IDS, padding_mask=ops.convert_to_tensor(REAL), return_state=return_state)
+    found = encoder(IDS, return_state=return_state)
+    for x, y in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(x), ops.convert_to_numpy(y))
+
+
+@pytest.mark.parametrize("attention", ["bahdanau", "luong", None])
+def test_a_recurrent_decoder_leaves_out_the_padding_of_its_source(attention):
+    decoder = layers.RnnDecoder(layers.TokenEmbedding(V, D), units=7, attention=attention)
+    memory, plain = embedded(MEMORY_IDS)
+    real = ops.convert_to_tensor(MEMORY_IDS != 0)
+    expected = ops.convert_to_numpy(decoder(IDS[:, :4], plain, source_padding_mask=real))
+    found = ops.convert_to_numpy(decoder(IDS[:, :4], memory))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(found - ops.convert_to_numpy(decoder(IDS[:, :4], plain))).max() > 1e-3

@@ -240,7 +240,7 @@ def test_it_learns_to_say_where_a_spot_is():
         labels[:512],
         sample_weight=np.full((512, 3), 1 / 96, "float32"),
         batch_size=32,
-        epochs=24,
+        epochs=48,
         verbose=0,
     )
     found = numbers(decode(model, images[512:], DecodingConfig(beam_size=1, max_length=4)).ids)

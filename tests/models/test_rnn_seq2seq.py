@@ -240,6 +240,23 @@ def fit(model, batch, **options):
     return model.fit(batch, labels, sample_weight=(labels != 0) / 8.0, verbose=0).history["loss"]
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="others compile all the same")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(attention="bahdanau", score="additive"),
+        pytest.param(dict(attention="bahdanau", score="multiplicative"), marks=pytest.mark.slow),
+        pytest.param(dict(attention="luong", input_feeding=True), marks=pytest.mark.slow),
+    ],
+)
+def test_xla_trains_it_on_batches_of_different_sizes(batch, arguments):
+    model = make_model(**arguments)
+    model.compile("sgd", TokenCrossEntropy(), jit_compile=True)
+    batch = {name: np.tile(ids, (2, 1)) for name, ids in batch.items()}  # 4 rows: 3, then 1
+    history = model.fit(batch, batch["target_ids"], batch_size=3, verbose=0).history
+    assert np.isfinite(history["loss"][0])
+
+
 def test_within_a_functional_model(batch, tmp_path):
     given = {name: keras.Input((None,), dtype="int32", name=name) for name in batch}
     model = keras.Model(given, keras.layers.Softmax()(make_model()(given)))

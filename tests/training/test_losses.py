@@ -132,3 +132,22 @@ def test_in_a_saved_compiled_model(tmp_path, batch):
 def test_what_is_no_share_is_refused(label_smoothing):
     with pytest.raises(ValueError, match=f"Received: label_smoothing={label_smoothing}"):
         TokenCrossEntropy(label_smoothing)
+
+
+@pytest.mark.parametrize("shape", [(B, T - 1), (B, T + 1), (B,), (B, T, 2), (B - 1, T)])
+def test_labels_of_another_shape_are_refused(shape):
+    loss, labels = TokenCrossEntropy(), ops.ones(shape, "int32")
+    for call in (
+        lambda: loss(labels, ops.ones((B, T, V))),
+        lambda: loss.from_hidden(ops.ones((B, T, 4)), ops.ones((V, 4)), labels),
+    ):
+        with pytest.raises(ValueError, match=r"labels of the shape \(3, 5\).* Received: labels.sh"):
+            call()
+    with pytest.raises(ValueError, match="Expected labels .* Received: none"):
+        loss.from_hidden(ops.ones((B, T, 4)), ops.ones((V, 4)), None)
+
+
+def test_labels_may_have_a_last_axis_of_1(batch):
+    logits, labels, _ = batch
+    loss = TokenCrossEntropy()
+    assert float(loss(labels[..., None], logits)) == float(loss(labels, logits))

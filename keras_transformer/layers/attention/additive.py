@@ -5,6 +5,8 @@ Shapes: B batch, T query length, S key length, D_q and D_k widths of a query and
 
 from keras import ops
 
+from keras_transformer.layers.attention.projection import project
+
 
 def additive_scores(query, key, query_weight, key_weight, score_weight):
     """Returns score(q, k) = u · tanh(W1 k + W2 q), a network of one hidden layer.
@@ -19,11 +21,11 @@ def additive_scores(query, key, query_weight, key_weight, score_weight):
         `(B, T, S)`. An array `(B, T, S, U)` is computed on the way.
     """
     return projected_additive_scores(
-        ops.matmul(query, query_weight), ops.matmul(key, key_weight), score_weight
+        project(query, query_weight), project(key, key_weight), score_weight
     )
 
 
 def projected_additive_scores(query, key, score_weight):
     """Returns the same from W2 q `(B, T, U)` and W1 k `(B, S, U)`, to project keys only once."""
     hidden = ops.tanh(query[:, :, None] + key[:, None])  # (B, T, S, U)
-    return ops.squeeze(ops.matmul(hidden, score_weight[:, None]), axis=-1)
+    return ops.squeeze(project(hidden, score_weight[:, None]), axis=-1)

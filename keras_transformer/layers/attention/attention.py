@@ -15,6 +15,7 @@ from keras_transformer.layers.attention.dot_product import (
 )
 from keras_transformer.layers.attention.masked_softmax import masked_softmax
 from keras_transformer.layers.attention.multiplicative import multiplicative_scores
+from keras_transformer.layers.attention.projection import project
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
 from keras_transformer.layers.unquantized import Unquantized
@@ -172,7 +173,7 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         return ops.matmul(weights, value), weights
 
     def _project_keys(self, key):
-        return ops.matmul(key, self._cast(self.key_weight)) if self.score == "additive" else key
+        return project(key, self._cast(self.key_weight)) if self.score == "additive" else key
 
     def _cast(self, weight):  # which Keras does in a call alone
         return ops.cast(weight, self.compute_dtype)
@@ -185,7 +186,7 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         if self.score == "multiplicative":
             return multiplicative_scores(query, key, self._cast(self.score_weight))
         if self.score == "additive":
-            query = ops.matmul(query, self._cast(self.query_weight))
+            query = project(query, self._cast(self.query_weight))
             return projected_additive_scores(query, key, self._cast(self.score_weight))
         num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]
         queries = ops.repeat(query[:, :, None], num_keys, axis=2)

@@ -3,9 +3,8 @@
 Shapes: B batch, T query length, S key length, D_q and D_k widths of a query and a key.
 """
 
-from keras import ops
-
 from keras_transformer.layers.attention.dot_product import dot_product_scores
+from keras_transformer.layers.attention.projection import project
 
 
 def multiplicative_scores(query, key, weight):
@@ -18,4 +17,4 @@ def multiplicative_scores(query, key, weight):
     Returns:
         `(B, T, S)`. Costs T D_q D_k + T S D_k products per sentence.
     """
-    return dot_product_scores(ops.matmul(query, weight), key)
+    return dot_product_scores(project(query, weight), key)
