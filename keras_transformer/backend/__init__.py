@@ -21,6 +21,7 @@ from keras_transformer.backend.portable import (
     take_rows,
     token_cross_entropy,
     with_room,
+    without_gradients,
 )
 
 if keras.backend.backend() == "tensorflow":
@@ -55,4 +56,5 @@ __all__ = [
     "take_rows",
     "token_cross_entropy",
     "with_room",
+    "without_gradients",
 ]

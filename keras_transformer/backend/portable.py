@@ -188,6 +188,11 @@ def compile_function(function, variables=()):
                 return function(*tensors)
 
         return lambda *tensors: compiled([variable.value for variable in variables], *tensors)
+    return without_gradients(function)
+
+
+def without_gradients(function):
+    """Returns the function, which records no operations for a gradient. PyTorch alone would."""
     if keras.backend.backend() == "torch":
         import torch
 

@@ -13,7 +13,7 @@ from keras_transformer import backend
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.length_batches import length_batches
 from keras_transformer.special_ids import PAD_ID
 
@@ -67,7 +67,10 @@ class BatchSearch:
             rows: list of int arrays, the inputs.
             temperature, top_k, top_p: see `decoding.sample`.
             seed: int from 0; the same seed and rows give the same answers, in any thread.
+        Raises:
+            ValueError: an argument outside its range.
         """
+        check_seed(seed)
 
         def draw(ids):
             options = temperature, top_k, top_p

@@ -12,10 +12,11 @@ from keras_transformer import backend
 from keras_transformer.decoding.greedy import most_probable
 from keras_transformer.decoding.sampling import check_sampling, draw
 from keras_transformer.decoding.search import special_ids_of
+from keras_transformer.layers.positive_integers import check_seed
 
 
 def stream(model, inputs, max_length, temperature=None, top_k=0, top_p=1.0, *, seed=0):
-    """Yields the tokens of one output one by one, including the end token.
+    """Returns an iterator over the tokens of one output, including the end token.
 
     The tokens are those that `greedy_search` or `sample` would return for a batch of one, with the
     same seed. Each takes one step of the model with its cache, outside of any compiled function.
@@ -27,13 +28,23 @@ def stream(model, inputs, max_length, temperature=None, top_k=0, top_p=1.0, *, s
         top_k, top_p, seed: see `sample`.
     Returns:
         Iterator of ints.
+    Raises:
+        ValueError: an argument outside its range.
     """
     if temperature is not None:
         check_sampling(temperature, top_k, top_p)
+        check_seed(seed)
+    return _tokens(model, inputs, max_length, temperature, top_k, top_p, seed)
+
+
+def _tokens(model, inputs, max_length, temperature, top_k, top_p, seed):
     special_ids = special_ids_of(model)
-    step_fn, state, prompts, limits, max_length = model.start_decoding(inputs, max_length)
+    start_decoding = backend.without_gradients(model.start_decoding)
+    step_fn, state, prompts, limits, max_length = start_decoding(inputs, max_length)
+    step_fn = backend.without_gradients(step_fn)
     prompt = [i for i in ops.convert_to_numpy(prompts)[0].tolist() if i != special_ids.pad]
-    uniforms = keras.random.uniform((1, max_length), dtype="float32", seed=seed)
+    if temperature is not None:
+        uniforms = keras.random.uniform((1, max_length), dtype="float32", seed=seed)
     token, place = prompt[:1], 0  # the next place in the output
     limit = int(limits[0])
     for step in itertools.count():

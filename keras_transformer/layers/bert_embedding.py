@@ -108,7 +108,9 @@ def ids_and_segments(inputs):
     Raises:
         ValueError: other inputs, other shapes, or texts without a position.
     """
-    inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
+    inputs = {"ids": inputs} if hasattr(inputs, "shape") else inputs
+    if not isinstance(inputs, dict):
+        raise InputError(f"Expected ids (B, T), or a dict of them. Received: {type(inputs)}.")
     if not {"ids"} <= inputs.keys() <= {"ids", "segment_ids"}:
         raise InputError(
             "Expected a dict of ids and, where there are several segments, segment_ids. "

@@ -21,6 +21,9 @@ def check_positive_integers(optional=(), **sizes):
 
 
 def check_seed(seed):
-    """Raises `ValueError` unless the seed is a whole number of at least 0."""
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0. Received: seed={seed!r}.")
+    """Raises `ValueError` unless the seed is a whole number from 0 to 2**32 - 1."""
+    is_whole = isinstance(seed, numbers.Integral) and not isinstance(seed, bool)
+    if not is_whole or not 0 <= seed < 2**32:
+        raise InputError(
+            f"seed must be a whole number from 0 to {2**32 - 1}. Received: seed={seed!r}."
+        )

@@ -133,7 +133,8 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         _check_source(encoder_output_shape)
         if not self.embedding.built:
             self.embedding.build(inputs_shape)
-        embeddings = self.embedding.compute_output_spec(keras.KerasTensor(inputs_shape))
+        inputs = tree.map_shape_structure(keras.KerasTensor, inputs_shape)
+        embeddings = self.embedding.compute_output_spec(inputs)
         output_dim, source_dim = embeddings.shape[-1], encoder_output_shape[-1]
         state_dim = (encoder_state_shape or encoder_output_shape)[-1]
         context_dim = state_dim if self.attention is None else source_dim

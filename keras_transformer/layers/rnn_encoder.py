@@ -4,7 +4,7 @@ Shapes: B batch, S source length, U units, C = U, or 2 U if bidirectional.
 """
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
@@ -100,7 +100,8 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
     def build(self, input_shape):
         if not self.embedding.built:
             self.embedding.build(input_shape)
-        embeddings = self.embedding.compute_output_spec(keras.KerasTensor(input_shape))
+        inputs = tree.map_shape_structure(keras.KerasTensor, input_shape)
+        embeddings = self.embedding.compute_output_spec(inputs)
         width = embeddings.shape[-1]
         for layers in self._directions():
             for layer in layers:

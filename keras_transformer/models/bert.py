@@ -48,7 +48,8 @@ class Bert(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         inputs: {"ids": `(B, T)`, "segment_ids": `(B, T)`}, integers, padded with id 0 at the end.
             The first token is the class token (`special_ids.START_ID`), and a separator
             (`special_ids.END_ID`) ends each segment. Without segment_ids every token is in
-            segment 0; ids may then be given without the dict.
+            segment 0; ids may then be given without the dict. Segment ids are from 0 to
+            num_segments - 1.
         return_attention_weights: whether to return the weights too.
         training: whether dropout is applied.
 

@@ -25,7 +25,8 @@ class BertPretraining(BertHead):
     `training.TokenCrossEntropy(label_smoothing=0.0)` as the loss of one objective or of both.
 
     Args:
-        bert: the `Bert` to train.
+        bert: the `Bert` to train; without next_sentence, one with pooler=False, because nothing
+            would train the pooler.
         next_sentence: whether to predict too whether the second segment follows the first in the
             text (0) or was drawn at random (1).
 
@@ -45,7 +46,8 @@ class BertPretraining(BertHead):
         ValueError: `bert` is no `Bert`, or has no pooler and next_sentence is True.
 
     Example:
-    >>> model = BertPretraining(Bert(100, num_layers=1, d_model=16, ff_dim=32, num_heads=2))
+    >>> bert = Bert(100, num_layers=1, d_model=16, ff_dim=32, num_heads=2, pooler=False)
+    >>> model = BertPretraining(bert)
     >>> ids, positions = np.array([[2, 5, 99, 6, 3]]), np.array([[2]])
     >>> model({"ids": ids, "masked_positions": positions}).shape
     (1, 1, 100)
@@ -100,10 +102,11 @@ def _at(positions, x):
     They come by a product, which gives zeros where a position is outside. A gather would give an
     error, NaN or another token's vector, each on another backend.
     """
-    if len(positions.shape) != 2:
+    sizes = {positions.shape[0], x.shape[0]} - {None}
+    if len(positions.shape) != 2 or len(sizes) > 1:
         raise InputError(
-            "masked_positions must have shape (B, M). "
-            f"Received: masked_positions.shape={tuple(positions.shape)}."
+            "masked_positions must have shape (B, M), with the B of the ids. Received: "
+            f"masked_positions.shape={tuple(positions.shape)}, B={x.shape[0]}."
         )
     positions = ops.cast(positions, "int32")[:, :, None]
     chosen = ops.equal(positions, ops.arange(ops.shape(x)[1], dtype="int32"))  # (B, M, T)

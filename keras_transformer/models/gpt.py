@@ -4,6 +4,7 @@ Shapes: B batch, T length, D d_model, H heads, V vocabulary, P prompt length, N 
 prompt (in decoding).
 """
 
+import numbers
 from typing import NamedTuple
 
 import keras
@@ -106,10 +107,13 @@ class Gpt(DecoderModel):
         super().__init__(**kwargs)
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_num_heads(d_model, num_heads)
-        if pad_id not in (PAD_ID, -1) or not (end_id is None or pad_id < end_id < vocab_size):
+        check_positive_integers(vocab_size=vocab_size)
+        is_id = isinstance(end_id, numbers.Integral) and pad_id < end_id < vocab_size
+        if pad_id not in (PAD_ID, -1) or not (end_id is None or is_id):
             raise InputError(
                 "pad_id must be 0 or -1, and end_id another id of the vocabulary or None. "
-                f"Received: pad_id={pad_id}, end_id={end_id}, vocab_size={vocab_size}."
+                f"Received: pad_id={pad_id}, end_id={end_id}, vocab_size={vocab_size}. Give a "
+                "larger vocab_size, or end_id=None where no token ends a text."
             )
         self.vocab_size = vocab_size
         self.num_layers = num_layers
@@ -177,10 +181,10 @@ class Gpt(DecoderModel):
         self.built = True
 
     def call(self, inputs, return_attention_weights=False, training=False):
-        if len(inputs.shape) != 2:
-            raise InputError(
-                f"inputs must be ids of shape (B, T). Received: shape={tuple(inputs.shape)}."
-            )
+        if len(getattr(inputs, "shape", ())) != 2:
+            is_tensor = hasattr(inputs, "shape")
+            received = f"shape={tuple(inputs.shape)}" if is_tensor else type(inputs).__name__
+            raise InputError(f"inputs must be ids of shape (B, T). Received: {received}.")
         ids = self.ids_to_embed(inputs)
         x = self.decoder(ids, return_attention_weights=return_attention_weights, training=training)
         if not return_attention_weights:
@@ -246,7 +250,8 @@ class Gpt(DecoderModel):
             max_new_tokens: maximum tokens that are added to a prompt, including the end token. With
                 learned positions a text also ends with the context, see `start_decoding`.
             beam_size, length_penalty: see `decoding.beam_search`; 1: greedy search.
-            temperature, top_k, top_p: see `decoding.sample`; None: no sampling.
+            temperature, top_k, top_p: see `decoding.sample`; temperature None: no sampling. With
+                another, one text is drawn, and beam_size has no effect.
             seed: int from 0 for sampling.
             batch_size: maximum number of prompts that are continued together.
         Returns:
@@ -275,17 +280,19 @@ class Gpt(DecoderModel):
         return texts
 
     def stream(self, prompt, max_new_tokens=100, temperature=None, top_k=0, top_p=1.0, seed=0):
-        """Yields the ids that continue one prompt, each as soon as it is chosen.
+        """Returns an iterator over the ids that continue one prompt, each as soon as it is chosen.
 
         The ids are those that `generate` adds to this prompt alone, with the same arguments.
 
         Args:
             prompt: list of ids.
             max_new_tokens, temperature, top_k, top_p, seed: see `generate`.
+        Raises:
+            ValueError: as by `generate`.
         """
         check_positive_integers(max_new_tokens=max_new_tokens)
         prompt = self._checked_prompt(prompt)
-        yield from stream(self, prompt[None], max_new_tokens, temperature, top_k, top_p, seed=seed)
+        return stream(self, prompt[None], max_new_tokens, temperature, top_k, top_p, seed=seed)
 
     def _checked_prompt(self, prompt):
         prompt = np.asarray(prompt)

@@ -7,7 +7,7 @@ import keras
 
 from keras_transformer.layers import RnnDecoder, RnnEncoder, padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.models.translation_model import TranslationModel
+from keras_transformer.models.translation_model import TranslationModel, source_and_target
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -129,9 +129,10 @@ class RnnSeq2Seq(TranslationModel):
         self.built = True
 
     def call(self, inputs, return_attention_weights=False, training=False):
+        source_ids, target_ids = source_and_target(inputs)
         hidden = self.decoder(
-            inputs["target_ids"],
-            **self.read_source(inputs["source_ids"], training),
+            target_ids,
+            **self.read_source(source_ids, training),
             return_attention_weights=return_attention_weights,
             training=training,
         )

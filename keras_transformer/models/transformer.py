@@ -8,7 +8,7 @@ import keras
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Decoder, Encoder, padding_mask
 from keras_transformer.layers.stack import check_num_heads, plain
-from keras_transformer.models.translation_model import TranslationModel
+from keras_transformer.models.translation_model import TranslationModel, source_and_target
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -142,7 +142,7 @@ class Transformer(TranslationModel):
         self.built = True
 
     def call(self, inputs, return_attention_weights=False, training=False):
-        source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
+        source_ids, target_ids = source_and_target(inputs)
         source_padding_mask = padding_mask(source_ids)
         options = dict(return_attention_weights=return_attention_weights, training=training)
         x = self.encoder(source_ids, padding_mask=source_padding_mask, **options)

@@ -6,11 +6,34 @@ each source (in decoding).
 
 from keras import ops
 
+from keras_transformer.errors import InputError
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.models.decoder_model import DecoderModel
 from keras_transformer.models.output_length import output_limits
 from keras_transformer.presets import model_preset
 from keras_transformer.special_ids import START_ID
+
+
+def source_and_target(inputs):
+    """Returns the ids of the call's inputs, `(B, S)` and `(B, T)`.
+
+    Raises:
+        ValueError: no dict of both, another rank, or unequal batches.
+    """
+    expected = "source_ids", "target_ids"
+    if not isinstance(inputs, dict) or any(inputs.get(name) is None for name in expected):
+        received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+        raise InputError(
+            f'Expected inputs {{"source_ids": (B, S), "target_ids": (B, T)}}. Received: {received}.'
+        )
+    source, target = (inputs[name] for name in expected)
+    ranks = len(source.shape), len(target.shape)
+    if ranks != (2, 2) or len({source.shape[0], target.shape[0]} - {None}) > 1:
+        raise InputError(
+            "Expected as many rows of source_ids (B, S) as of target_ids (B, T). Received: "
+            f"source_ids.shape={tuple(source.shape)}, target_ids.shape={tuple(target.shape)}."
+        )
+    return source, target
 
 
 class TranslationModel(DecoderModel):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import RnnDecoder, RnnEncoder, TokenEmbedding
+from keras_transformer.layers import BertEmbedding, RnnDecoder, RnnEncoder, TokenEmbedding
 
 V, D, U, C = 19, 6, 5, 7
 SOURCE_LENGTHS, TARGET_LENGTH = (4, 2), 3
@@ -141,3 +141,14 @@ def test_a_grid_must_be_reshaped():
         decoder(np.zeros((1, 3), "int32"), np.zeros((1, 2, 2, C)))
     with pytest.raises(ValueError, match="Received: encoder_output.shape=None"):
         decoder(np.zeros((1, 3), "int32"))
+
+
+def test_recurrent_layers_on_an_embedding_of_several_inputs():
+    """That of BERT reads a dict of ids and segments."""
+    ids = np.array([[4, 7, 5], [6, 8, 0]], "int32")
+    inputs = {"ids": ids, "segment_ids": np.minimum(ids, 1)}
+    encoder = RnnEncoder(BertEmbedding(20, 8), units=6)
+    memory = encoder(inputs)
+    assert memory.shape == (2, 3, 12)
+    decoder = RnnDecoder(BertEmbedding(20, 8), units=6)
+    assert decoder(inputs, memory).shape == (2, 3, 8)

@@ -277,6 +277,10 @@ def test_bad_input(bert, batch):
             bert({"ids": np.array(ids), "segment_ids": np.array(segment_ids)})
     with pytest.raises(ValueError, match=r"masked_positions must have shape \(B, M\)"):
         BertPretraining(bert)({**batch, "masked_positions": np.array([1, 2])})
+    with pytest.raises(ValueError, match=r"with the B of the ids. .*shape=\(1, 2\), B="):
+        BertPretraining(bert)({**batch, "masked_positions": np.array([[1, 2]])})
+    with pytest.raises(ValueError, match=r"Expected ids \(B, T\), or a dict .*list"):
+        bert([batch["ids"], batch["ids"]])
     with pytest.raises(ValueError, match="bert must be a Bert"):
         BertClassifier("bert_base", 2)
     without = Bert(VOCAB_SIZE, **SIZES, pooler=False)

@@ -233,9 +233,18 @@ def test_errors(ids):
             Gpt(23, **wrong)
     with pytest.raises(ValueError, match="Received: a preset='base'|gpt2_small"):
         Gpt.from_preset("base", 23)
+    for size in ("abc", None, 2.5):
+        with pytest.raises(ValueError, match="vocab_size must be a whole number"):
+            Gpt(size)
+    with pytest.raises(ValueError, match="Received: pad_id=0, end_id=3, vocab_size=2. Give a larg"):
+        Gpt(2)
+    with pytest.raises(ValueError, match="Received: pad_id=0, end_id=x"):
+        Gpt(23, end_id="x")
     model = make()
     with pytest.raises(ValueError, match=r"\(B, T\). Received: shape=\(7,\)"):
         model(ids[0])
+    with pytest.raises(ValueError, match=r"\(B, T\). Received: dict"):
+        model({"ids": ids})
     with pytest.raises(ValueError, match="max_length=9 positions long"):
         model(np.ones((1, 10), "int32"))
     with pytest.raises(ValueError, match="cannot be quantized"):

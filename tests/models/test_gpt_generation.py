@@ -260,7 +260,7 @@ def test_bad_prompts(prompt, message, eager):
     with pytest.raises(ValueError, match=message):
         model.generate([[5], prompt])
     with pytest.raises(ValueError, match=message):
-        next(model.stream(prompt))
+        model.stream(prompt)
 
 
 def test_bad_options(eager):
@@ -268,12 +268,36 @@ def test_bad_options(eager):
     with pytest.raises(ValueError, match="temperature=0"):
         model.generate([[5]], temperature=0)
     with pytest.raises(ValueError, match="temperature=0"):
-        next(model.stream([5], temperature=0))
+        model.stream([5], temperature=0)
+    for seed in (-1, 1.5, None, 2**32):
+        with pytest.raises(ValueError, match=f"Received: seed={seed}"):
+            model.generate([[5]], temperature=1.0, seed=seed)
+        with pytest.raises(ValueError, match=f"Received: seed={seed}"):
+            model.stream([5], temperature=1.0, seed=seed)
     with pytest.raises(ValueError, match="max_new_tokens=0"):
         model.generate([[5]], max_new_tokens=0)
     with pytest.raises(ValueError, match="beam_size=0"):
         model.generate([[5]], beam_size=0)
     assert model.generate([]) == []
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch alone records gradients")
+def test_a_stream_records_no_gradients(monkeypatch):
+    model = make()
+    recorded, start_decoding = [], model.start_decoding
+
+    def start(*arguments):
+        step_fn, *others = start_decoding(*arguments)
+
+        def step(*tensors):
+            logits, state = step_fn(*tensors)
+            recorded.append(logits.requires_grad)
+            return logits, state
+
+        return step, *others
+
+    monkeypatch.setattr(model, "start_decoding", start)
+    assert len(list(model.stream([5], 3))) == len(recorded) and not any(recorded)
 
 
 def test_a_model_without_weights_makes_them_first():

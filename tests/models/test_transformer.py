@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_transformer import Transformer, backend
+from keras_transformer import RnnSeq2Seq, Transformer, backend
 from keras_transformer.layers import sinusoidal_encoding
 
 
@@ -296,3 +296,19 @@ def test_a_length_over_the_learned_positions_is_refused(make_model, batch):
     model = make_model(positions="learned", max_length=6)
     with pytest.raises(ValueError, match="max_length=6"):
         model(batch)
+
+
+@pytest.mark.parametrize("model_class", [Transformer, RnnSeq2Seq])
+def test_inputs_that_do_not_fit_are_refused(model_class):
+    model = model_class(23, d_model=8)
+    ids = np.ones((2, 5), "int32")
+    for inputs, message in (
+        ([ids, ids], 'Expected inputs {"source_ids".* Received: list'),
+        (ids, 'Expected inputs {"source_ids"'),
+        ({"source_ids": ids}, "Received: .'source_ids'."),
+        ({"source_ids": ids, "target_ids": ids[0]}, r"target_ids.shape=\(5,\)"),
+        ({"source_ids": ids[..., None], "target_ids": ids}, r"source_ids.shape=\(2, 5, 1\)"),
+        ({"source_ids": ids, "target_ids": ids[:1]}, r"as many rows .*target_ids.shape=\(1, 5\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(inputs)
