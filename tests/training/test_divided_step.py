@@ -158,6 +158,7 @@ def test_replicas_draw_their_own_dropout(results, number):
     assert len({mask.tobytes() for mask in masks}) == number
 
 
+@pytest.mark.slow
 def test_workers_draw_their_own_dropout(results):
     assert (
         results["2 workers-0"]["dropout"].tobytes() != results["2 workers-1"]["dropout"].tobytes()
