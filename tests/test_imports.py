@@ -183,7 +183,7 @@ def test_several_jax_devices_train_without_tensorflow():
         "ids = np.full((4, 5), 7, 'int32')\n"
         "batch = {'source_ids': ids, 'target_ids': ids}, ids, np.full((4, 5), 1 / 20, 'float32')\n"
         "with started('auto') as devices:\n"
-        "    sizes = dict(num_layers=1, d_model=6, ff_dim=5, num_heads=2)\n"
+        "    sizes = dict(num_layers=1, d_model=6, ff_dim=5, num_heads=2, dropout=0.0)\n"
         "    model = devices.model_class(Transformer)(50, **sizes)\n"
         "    model.compile('sgd', TokenCrossEntropy())\n"
         "    batches = devices.dataset(batch for _ in range(3))\n"
