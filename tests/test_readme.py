@@ -73,7 +73,7 @@ def test_the_programs(multi30k, monkeypatch):
         "max_new_tokens=500": "max_new_tokens=5",
         "epochs=150": "epochs=1",
         "num_train=20_000, num_held_out=500": "num_train=128, num_held_out=100",
-        "epochs=25": "epochs=1",
+        "epochs=20": "epochs=1",
         ".override(\n    [": ".override(\n    [*FEW_STEPS, ",
     }.items():
         assert any(long in program for program in programs)
