@@ -30,7 +30,7 @@ quickstart: .venv/installed
 test: .venv/installed
 	$(PYTEST)
 
-test-slow: .venv/installed
+test-slow: .venv/installed-examples
 	$(PYTEST) -m slow
 
 # tests the server in KERAS_TRANSFORMER_SERVER and KERAS_TRANSFORMER_SERVER_GRPC, or else ours
@@ -80,6 +80,10 @@ clean:
 
 .venv/installed: .venv/bin/python setup.cfg pyproject.toml
 	.venv/bin/python -m pip install --editable '.[dev]'
+	@touch $@
+
+.venv/installed-examples: .venv/installed
+	.venv/bin/python -m pip install --editable '.[dev,examples]'
 	@touch $@
 
 .venv/installed-benchmarks: .venv/installed benchmarks/requirements.txt

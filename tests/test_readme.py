@@ -61,6 +61,7 @@ def test_the_commands(multi30k):
 
 @pytest.mark.slow
 def test_the_programs(multi30k, monkeypatch):
+    pytest.importorskip("sklearn", reason="scikit-learn, of the extra `examples`, is missing")
     monkeypatch.chdir(multi30k)
     # those that begin with `import keras` stand alone; the others go on from the one before
     programs = re.split(r"^(?=import keras)", "\n".join(blocks("python")), flags=re.MULTILINE)[1:]
