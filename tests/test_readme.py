@@ -1,13 +1,20 @@
-"""The README's commands and programs run as they stand, on little text and for few steps."""
+"""The README's commands and programs run as they stand, on little text and for few steps.
+
+Running them takes minutes and is marked slow; in the default suite, `cli/` tries each command.
+"""
 
 import gzip
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
+
+from keras_transformer.cli import _parser, train
+from keras_transformer.config import Config
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 SPLITS = ("train", "val", "test_2016_flickr")
@@ -35,6 +42,20 @@ def multi30k(tmp_path, sentence_pairs):
     return tmp_path
 
 
+def test_the_commands_are_ones_that_the_program_has():
+    lines = [
+        line for kind in ("sh", "text") for block in blocks(kind) for line in block.splitlines()
+    ]
+    commands = [line.partition("keras-transformer ")[2] for line in lines]
+    commands = [shlex.split(command, comments=True) for command in commands if command]
+    assert len(commands) > 10
+    for arguments in commands:
+        parsed = _parser().parse_args(arguments)
+        if parsed.run is train.run:
+            Config.from_preset(parsed.preset or "tiny").override(parsed.set)
+
+
+@pytest.mark.slow
 def test_the_commands(multi30k):
     commands = [line for block in blocks("sh") for line in block.splitlines()]
     commands = [line for line in commands if "keras-transformer " in line]

@@ -183,6 +183,7 @@ def test_keras_clips_before_it_sums(results):
         )
 
 
+@pytest.mark.slow
 def test_keras_cannot_fit_on_several_workers(results):
     """keras-team/keras#20585."""
     assert "of Keras/error" in results["2 workers-0"], f"Keras {keras.__version__} can"
