@@ -1,5 +1,6 @@
 """What holds of every public layer: shapes, dtypes, masks, a training step, saving and loading."""
 
+import functools
 import inspect
 import math
 import subprocess
@@ -109,8 +110,12 @@ def arguments_of(name):
     return arguments() if callable(arguments) else arguments
 
 
+@functools.cache
 def functional(name, dtype="float32"):
-    """Returns the layer, and a functional model of it alone, of unknown batch and length."""
+    """Returns the layer, and a functional model of it alone, of unknown batch and length.
+
+    Tests share them, and make one of their own with `functional.__wrapped__` to train it.
+    """
     layer = class_of(name)(**arguments_of(name), dtype=dtype, name="tested")
     given = [keras.Input(tensor.shape[1:], dtype=tensor.dtype) for tensor in LAYERS[name][1]]
     return layer, keras.Model(given, layer(*given))
@@ -250,7 +255,7 @@ def test_a_mask_that_keras_keeps_is_handed_on(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_training_step_moves_the_weights(name, randomize, run_eagerly):
-    layer, model = functional(name)
+    layer, model = functional.__wrapped__(name)
     if not layer.trainable_weights or name == "Residual":  # whose weights are in normalize_input
         return
     randomize(model)
