@@ -28,6 +28,12 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
+def command_lines(*languages):
+    """The lines of the blocks of these languages that call the program."""
+    text = "\n".join(block for language in languages for block in blocks(language))
+    return [line for line in text.splitlines() if "keras-transformer " in line]
+
+
 @pytest.fixture
 def multi30k(tmp_path, sentence_pairs):
     """A directory with files of Multi30k's names, and one of Tiny Shakespeare's."""
@@ -42,23 +48,21 @@ def multi30k(tmp_path, sentence_pairs):
     return tmp_path
 
 
-def test_the_commands_are_ones_that_the_program_has():
-    lines = [
-        line for kind in ("sh", "text") for block in blocks(kind) for line in block.splitlines()
-    ]
-    commands = [line.partition("keras-transformer ")[2] for line in lines]
-    commands = [shlex.split(command, comments=True) for command in commands if command]
-    assert len(commands) > 10
-    for arguments in commands:
-        parsed = _parser().parse_args(arguments)
+def test_the_commands_are_ones_that_the_program_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where no run stands, whose settings would be read
+    lines = command_lines("sh", "text")
+    assert len(lines) > 10
+    parser = _parser()
+    for line in lines:
+        _, _, arguments = line.partition("keras-transformer ")
+        parsed = parser.parse_args(shlex.split(arguments, comments=True))
         if parsed.run is train.run:
-            Config.from_preset(parsed.preset or "tiny").override(parsed.set)
+            train._config(parsed, Config)
 
 
 @pytest.mark.slow
 def test_the_commands(multi30k):
-    commands = [line for block in blocks("sh") for line in block.splitlines()]
-    commands = [line for line in commands if "keras-transformer " in line]
+    commands = command_lines("sh")
     assert len(commands) == 6
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     outputs = {}

@@ -110,15 +110,17 @@ def arguments_of(name):
     return arguments() if callable(arguments) else arguments
 
 
-@functools.cache
-def functional(name, dtype="float32"):
-    """Returns the layer, and a functional model of it alone, of unknown batch and length.
-
-    Tests share them, and make one of their own with `functional.__wrapped__` to train it.
-    """
+def new_functional(name, dtype):
+    """Returns the layer, and a functional model of it alone, of unknown batch and length."""
     layer = class_of(name)(**arguments_of(name), dtype=dtype, name="tested")
     given = [keras.Input(tensor.shape[1:], dtype=tensor.dtype) for tensor in LAYERS[name][1]]
     return layer, keras.Model(given, layer(*given))
+
+
+@functools.cache
+def functional(name, dtype):
+    """The same, made once for all tests, which may set its weights but not train it."""
+    return new_functional(name, dtype)
 
 
 def batch_of(name):
@@ -192,7 +194,7 @@ def test_all_are_loaded_in_a_new_process(tmp_path, randomize):
     """With nothing but the import of the package, and the same numbers come out."""
     expected = {}
     for number, name in enumerate(LAYERS):
-        _, model = functional(name)
+        _, model = functional(name, "float32")
         randomize(model)
         model.save(tmp_path / f"{number}.keras")
         np.savez(tmp_path / f"{number}.npz", *batch_of(name))
@@ -215,7 +217,7 @@ for number in range({len(LAYERS)}):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_symbolic_shape_is_the_shape_that_comes_out(name):
-    layer, model = functional(name)
+    layer, model = functional(name, "float32")
     batch = batch_of(name)
     found = tuple(layer(*batch).shape)
     assert len(model.output.shape) == len(found)
@@ -247,7 +249,7 @@ def test_sublayers_compute_in_the_dtype_of_their_layer(name):
 @pytest.mark.parametrize("name", [name for name in LAYERS if name not in WITHOUT_MASKS])
 def test_a_mask_that_keras_keeps_is_handed_on(name):
     """Keras asks `supports_masking`; what layers do with a mask is in test_implicit_masks.py."""
-    layer, _ = functional(name)
+    layer, _ = functional(name, "float32")
     assert layer.supports_masking
     mask = np.array([[True] * 3 + [False] * 2, [True] * 5])
     assert layer.compute_mask(batch_of(name)[0], mask) is mask
@@ -255,7 +257,7 @@ def test_a_mask_that_keras_keeps_is_handed_on(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_training_step_moves_the_weights(name, randomize, run_eagerly):
-    layer, model = functional.__wrapped__(name)
+    layer, model = new_functional(name, "float32")
     if not layer.trainable_weights or name == "Residual":  # whose weights are in normalize_input
         return
     randomize(model)
