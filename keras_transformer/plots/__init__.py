@@ -4,17 +4,25 @@ Each function returns the matplotlib `Figure`, which a notebook shows by itself,
 `path` where one is given: PNG, PDF or SVG by its suffix, and whole or not at all.
 """
 
-from keras_transformer.plots.attention import attention_maps
+from keras_transformer.plots.attention import alignment, attention_from, attention_maps
+from keras_transformer.plots.beam import beam_tree
 from keras_transformer.plots.curves import learning_curves
 from keras_transformer.plots.drawing import check_format
 from keras_transformer.plots.images import caption_attention, image_attention
+from keras_transformer.plots.lengths import bleu_by_length
 from keras_transformer.plots.positions import position_encoding
+from keras_transformer.plots.schedules import learning_rates
 
 __all__ = [
+    "alignment",
+    "attention_from",
     "attention_maps",
+    "beam_tree",
+    "bleu_by_length",
     "caption_attention",
     "check_format",
     "image_attention",
     "learning_curves",
+    "learning_rates",
     "position_encoding",
 ]

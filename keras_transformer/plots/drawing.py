@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import unicodedata
 import warnings
 
 from keras_transformer.atomic_files import replacing
@@ -9,9 +10,11 @@ from keras_transformer.errors import InputError
 
 FORMATS = ("png", "pdf", "svg")
 BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
+OTHER_COLOURS = ("#b8860b", "#c2477f", "#3a9ca6", "#7a4a2b", "#7f7f7f", "#111111")
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 9,
+    "figure.titlesize": 10,
     "axes.labelsize": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -57,11 +60,18 @@ def new_figure(size, layout):
     return Figure(figsize=size, layout=layout)
 
 
-def colour_bar(figure, image, panels, label):
-    """Draws the colour bar of `image` beside `panels`."""
-    bar = figure.colorbar(image, ax=panels, label=label, aspect=25, pad=0.02)
+def colour_bar(figure, image, panels, label, size=9):
+    """Draws the colour bar of `image` beside `panels`, with text of `size` points."""
+    bar = figure.colorbar(image, ax=panels, aspect=25, pad=0.02)
+    bar.set_label(label, size=size)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(length=2)
+    bar.ax.tick_params(length=2, labelsize=size)
+
+
+def colours_of(curves):
+    """Returns a colour for each of several curves; after the tenth, they begin again."""
+    colours = BLUE, ORANGE, GREEN, PURPLE, *OTHER_COLOURS
+    return [colours[number % len(colours)] for number, _ in enumerate(curves)]
 
 
 def labels(tokens):
@@ -71,7 +81,7 @@ def labels(tokens):
 
 def label_inches(tokens, size):
     """Returns the approximate length of the longest label in a font of `size` points."""
-    return max(len(token) for token in tokens) * size * 0.6 / 72
+    return max(sum(map(_letter_width, token)) for token in tokens) * size / 72
 
 
 def write(figure, path):
@@ -85,3 +95,8 @@ def write(figure, path):
 
 def _format_of(path):
     return pathlib.Path(path).suffix.removeprefix(".").lower() or "png"
+
+
+def _letter_width(letter):
+    """Returns the approximate width of a letter, relative to the size of its font."""
+    return 1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.6
