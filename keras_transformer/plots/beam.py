@@ -1,6 +1,7 @@
 """The tree of a beam search."""
 
 import math
+from typing import NamedTuple
 
 from keras_transformer.errors import InputError
 from keras_transformer.fonts import families_for
@@ -16,11 +17,37 @@ from keras_transformer.plots.drawing import (
     write,
 )
 
-PALE = "#9a9a9a"
 ROW_INCHES = 0.42
 GAP_INCHES = 0.3
 """Between a token and the tokens that follow it."""
 LABEL_SIZE = 8
+
+
+class Style(NamedTuple):
+    """How a node and the line to it are drawn."""
+
+    name: str
+    colour: str
+    width: float
+    """Of the lines, in points."""
+    text_colour: str = "black"
+
+
+ANSWER = Style("answer", ORANGE, 1.7)
+STYLES = {
+    "live": Style("in the beam", BLUE, 0.9),
+    "finished": Style("finished", GREEN, 0.9),
+    "dropped": Style("dropped", "#9a9a9a", 0.5, text_colour="#9a9a9a"),
+}
+"""From the state of a node to its style."""
+
+
+class Place(NamedTuple):
+    """Where a node is drawn; all but the row in inches."""
+
+    left: float
+    width: float
+    row: int
 
 
 def beam_tree(tree, path=None):
@@ -51,49 +78,27 @@ def beam_tree(tree, path=None):
     rows = _rows_of(nodes, answer)
     names = labels([node.token for node in nodes])
     names[0] = "start"
-    lefts, widths = _columns_of(nodes, names)
-    size = lefts[-1] + widths[-1], (max(rows) + 1) * ROW_INCHES
+    places = _places_of(nodes, names, rows)
+    width = max(place.left + place.width for place in places)
+    height = (max(rows) + 1) * ROW_INCHES
     with house_style():
-        figure = new_figure((size[0] + 0.2, size[1] + 0.8), layout="constrained")
+        figure = new_figure((width + 0.2, height + 0.8), layout="constrained")
         axis = figure.subplots()
         axis.set_axis_off()
-        axis.set(xlim=(-0.1, size[0] + 0.1), ylim=(max(rows) + 0.6, -0.7))
+        axis.set(xlim=(-0.1, width + 0.1), ylim=(max(rows) + 0.6, -0.6))
         family = families_for(names)
-        for i, (node, row) in enumerate(zip(nodes, rows, strict=True)):
-            colour = _colour(node, i in answer)
-            is_pale = colour == PALE
-            left = lefts[node.step]
+        for i, node in enumerate(nodes):
+            style = ANSWER if i in answer else STYLES[node.state]
             if node.parent is not None:
-                parent = nodes[node.parent]
-                _draw_line(
-                    axis,
-                    (lefts[parent.step] + _width(names[node.parent]), rows[node.parent]),
-                    (left, row),
-                    colour,
-                    width=1.8 if i in answer else 0.6 if is_pale else 1.0,
-                )
-            middle = left + _width(names[i]) / 2
-            box = {"boxstyle": "round,pad=0.2", "edgecolor": colour, "facecolor": "white"}
-            box["linewidth"] = 1.6 if i in answer else 0.5 if is_pale else 0.9
-            style = {"ha": "center", "va": "center", "zorder": 3}
-            text_colour = PALE if is_pale else "black"
-            axis.text(
-                *(middle, row, names[i]),
-                **{
-                    **style,
-                    "size": LABEL_SIZE,
-                    "family": family,
-                    "color": text_colour,
-                    "bbox": box,
-                },
-            )
-            if node.parent is not None:
-                axis.text(
-                    *(middle, row + 0.43, _number_of(node, nodes[node.parent])),
-                    **{**style, "size": LABEL_SIZE - 2, "color": colour},
-                )
-        _draw_legend(figure, nodes)
-        figure.suptitle(f"beam search: {_sentence(names, answer)}", family=family)
+                _draw_line(axis, places[node.parent], places[i], style)
+                number = _number_of(node, nodes[node.parent])
+                _draw_number(axis, places[i], number, style)
+            _draw_token(axis, places[i], names[i], family, style)
+        states = {node.state for node in nodes}
+        drawn = [ANSWER, *(style for state, style in STYLES.items() if state in states)]
+        _draw_legend(figure, drawn)
+        is_whole = nodes[tree.best].score is not None
+        figure.suptitle(f"beam search: {_text_of(names, answer, is_whole)}", family=family)
         write(figure, path)
     return figure
 
@@ -133,34 +138,53 @@ def _rows_of(nodes, answer):
     return rows
 
 
-def _columns_of(nodes, names):
-    """Returns the left edges and the widths of the columns, in inches."""
+def _places_of(nodes, names, rows):
+    """Returns the `Place` of each node; a column is as wide as its longest token."""
     widths = [0.0] * (1 + max(node.step for node in nodes))
     for node, name in zip(nodes, names, strict=True):
         widths[node.step] = max(widths[node.step], _width(name))
     lefts = [sum(widths[:step]) + step * GAP_INCHES for step in range(len(widths))]
-    return lefts, widths
+    return [
+        Place(lefts[node.step], _width(name), row)
+        for node, name, row in zip(nodes, names, rows, strict=True)
+    ]
 
 
 def _width(name):
     return max(0.3, label_inches([name], LABEL_SIZE) + 0.08)
 
 
-def _colour(node, in_answer):
-    if in_answer:
-        return ORANGE
-    return {"live": BLUE, "finished": GREEN, "dropped": PALE}[node.state]
-
-
-def _draw_line(axis, start, end, colour, width):
-    """Draws a line that leaves its start and reaches its end from left to right."""
+def _draw_line(axis, parent, child, style):
+    """Draws a line from the middle of a box to its right edge, and to the left edge of the next."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
-    middle = (start[0] + end[0]) / 2
-    points = [start, (middle, start[1]), (middle, end[1]), end]
-    curve = Path(points, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4])
-    axis.add_patch(PathPatch(curve, facecolor="none", edgecolor=colour, linewidth=width))
+    right = parent.left + parent.width
+    middle = (right + child.left) / 2
+    points = [
+        (parent.left + parent.width / 2, parent.row),
+        (right, parent.row),
+        *((middle, parent.row), (middle, child.row), (child.left, child.row)),
+        (child.left + child.width / 2, child.row),
+    ]
+    curve = Path(points, [Path.MOVETO, Path.LINETO, *3 * [Path.CURVE4], Path.LINETO])
+    look = {"edgecolor": style.colour, "linewidth": style.width}
+    axis.add_patch(PathPatch(curve, facecolor="none", **look))
+
+
+def _draw_token(axis, place, name, family, style):
+    box = {"boxstyle": "round,pad=0.2", "facecolor": "white"}
+    box.update(edgecolor=style.colour, linewidth=style.width)
+    look = {"size": LABEL_SIZE, "family": family, "color": style.text_colour, "bbox": box}
+    middle = place.left + place.width / 2
+    axis.text(middle, place.row, name, ha="center", va="center", zorder=3, **look)
+
+
+def _draw_number(axis, place, number, style):
+    box = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
+    look = {"size": LABEL_SIZE - 2, "color": style.colour, "bbox": box}
+    middle = place.left + place.width / 2
+    axis.text(middle, place.row + 0.43, number, ha="center", va="center", zorder=3, **look)
 
 
 def _number_of(node, parent):
@@ -169,18 +193,14 @@ def _number_of(node, parent):
     return probability if node.score is None else f"{probability}   score {node.score:.2f}"
 
 
-def _draw_legend(figure, nodes):
+def _draw_legend(figure, styles):
     from matplotlib.lines import Line2D
 
-    drawn = {"live": "in the beam", "finished": "finished", "dropped": "dropped"}
-    states = {node.state for node in nodes}
-    entries = {"answer": ORANGE}
-    for state, name in drawn.items():
-        if state in states:
-            entries[name] = _colour(next(node for node in nodes if node.state == state), False)
-    handles = [Line2D([], [], color=colour, label=name) for name, colour in entries.items()]
+    handles = [Line2D([], [], color=style.colour, label=style.name) for style in styles]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
-def _sentence(names, answer):
-    return "".join(names[i] for i in answer[1:]).replace(READABLE_SPACE, " ").strip()
+def _text_of(names, answer, is_whole):
+    """Returns the text of the answer; the last token of a whole one is the end."""
+    names = [names[i] for i in (answer[1:-1] if is_whole else answer[1:])]
+    return "".join(names).replace(READABLE_SPACE, " ").strip()
