@@ -57,6 +57,7 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
         attention_maps(translator.attention("A dog runs."), "encoder.png", layer=0, kind="encoder")
     """
     found = kind_of(attention_map, kind)
+    warn_if_cut(attention_map)
     weights = found.weights[_checked_layer(found, layer)]  # (H, T, S)
     queries, keys = found.queries, found.keys
     many = max(len(queries), len(keys)) >= MANY_TOKENS
@@ -106,6 +107,7 @@ def alignment(attention_map, path=None, layer=-1):
         alignment(translator.attention("A dog runs."), "alignment.png")
     """
     found = kind_of(attention_map, "cross")
+    warn_if_cut(attention_map)
     heads = found.weights[_checked_layer(found, layer)]  # (H, T, S)
     weights = heads.mean(axis=0)
     cell, label_size = _cell_inches(found.queries, found.keys)
@@ -151,6 +153,7 @@ def attention_from(attention_map, token, path=None, kind="encoder"):
         attention_from(translator.attention("A dog runs."), 1, "dog.png")
     """
     found = kind_of(attention_map, kind)
+    warn_if_cut(attention_map)
     index = _index_of(token, found.queries)
     num_layers, num_heads = found.weights.shape[:2]
     rows = found.weights[:, :, index].reshape(num_layers * num_heads, -1)  # (layers * H, S)
@@ -178,20 +181,24 @@ def attention_from(attention_map, token, path=None, kind="encoder"):
     return figure
 
 
-def kind_of(attention_map, kind):
-    """Returns the `Kind` of an `AttentionMap`, and warns where its text is incomplete."""
-    if kind not in attention_map.weights:
-        raise InputError(
-            f"Expected a kind of attention. Received: kind={kind!r}. "
-            f"Choose one of: {', '.join(attention_map.weights) or 'none'}; linear attention has no "
-            "weights, nor has a model without attention."
-        )
+def warn_if_cut(attention_map):
+    """Warns where the text or its translation is incomplete."""
     if attention_map.truncated:
         warnings.warn(
             "The text or its translation reached a limit of length and is incomplete: the picture "
             f"shows the first {len(attention_map.source_pieces)} tokens of the text and "
             f"{len(attention_map.target_pieces)} of the translation.",
             stacklevel=3,
+        )
+
+
+def kind_of(attention_map, kind):
+    """Returns the `Kind` of an `AttentionMap`."""
+    if kind not in attention_map.weights:
+        raise InputError(
+            f"Expected a kind of attention. Received: kind={kind!r}. "
+            f"Choose one of: {', '.join(attention_map.weights) or 'none'}; linear attention has no "
+            "weights, nor has a model without attention."
         )
     source, target = attention_map.source_pieces, attention_map.target_pieces
     queries, keys, *titles = {

@@ -169,6 +169,7 @@ def _draw_line(axis, parent, child, style):
     ]
     curve = Path(points, [Path.MOVETO, Path.LINETO, *3 * [Path.CURVE4], Path.LINETO])
     look = {"edgecolor": style.colour, "linewidth": style.width}
+    look["zorder"] = 2 if style is ANSWER else 1
     axis.add_patch(PathPatch(curve, facecolor="none", **look))
 
 

@@ -34,11 +34,12 @@ SENTENCE_PIECE_SPACE = "\u2581"
 READABLE_SPACE = "\u2423"
 
 
-def check_format(path):
-    """Raises `ValueError` where `path` has a suffix that is not that of a picture."""
-    if _format_of(path) not in FORMATS:
+def check_format(path, formats=FORMATS):
+    """Raises `ValueError` where `path` has a suffix that is not among `formats`."""
+    if _format_of(path) not in formats:
         raise InputError(
-            f"Expected a picture: .{', .'.join(FORMATS)}. Received: {path}. Change the suffix."
+            f"Expected a file name that ends in .{', .'.join(formats)}. Received: {path}. "
+            "Change the suffix."
         )
 
 
