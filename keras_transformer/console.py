@@ -10,6 +10,7 @@ mistake and ends with exit code 1.
 
 import contextlib
 import errno
+import importlib
 import importlib.util
 import json
 import logging
@@ -78,12 +79,15 @@ def run(command):
         signal.signal(signal.SIGTERM, previous)
 
 
-def start_keras():
+def start_keras(with_text=True):
     """Imports Keras, TensorFlow and tensorflow-text without their messages.
 
     TensorFlow 2.21 writes to standard error before it reads its settings, so the stream is turned
     off during the import.
 
+    Args:
+        with_text: whether tokenizers are needed; otherwise TensorFlow and tensorflow-text are not
+            imported on another backend of Keras.
     Raises:
         ValueError: the backend that Keras is set to does not exist or is not installed.
     """
@@ -93,7 +97,7 @@ def start_keras():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     warnings.simplefilter("ignore")
     with _discarded_stderr(), _signals_held():
-        import keras_transformer.tokenizers  # noqa: F401
+        importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
     for library in ("absl", "tensorflow", "matplotlib"):
         logging.getLogger(library).setLevel(logging.ERROR)
 
