@@ -10,7 +10,7 @@ BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/deco
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
 	tests/training/test_metrics.py tests/training/test_schedules.py
 
-.PHONY: help quickstart test test-slow test-contract test-backends test-jax test-torch benchmark lint format clean
+.PHONY: help quickstart test test-slow test-contract test-backends test-jax test-torch benchmark docs lint format clean
 
 help:
 	@echo "make quickstart     train, translate and export a small model, in minutes"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
 	@echo "make benchmark      compare speed with other libraries; set KERAS_TRANSFORMER_DATA to the text,"
 	@echo "                    RUN=DIR to a run trained on it, and EXPORT=DIR to an export to serve"
+	@echo "make docs           build the documentation site into site/; a warning is an error"
 	@echo "make lint           check the code with ruff"
 	@echo "make format         format the code and fix what ruff can fix"
 	@echo "make clean          remove the virtual environment and caches"
@@ -58,6 +59,9 @@ benchmark: .venv/installed-benchmarks
 	$(if $(RUN),.venv/bin/python benchmarks/decoding.py $(RUN))
 	$(if $(EXPORT),.venv/bin/python benchmarks/serving.py $(EXPORT) --soak 30)
 
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
+
 lint: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -84,6 +88,10 @@ clean:
 
 .venv/installed-examples: .venv/installed
 	.venv/bin/python -m pip install --editable '.[dev,examples]'
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	.venv/bin/python -m pip install --editable '.[dev,docs]'
 	@touch $@
 
 .venv/installed-benchmarks: .venv/installed benchmarks/requirements.txt

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from keras_transformer.cli import _parser, train
+from keras_transformer.cli import command_parser, train
 from keras_transformer.config import Config
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
@@ -52,7 +52,7 @@ def test_the_commands_are_ones_that_the_program_has(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where no run stands, whose settings would be read
     lines = command_lines("sh", "text")
     assert len(lines) > 10
-    parser = _parser()
+    parser = command_parser()
     for line in lines:
         _, _, arguments = line.partition("keras-transformer ")
         parsed = parser.parse_args(shlex.split(arguments, comments=True))
