@@ -12,7 +12,13 @@ from keras_transformer.cli.train import add_config, config_of
 from keras_transformer.config import Config
 from keras_transformer.errors import InputError
 from keras_transformer.settings import LARGEST
-from keras_transformer.text_files import check_parallel, check_utf8, check_writable, iterate_lines
+from keras_transformer.text_files import (
+    check_parallel,
+    check_readable,
+    check_utf8,
+    check_writable,
+    iterate_lines,
+)
 
 SUMMARY = "draw attention, learning curves, positions, schedules, beam search, or BLEU by length"
 MOST_POSITIONS = 10_000
@@ -73,12 +79,12 @@ def _add_attention(parser):
 
 def _draw_attention(arguments):
     from keras_transformer.plots import attention_maps, attention_view, check_format
-    from keras_transformer.plots.drawing import FORMATS
 
-    check_format(arguments.output, (*FORMATS, "html"))
     given = _given(layer=arguments.layer, kind=arguments.kind)
     is_page = arguments.output.lower().endswith(".html")
-    if is_page and given:
+    if not is_page:
+        check_format(arguments.output)
+    elif given:
         raise InputError(
             "Expected no layer or kind for an interactive view, which has all of them. Received: "
             f"--{next(iter(given))} with --output {arguments.output}. Leave it out."
@@ -125,6 +131,8 @@ def _draw_curves(arguments):
     check_format(arguments.output)
     runs = _by_label(arguments.runs)
     metrics = {label: pathlib.Path(run, "metrics.jsonl") for label, run in runs.items()}
+    for path in metrics.values():
+        check_readable(path)
     if len(metrics) == 1:
         (metrics,) = metrics.values()
     learning_curves(metrics, arguments.output)
