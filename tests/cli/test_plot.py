@@ -14,8 +14,10 @@ def test_plot_says_what_the_library_warns_of(calls, run_directory, tmp_path, mon
     def attention_maps(attention_map, path):
         warnings.warn("No installed font has the letters \u72ac.", stacklevel=1)
 
-    plots = sys.modules["keras_transformer.plots"]
-    monkeypatch.setattr(plots, "attention_maps", attention_maps)
+    drawing = sys.modules["keras_transformer.plots"]
+    monkeypatch.setattr(drawing, "attention_maps", attention_maps)
+    # the start of Keras silences the warnings of libraries
+    monkeypatch.setattr(console, "start_keras", lambda: warnings.simplefilter("ignore"))
     assert cli.main(["plot", run_directory, "A", "--output", str(tmp_path / "a.png")]) == 0
     expected = "keras-transformer: warning: No installed font has the letters \u72ac.\n"
     assert capsys.readouterr().err == expected
