@@ -3,7 +3,7 @@ import pytest
 from keras_transformer import plots
 from keras_transformer.evaluation import bleu
 
-SOURCES = ["a dog", "a dog runs", "a black dog runs on the beach", "two dogs run on the wide beach"]
+SOURCES = ["a dog", "a dog runs", "black dogs run here", "two dogs run on the wide beach"]
 REFERENCES = [
     "ein Hund ist da",
     "ein Hund rennt hier",
