@@ -29,6 +29,7 @@ PAGES = [
 ]
 REPOSITORY = "https://github.com/keras-transformer/keras_transformer"
 SITE = "https://keras-transformer.github.io/keras_transformer/"
+RAW = "https://raw.githubusercontent.com/keras-transformer/keras_transformer"
 SPLITS = ("train", "val", "test_2016_flickr")
 FEW_STEPS = ["training.checkpoint_every=2", "training.batch_tokens=300", "training.max_steps=4"]
 SMALL_MODEL = ["tokenizer.vocab_size=200", "model.num_layers=1"]
@@ -42,10 +43,11 @@ SHORTER_PROGRAMS = {
     r"\bvocab_size=10_000": "vocab_size=200",
     r"max_new_tokens=500": "max_new_tokens=5",
     r"num_train=20_000, num_held_out=500": "num_train=128, num_held_out=100",
-    r'"tiny", tokenizer\.vocab_size': '"tiny", tokenizer.vocab_size, num_layers=1',
+    r'"tiny", tokenizer\.vocab_size\)': '"tiny", tokenizer.vocab_size, num_layers=1)',
+    r"phrase_corpus\(4000\)": "phrase_corpus(600)",
     r"\.override\(\s*\[": f".override([*{FEW_STEPS + SMALL_MODEL}, ",
 }
-INSTALLS_OR_DOWNLOADS = re.compile(r"(pip|python -m venv|\. |git|cd|curl|make) ")
+INSTALLS_OR_DOWNLOADS = re.compile(r"(pip|python3? -m venv|\.|git|cd|curl|make) ")
 
 
 def blocks(page, *languages):
@@ -90,6 +92,49 @@ def test_commands_and_their_mistakes_are_found():
         ((*arguments,),) = program_arguments(line)
         with pytest.raises(SystemExit):
             command_parser().parse_args(arguments)
+
+
+def targets(text):
+    """The targets of the links and pictures of a page."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def test_readme_links_and_pictures_work_outside_the_repository():
+    """PyPI shows README.md without the files beside it. MkDocs checks the links within docs/."""
+    found = targets((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found and [target for target in found if not target.startswith("https://")] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_the_repository_and_the_site_lead_to_what_is_there(page):
+    """Those with an absolute address, which MkDocs does not check."""
+    for target in targets((ROOT / page).read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
+        file = re.match(rf"{REPOSITORY}/(?:blob|tree)/main/(.*)|{RAW}/main/(.*)", path)
+        if file is not None:
+            assert (ROOT / (file[1] or file[2])).exists(), target
+        if path.startswith(SITE):
+            name = path.removeprefix(SITE).strip("/") or "index"
+            pages = ROOT / "docs" / f"{name}.md", ROOT / "docs" / name / "index.md"
+            generated = name.startswith("reference/")
+            assert generated or any(page.exists() for page in pages), target
+            assert not anchor, "An anchor of the site is not checked. Link to the page."
+
+
+def test_pictures_are_small():
+    for picture in (ROOT / "docs/pictures").glob("*.[ps][nv]g"):
+        assert picture.stat().st_size < 200_000, picture.name
+
+
+def test_the_file_tree_names_what_is_there():
+    (tree,) = (block for block in blocks("README.md", "text") if "translator.py" in block)
+    named = re.findall(r"^ *([\w./]+) ", tree, re.MULTILINE)
+    package = ROOT / "keras_transformer"
+    roots = ROOT, package, package / "layers", package / "quickstart"
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert files - set(named) - {"console.py"} == set()
 
 
 def test_the_settings_in_yaml_blocks_are_known():
