@@ -33,10 +33,10 @@ quickstart: .venv/installed
 test: .venv/installed
 	$(PYTEST)
 
-test-slow: .venv/installed-examples .venv/installed-notebooks
+test-slow: .venv/installed-notebooks
 	$(PYTEST) -m slow
 
-test-docs: .venv/installed-examples
+test-docs: .venv/installed-notebooks
 	.venv/bin/python -m pytest -rsfE --durations=25 -m "slow or not slow" tests/test_documentation.py
 
 # the notebooks in short form; `make test-slow` runs them whole
@@ -93,10 +93,6 @@ clean:
 
 .venv/installed: .venv/bin/python setup.cfg pyproject.toml
 	.venv/bin/python -m pip install --editable '.[dev]'
-	@touch $@
-
-.venv/installed-examples: .venv/installed
-	.venv/bin/python -m pip install --editable '.[dev,examples]'
 	@touch $@
 
 .venv/installed-docs: .venv/installed
