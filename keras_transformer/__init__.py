@@ -9,7 +9,7 @@ first used, or when `keras.models.load_model` needs a class from it.
 
 import importlib
 
-from keras_transformer import keras_names
+from keras_transformer import keras_names, quiet_tensorflow
 
 __version__ = "0.1.0"
 
@@ -54,3 +54,4 @@ def __dir__():
 
 
 keras_names.register()
+quiet_tensorflow.register()

@@ -10,6 +10,7 @@ mistake and ends with exit code 1.
 
 import contextlib
 import errno
+import importlib
 import importlib.util
 import json
 import logging
@@ -21,11 +22,9 @@ import traceback
 import warnings
 
 from keras_transformer.errors import InputError
+from keras_transformer.quiet_tensorflow import LOG_LEVEL, TRACEBACK, wants_traceback
 
 PROGRAM = "keras-transformer"
-TRACEBACK = "KERAS_TRANSFORMER_TRACEBACK"
-"""Environment variable; if it is 1, errors show their traceback and libraries their warnings."""
-
 REFUSED_PATHS = (
     FileExistsError,
     FileNotFoundError,
@@ -78,22 +77,25 @@ def run(command):
         signal.signal(signal.SIGTERM, previous)
 
 
-def start_keras():
+def start_keras(with_text=True):
     """Imports Keras, TensorFlow and tensorflow-text without their messages.
 
-    TensorFlow 2.21 writes to standard error before it reads its settings, so the stream is turned
-    off during the import.
+    `quiet_tensorflow.py` hides those of the import; later ones are hidden here, also errors, which
+    reach the command as exceptions.
 
+    Args:
+        with_text: whether tokenizers are needed; otherwise TensorFlow and tensorflow-text are not
+            imported on another backend of Keras.
     Raises:
         ValueError: the backend that Keras is set to does not exist or is not installed.
     """
     check_backend()
     if wants_traceback():
         return
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault(LOG_LEVEL, "3")
     warnings.simplefilter("ignore")
-    with _discarded_stderr(), _signals_held():
-        import keras_transformer.tokenizers  # noqa: F401
+    with _signals_held():
+        importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
     for library in ("absl", "tensorflow", "matplotlib"):
         logging.getLogger(library).setLevel(logging.ERROR)
 
@@ -146,25 +148,6 @@ def say(text):
     """Prints a line to standard error after the program's name; ignored if nobody reads it."""
     with contextlib.suppress(OSError):
         print(f"{PROGRAM}: {text}", file=sys.stderr)
-
-
-def wants_traceback():
-    return os.environ.get(TRACEBACK, "0") not in ("", "0")
-
-
-@contextlib.contextmanager
-def _discarded_stderr():
-    """Discards what is written to file descriptor 2, also by C++ code."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as devnull:
-            os.dup2(devnull.fileno(), 2)
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(saved, 2)
-        os.close(saved)
 
 
 @contextlib.contextmanager

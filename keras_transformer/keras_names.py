@@ -6,8 +6,9 @@ modules, not even Keras, so it registers placeholders, now or as soon as Keras i
 """
 
 import importlib
-import importlib.abc
 import sys
+
+from keras_transformer import import_hooks
 
 PACKAGE = "keras_transformer"
 CLASSES = {
@@ -88,7 +89,12 @@ def register():
     if "keras" in sys.modules:
         _register_placeholders(sys.modules["keras"])
     else:
-        sys.meta_path.insert(0, _AfterKeras())
+        import_hooks.around_import("keras", _import_and_register)
+
+
+def _import_and_register(execute, keras):
+    execute(keras)
+    _register_placeholders(keras)
 
 
 def _register_placeholders(keras):
@@ -98,24 +104,3 @@ def _register_placeholders(keras):
             known.setdefault(f"{PACKAGE}>{name}", Placeholder(room, name))
     for old_name, (room, name) in OLD_NAMES.items():
         known.setdefault(f"{PACKAGE}>{old_name}", Placeholder(room, name))
-
-
-class _AfterKeras(importlib.abc.MetaPathFinder):
-    """Lets the other finders find Keras, and registers the placeholders when it is imported."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "keras":
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_register(module):
-                execute(module)
-                sys.meta_path.remove(self)  # only now: `find_spec` alone imports nothing
-                _register_placeholders(module)
-
-            spec.loader.exec_module = execute_and_register
-        return spec
