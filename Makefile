@@ -10,16 +10,19 @@ BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/deco
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
 	tests/training/test_metrics.py tests/training/test_schedules.py
 
-.PHONY: help quickstart test test-slow test-contract test-backends test-jax test-torch benchmark lint format clean
+.PHONY: help quickstart test test-slow test-docs test-notebooks test-contract test-backends test-jax test-torch benchmark docs lint format clean
 
 help:
 	@echo "make quickstart     train, translate and export a small model, in minutes"
 	@echo "make test           the tests"
 	@echo "make test-slow      the tests that take minutes"
+	@echo "make test-docs      run the commands and programs of README.md and docs/"
+	@echo "make test-notebooks the notebooks, with little training"
 	@echo "make test-contract  TensorFlow Serving's interface, of any server (export/README.md)"
 	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
 	@echo "make benchmark      compare speed with other libraries; set KERAS_TRANSFORMER_DATA to the text,"
 	@echo "                    RUN=DIR to a run trained on it, and EXPORT=DIR to an export to serve"
+	@echo "make docs           build the documentation site into site/; a warning is an error"
 	@echo "make lint           check the code with ruff"
 	@echo "make format         format the code and fix what ruff can fix"
 	@echo "make clean          remove the virtual environment and caches"
@@ -30,8 +33,15 @@ quickstart: .venv/installed
 test: .venv/installed
 	$(PYTEST)
 
-test-slow: .venv/installed-examples
+test-slow: .venv/installed-notebooks
 	$(PYTEST) -m slow
+
+test-docs: .venv/installed-notebooks
+	.venv/bin/python -m pytest -rsfE --durations=25 -m "slow or not slow" tests/test_documentation.py
+
+# the notebooks in short form; `make test-slow` runs them whole
+test-notebooks: .venv/installed-notebooks
+	.venv/bin/python notebooks/execute.py --short
 
 # tests the server in KERAS_TRANSFORMER_SERVER and KERAS_TRANSFORMER_SERVER_GRPC, or else ours
 test-contract: .venv/installed
@@ -58,6 +68,9 @@ benchmark: .venv/installed-benchmarks
 	$(if $(RUN),.venv/bin/python benchmarks/decoding.py $(RUN))
 	$(if $(EXPORT),.venv/bin/python benchmarks/serving.py $(EXPORT) --soak 30)
 
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
+
 lint: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -82,8 +95,12 @@ clean:
 	.venv/bin/python -m pip install --editable '.[dev]'
 	@touch $@
 
-.venv/installed-examples: .venv/installed
-	.venv/bin/python -m pip install --editable '.[dev,examples]'
+.venv/installed-docs: .venv/installed
+	.venv/bin/python -m pip install --editable '.[dev,docs]'
+	@touch $@
+
+.venv/installed-notebooks: .venv/installed
+	.venv/bin/python -m pip install --editable '.[dev,notebooks]'
 	@touch $@
 
 .venv/installed-benchmarks: .venv/installed benchmarks/requirements.txt

@@ -103,6 +103,8 @@ class TokenizerConfig(SettingsGroup):
     """A SentencePiece model or WordPiece vocabulary file, used instead of training one."""
     sampling: Share = 0.0
     """Strength of subword sampling (alpha of unigram, dropout of BPE); 0 switches it off."""
+    user_symbols: str | None = None
+    """Words, separated by spaces, that always stay one token, such as tags of languages."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -116,6 +118,12 @@ class TokenizerConfig(SettingsGroup):
                 "Expected no subword sampling with WordPiece, which has none. "
                 f"Received: kind={self.kind}, sampling={self.sampling}. "
                 "Set sampling to 0, or kind to sentencepiece."
+            )
+        if self.user_symbols and (self.kind == "wordpiece" or self.model is not None):
+            raise InputError(
+                "Expected user symbols only where a SentencePiece model is trained. Received: "
+                f"user_symbols={self.user_symbols}, kind={self.kind}, model={self.model}. "
+                "Leave them out, or train a SentencePiece model."
             )
         if self.sampling and (self.model or "").endswith(".txt"):
             raise InputError(

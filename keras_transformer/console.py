@@ -10,6 +10,7 @@ mistake and ends with exit code 1.
 
 import contextlib
 import errno
+import importlib
 import importlib.util
 import json
 import logging
@@ -76,12 +77,15 @@ def run(command):
         signal.signal(signal.SIGTERM, previous)
 
 
-def start_keras():
+def start_keras(with_text=True):
     """Imports Keras, TensorFlow and tensorflow-text without their messages.
 
     `quiet_tensorflow.py` hides those of the import; later ones are hidden here, also errors, which
     reach the command as exceptions.
 
+    Args:
+        with_text: whether tokenizers are needed; otherwise TensorFlow and tensorflow-text are not
+            imported on another backend of Keras.
     Raises:
         ValueError: the backend that Keras is set to does not exist or is not installed.
     """
@@ -91,7 +95,7 @@ def start_keras():
     os.environ.setdefault(LOG_LEVEL, "3")
     warnings.simplefilter("ignore")
     with _signals_held():
-        import keras_transformer.tokenizers  # noqa: F401
+        importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
     for library in ("absl", "tensorflow", "matplotlib"):
         logging.getLogger(library).setLevel(logging.ERROR)
 

@@ -77,6 +77,31 @@ def chrf(hypotheses: Texts, references: Texts | Sequence[Texts], lowercase: bool
     return _score(CHRF(lowercase=lowercase), hypotheses, references)
 
 
+def length_groups(sources, edges):
+    """Groups sentences by the number of their words.
+
+    Args:
+        sources: list of str.
+        edges: number of words with which the second group begins, the third, and so on.
+    Returns:
+        A dict from the name of a group, such as `"9-11"`, to the indices of its sentences; groups
+        without sentences are left out.
+    Raises:
+        ValueError: edges that do not rise.
+    """
+    edges = list(edges)
+    if edges != sorted(set(edges)) or (edges and edges[0] < 2):
+        raise InputError(f"Expected rising edges, from 2 on. Received: edges={edges}.")
+    lengths = [len(source.split()) for source in sources]
+    groups = {}
+    for first, end in zip([0, *edges], [*edges, None], strict=True):
+        name = f"{first}+" if end is None else f"{first}-{end - 1}"
+        rows = [i for i, n in enumerate(lengths) if n >= first and (end is None or n < end)]
+        if rows:
+            groups[name] = rows
+    return groups
+
+
 def _reference_streams(hypotheses, references):
     """Returns `references` as a list of lists, each as long as `hypotheses`."""
     if len(hypotheses) == 0:

@@ -76,6 +76,16 @@ def check_utf8(name, text):
         ) from None
 
 
+def check_parallel(source_path, source, target_path, target):
+    """Raises `ValueError` unless two files, of the lines given, have as many lines."""
+    if len(source) != len(target):
+        raise InputError(
+            "Expected as many target lines as source lines. Received: "
+            f"{source_path}: {len(source)} lines, {target_path}: {len(target)} lines. "
+            "Line i of each file must belong to the same sentence."
+        )
+
+
 @contextlib.contextmanager
 def writing_lines(path=None):
     """Yields a function that writes one line to a file, or to standard output.

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding import BatchSearch, score
+from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
 from keras_transformer.decoding.batch_search import check_scores, padded_rows
 from keras_transformer.errors import InputError
 from keras_transformer.length_batches import length_batches
@@ -184,13 +184,7 @@ class Translator:
         Raises:
             ValueError: a blank text.
         """
-        (source_row,), (truncated,) = self._encode(
-            self.tokenizer, [text], self.decoding.max_source_length
-        )
-        if len(source_row) == 0:
-            raise InputError(
-                f"Expected a text to look at. Received: text={text!r}. Give one with a word in it."
-            )
+        source_row, truncated = self._encode_one(text)
         if target is None:
             ((_, found),) = self._batch_search.search([source_row])
             check_scores(found.scores[:, 0], [text])
@@ -215,6 +209,25 @@ class Translator:
             {kind: _stack(layers) for kind, layers in weights.items()},
             bool(truncated or not is_whole),
         )
+
+    def search_tree(self, text):
+        """Returns every hypothesis that the beam search for a text has looked at: a `SearchTree`.
+
+        Its tokens are strings. The branch of the answer is the best translation of `translate`.
+
+        Args:
+            text: str.
+        Raises:
+            ValueError: a blank text.
+        """
+        source_row, _ = self._encode_one(text)
+        config = self.decoding
+        start = self.model.start_decoding(source_row[None], config.max_length, config.beam_size)
+        tree = search_tree(*start, config.beam_size, config.length_penalty)
+        names = self.target_tokenizer.to_pieces([node.token for node in tree.nodes])
+        names[0] = ""  # of the root, which has the start token
+        nodes = [node._replace(token=name) for node, name in zip(tree.nodes, names, strict=True)]
+        return SearchTree(nodes, tree.best)
 
     def _translations(self, texts, truncated, found, num_hypotheses):
         """Returns a list of the `Translation`s of each text; those of a blank text are blank.
@@ -253,6 +266,15 @@ class Translator:
         if not keep_blank:
             rows = [row if len(row) > 1 else row[:0] for row in rows]
         return rows, np.asarray(truncated)
+
+    def _encode_one(self, text):
+        """Returns the ids of one text that is not blank, and whether they were cut."""
+        (row,), (truncated,) = self._encode(self.tokenizer, [text], self.decoding.max_source_length)
+        if len(row) == 0:
+            raise InputError(
+                f"Expected a text to look at. Received: text={text!r}. Give one with a word in it."
+            )
+        return row, truncated
 
     @staticmethod
     def _check_vocabulary(side, tokenizer, num_embeddings):

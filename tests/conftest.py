@@ -48,7 +48,7 @@ LONGEST_FILES = {
     "test_train.py",
     "test_divided_step.py",
     "test_end_to_end.py",
-    "test_readme.py",
+    "test_documentation.py",
     "test_tour.py",
     "test_server.py",
 }

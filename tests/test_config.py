@@ -33,6 +33,7 @@ OTHER_VALUES = {
     "tokenizer.vocab_size": 777,
     "tokenizer.shared": False,
     "tokenizer.sampling": 0.1,
+    "tokenizer.user_symbols": ">>de<< >>fr<<",
     "training.batch_tokens": 100,
     "training.max_steps": 11,
     "training.max_minutes": 1.5,
@@ -291,6 +292,9 @@ def test_settings_that_exclude_one_another_are_refused():
         TokenizerConfig(kind="wordpiece", sampling=0.1)
     with pytest.raises(ValueError, match="Received: shared=false, model=a.model. Leave one"):
         TokenizerConfig(model="a.model", shared=False)
+    for other in ({"kind": "wordpiece"}, {"model": "a.model"}):
+        with pytest.raises(ValueError, match="Received: user_symbols=>>de<<, kind=.* Leave them"):
+            TokenizerConfig(user_symbols=">>de<<", **other)
 
 
 def test_learned_positions_must_reach_as_far_as_the_texts():

@@ -29,6 +29,7 @@ PAPER = {
         "shared": True,
         "model": None,
         "sampling": 0.0,
+        "user_symbols": None,
     },
     "training": {
         "batch_tokens": 25_000,

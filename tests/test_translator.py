@@ -453,3 +453,22 @@ def test_an_export_is_loaded_by_its_room(tmp_path, monkeypatch, part):
 def test_nothing_to_load_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Expected a run directory"):
         load(tmp_path)
+
+
+def test_the_search_tree_leads_to_the_best_translation(translator, sentence_pairs):
+    for source, _ in sentence_pairs[:3]:
+        tree = translator.search_tree(source)
+        pieces, index = [], tree.best
+        while tree.nodes[index].parent is not None:
+            pieces.insert(0, tree.nodes[index].token)
+            index = tree.nodes[index].parent
+        ((best,),) = translator.translate([source])
+        text = "".join(pieces).replace("▁", " ").removesuffix("</s>").strip()
+        assert text == best.text
+        assert tree.nodes[0].token == ""
+        np.testing.assert_allclose(tree.nodes[tree.best].score, best.score, rtol=1e-4)
+
+
+def test_a_blank_text_has_no_search_tree(translator):
+    with pytest.raises(ValueError, match="Expected a text to look at. Received: text=' '"):
+        translator.search_tree(" ")

@@ -33,13 +33,13 @@ def main(arguments=None):
     """
 
     def command():
-        parsed = _parser().parse_args(arguments)
+        parsed = command_parser().parse_args(arguments)
         parsed.run(parsed)
 
     return console.run(command)
 
 
-def _parser():
+def command_parser():
     parser = Parser(
         prog=console.PROGRAM,
         description="Trains Transformers on parallel text, translates with them, scores them and "

@@ -11,7 +11,7 @@ from keras_transformer.cli.models import (
 )
 from keras_transformer.cli.parser import given_settings
 from keras_transformer.errors import InputError
-from keras_transformer.text_files import iterate_lines
+from keras_transformer.text_files import check_parallel, iterate_lines
 
 SUMMARY = "score translations by BLEU and chrF"
 
@@ -86,11 +86,6 @@ def _hypotheses(arguments, references):
         )
     source = list(iterate_lines(arguments.source))
     for path, lines in zip(arguments.target, references, strict=True):
-        if len(lines) != len(source):
-            raise InputError(
-                "Expected as many target lines as source lines. Received: "
-                f"{arguments.source}: {len(source)} lines, {path}: {len(lines)} lines. "
-                "Line i of each file must belong to the same sentence."
-            )
+        check_parallel(arguments.source, source, path, lines)
     translator = load_translator(arguments)
     return [best.text for (best,) in translations_of(translator, source)]

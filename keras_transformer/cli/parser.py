@@ -8,10 +8,23 @@ from keras_transformer.settings import plain_type, settings
 
 
 class Parser(argparse.ArgumentParser):
-    """Prints a usage error as one line, and does not accept abbreviated options."""
+    """Prints a usage error as one line, and does not accept abbreviated options.
+
+    Attributes:
+        default_command: the subcommand that is meant where the first argument names none, or None.
+    """
+
+    default_command = None
 
     def __init__(self, **arguments):
         super().__init__(allow_abbrev=False, **arguments)
+
+    def parse_known_args(self, args=None, namespace=None):
+        if self.default_command is not None and args:
+            (commands,) = self._subparsers._group_actions
+            if args[0] not in (*commands.choices, "-h", "--help"):
+                args = [self.default_command, *args]
+        return super().parse_known_args(args, namespace)
 
     def print_help(self, file=None):
         # argparse's own method ignores an error of writing

@@ -1,30 +1,242 @@
-"""`keras-transformer plot`: draws the attention weights of a translation."""
+"""`keras-transformer plot`: draws pictures of models, their trainings and their searches."""
 
+import argparse
+import inspect
+import pathlib
 import warnings
 
 from keras_transformer import console
-from keras_transformer.cli.models import add_decoding, add_model, load_translator
-from keras_transformer.text_files import check_utf8, check_writable
+from keras_transformer.cli.models import add_decoding, add_model, load_translator, translations_of
+from keras_transformer.cli.parser import whole_number
+from keras_transformer.cli.train import add_config, config_of
+from keras_transformer.config import Config
+from keras_transformer.errors import InputError
+from keras_transformer.settings import LARGEST
+from keras_transformer.text_files import check_parallel, check_utf8, check_writable, iterate_lines
 
-SUMMARY = "draw the attention weights of a translation"
+SUMMARY = "draw attention, learning curves, positions, schedules, beam search, or BLEU by length"
+MOST_POSITIONS = 10_000
 
 
 def add_arguments(parser):
-    add_model(parser, "RUN")
-    parser.add_argument("sentence", metavar="SENTENCE", help="text to translate")
-    parser.add_argument("--output", metavar="F.png", required=True, help="PNG, PDF or SVG file")
-    add_decoding(parser)
+    parser.description += " `plot RUN SENTENCE` is short for `plot attention RUN SENTENCE`."
+    parser.default_command = "attention"
+    kinds = parser.add_subparsers(title="pictures", metavar="PICTURE", required=True)
+    for name, (summary, add_arguments, draw) in PICTURES.items():
+        added = kinds.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+        )
+        add_arguments(added)
+        added.set_defaults(draw=draw)
 
 
 def run(arguments):
-    check_utf8("the sentence", arguments.sentence)
     check_writable(arguments.output)
-    from keras_transformer.plots import attention_maps, check_format
-
-    check_format(arguments.output)
-    translator = load_translator(arguments, of_run=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        attention_maps(translator.attention(arguments.sentence), arguments.output)
+        arguments.draw(arguments)
     for warning in caught:
-        console.say(f"warning: {warning.message}")
+        if issubclass(warning.category, UserWarning):
+            console.say(f"warning: {warning.message}")
+
+
+def _add_output(parser, metavar="F.png", meaning="PNG, PDF or SVG file"):
+    parser.add_argument("--output", metavar=metavar, required=True, help=meaning)
+
+
+def _add_sentence(parser):
+    add_model(parser, "RUN")
+    parser.add_argument("sentence", metavar="SENTENCE", help="text to translate")
+
+
+def _add_translation(parser):
+    parser.add_argument(
+        "--target", metavar="TEXT", help="translation to look at (default: the one that is found)"
+    )
+    parser.add_argument(
+        "--layer", metavar="N", type=int, help="layer, from 0 (default: -1, the last)"
+    )
+
+
+def _add_attention(parser):
+    _add_sentence(parser)
+    meaning = "PNG, PDF or SVG file; or HTML, an interactive view of all layers"
+    _add_output(parser, meaning=meaning)
+    _add_translation(parser)
+    parser.add_argument(
+        "--kind",
+        choices=("encoder", "decoder", "cross"),
+        help="self-attention of the encoder or decoder, or cross-attention (default: cross)",
+    )
+    add_decoding(parser)
+
+
+def _draw_attention(arguments):
+    from keras_transformer.plots import attention_maps, attention_view, check_format
+    from keras_transformer.plots.drawing import FORMATS
+
+    check_format(arguments.output, (*FORMATS, "html"))
+    given = _given(layer=arguments.layer, kind=arguments.kind)
+    is_page = arguments.output.lower().endswith(".html")
+    if is_page and given:
+        raise InputError(
+            "Expected no layer or kind for an interactive view, which has all of them. Received: "
+            f"--{next(iter(given))} with --output {arguments.output}. Leave it out."
+        )
+    draw = attention_view if is_page else attention_maps
+    draw(_attention_of(arguments), arguments.output, **given)
+
+
+def _add_alignment(parser):
+    _add_sentence(parser)
+    _add_output(parser)
+    _add_translation(parser)
+    add_decoding(parser)
+
+
+def _draw_alignment(arguments):
+    from keras_transformer.plots import alignment, check_format
+
+    check_format(arguments.output)
+    alignment(_attention_of(arguments), arguments.output, **_given(layer=arguments.layer))
+
+
+def _attention_of(arguments):
+    """Returns the `AttentionMap` of the sentence and its translation."""
+    check_utf8("the sentence", arguments.sentence)
+    check_utf8("--target", arguments.target or "")
+    translator = load_translator(arguments, of_run=True)
+    return translator.attention(arguments.sentence, **_given(target=arguments.target))
+
+
+def _given(**values):
+    """Returns the arguments that are not None: the functions have the defaults of the others."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _add_curves(parser):
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="directory of a run")
+    _add_output(parser)
+
+
+def _draw_curves(arguments):
+    from keras_transformer.plots import check_format, learning_curves
+
+    check_format(arguments.output)
+    runs = _by_label(arguments.runs)
+    metrics = {label: pathlib.Path(run, "metrics.jsonl") for label, run in runs.items()}
+    if len(metrics) == 1:
+        (metrics,) = metrics.values()
+    learning_curves(metrics, arguments.output)
+
+
+def _by_label(runs):
+    """Returns a dict from the name of each run's directory, or its path, to the path."""
+    if len(set(runs)) < len(runs):
+        raise InputError(f"Expected each run once. Received: {' '.join(runs)}.")
+    names = [pathlib.Path(run).resolve().name for run in runs]
+    return dict(zip(names if len(set(names)) == len(names) else runs, runs, strict=True))
+
+
+def _add_positions(parser):
+    _add_output(parser)
+    number, width = whole_number(1, MOST_POSITIONS), whole_number(1, MOST_POSITIONS)
+    parser.add_argument(
+        "--num-positions", metavar="N", type=number, default=100, help="default: 100"
+    )
+    parser.add_argument(
+        "--d-model", metavar="D", type=width, default=128, help="width of the model; default: 128"
+    )
+    parser.add_argument(
+        "--layout",
+        choices=("interleaved", "concatenated"),
+        help="order of sines and cosines (default: interleaved, as in the paper)",
+    )
+
+
+def _draw_positions(arguments):
+    from keras_transformer.plots import check_format, position_encoding
+
+    check_format(arguments.output)
+    console.start_keras(with_text=False)
+    given = _given(layout=arguments.layout)
+    position_encoding(arguments.num_positions, arguments.d_model, path=arguments.output, **given)
+
+
+def _add_schedule(parser):
+    _add_output(parser)
+    add_config(parser)
+    parser.add_argument(
+        "--max-steps",
+        metavar="N",
+        type=whole_number(1, LARGEST),
+        help="steps to draw (default: those of the settings)",
+    )
+
+
+def _draw_schedule(arguments):
+    from keras_transformer.plots import check_format, learning_rates
+
+    check_format(arguments.output)
+    console.start_keras(with_text=False)
+    from keras_transformer.training.schedules import schedule_of
+
+    config = config_of(arguments, Config)
+    width = inspect.signature(config.model_class).parameters["d_model"].default
+    schedule = schedule_of(config.training, config.model.get("d_model", width))
+    learning_rates(schedule, arguments.max_steps or config.training.max_steps, arguments.output)
+
+
+def _add_beam(parser):
+    _add_sentence(parser)
+    _add_output(parser)
+    add_decoding(parser)
+
+
+def _draw_beam(arguments):
+    from keras_transformer.plots import beam_tree, check_format
+
+    check_format(arguments.output)
+    check_utf8("the sentence", arguments.sentence)
+    translator = load_translator(arguments, of_run=True)
+    beam_tree(translator.search_tree(arguments.sentence), arguments.output)
+
+
+def _add_lengths(parser):
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="directory of a run, or an export")
+    parser.add_argument("--source", metavar="F", required=True, help="text to translate")
+    parser.add_argument("--target", metavar="F", required=True, help="its reference translation")
+    _add_output(parser)
+    add_decoding(parser)
+
+
+def _draw_lengths(arguments):
+    from keras_transformer.plots import bleu_by_length, check_format
+
+    check_format(arguments.output)
+    runs = _by_label(arguments.runs)
+    sources, references = map(list, map(iterate_lines, (arguments.source, arguments.target)))
+    check_parallel(arguments.source, sources, arguments.target, references)
+    translations = {}
+    for label, run in runs.items():
+        translator = load_translator(argparse.Namespace(**{**vars(arguments), "model": run}))
+        translations[label] = [best.text for (best,) in translations_of(translator, sources)]
+    bleu_by_length(sources, references, translations, arguments.output)
+
+
+PICTURES = {
+    "attention": (
+        "draw all heads of a layer, or make an interactive page of all layers",
+        *(_add_attention, _draw_attention),
+    ),
+    "alignment": (
+        "draw which words of a sentence its translation comes from",
+        *(_add_alignment, _draw_alignment),
+    ),
+    "curves": ("draw the learning curves of runs", _add_curves, _draw_curves),
+    "positions": ("draw sinusoidal positions", _add_positions, _draw_positions),
+    "schedule": ("draw the learning rate of settings", _add_schedule, _draw_schedule),
+    "beam": ("draw the beam search of a translation as a tree", _add_beam, _draw_beam),
+    "lengths": ("draw BLEU by the length of the source", _add_lengths, _draw_lengths),
+}
+"""From the name of a picture to its summary, what adds its arguments, and what draws it."""

@@ -28,14 +28,7 @@ def add_arguments(parser):
     add_settings(parser, DataConfig, "F", ["source_valid", "target_valid"])
     add_settings(parser, DataConfig, "NAME", ["dataset"])
     parser.add_argument("--output", metavar="RUN", required=True, help="directory of the run")
-    parser.add_argument(
-        "--config", metavar="FILE.yaml", help="settings that override those of the preset"
-    )
-    parser.add_argument(
-        "--preset",
-        choices=PRESETS,
-        help="settings of the model and its training (default: tiny, if there is no --config)",
-    )
+    add_config(parser)
     parser.add_argument(
         "--init-from", metavar="RUN", help="run whose weights and tokenizer to start from"
     )
@@ -49,16 +42,28 @@ def add_arguments(parser):
         default="auto",
         help="devices to train on (default: auto: the workers of TF_CONFIG, else all GPUs)",
     )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _settings_in_words()
+
+
+def add_config(parser):
+    """Adds the flags for settings of all groups."""
+    parser.add_argument(
+        "--config", metavar="FILE.yaml", help="settings that override those of the preset"
+    )
+    parser.add_argument(
+        "--preset",
+        choices=PRESETS,
+        help="settings of the model and its training (default: tiny, if there is no --config)",
+    )
     parser.add_argument(
         "--set",
         metavar="group.key=value",
         nargs="+",
         action="extend",
         default=[],
-        help="any of the settings below",
+        help="any setting, such as model.d_model=256; `train --help` lists them",
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _settings_in_words()
 
 
 def run(arguments):
@@ -85,12 +90,21 @@ def run(arguments):
 
 def _config(arguments, config_class):
     """Returns the settings of a training: those asked for, else the run's, else those of tiny."""
-    saved = pathlib.Path(arguments.output, "config.yaml")
+    return config_of(arguments, config_class, pathlib.Path(arguments.output, "config.yaml"))
+
+
+def config_of(arguments, config_class, saved=None):
+    """Returns the settings that the flags of `add_config` and of single settings ask for.
+
+    Args:
+        saved: path of the settings to start from where neither a preset nor a file is asked for,
+            if it exists; None, or it does not: those of the preset tiny.
+    """
     if arguments.preset is not None:
         config = config_class.from_preset(arguments.preset)
     elif arguments.config is not None:
         config = config_class()
-    elif saved.exists():
+    elif saved is not None and saved.exists():
         config = config_class.load(saved)
     else:
         config = config_class.from_preset("tiny")

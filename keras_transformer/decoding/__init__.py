@@ -12,12 +12,15 @@ from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.scoring import score
 from keras_transformer.decoding.search import DecodingStart, decode, decode_sampled
 from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.search_tree import SearchNode, SearchTree, search_tree
 from keras_transformer.decoding.streaming import stream
 
 __all__ = [
     "BatchSearch",
     "DecodingStart",
+    "SearchNode",
     "SearchResult",
+    "SearchTree",
     "beam_search",
     "decode",
     "decode_sampled",
@@ -25,5 +28,6 @@ __all__ = [
     "length_penalty",
     "sample",
     "score",
+    "search_tree",
     "stream",
 ]

@@ -19,6 +19,7 @@ from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
 MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # their names in a model trained here
 NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
 
 
@@ -70,7 +71,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def train(
-        cls, sentences: Iterable[str], vocab_size: int, model_type: str = "bpe", seed: int = 1
+        cls,
+        sentences: Iterable[str],
+        vocab_size: int,
+        model_type: str = "bpe",
+        seed: int = 1,
+        user_symbols: Texts = (),
     ) -> Self:
         """Learns a vocabulary of exactly `vocab_size` tokens, including the four special ones.
 
@@ -79,12 +85,16 @@ class SentencePieceTokenizer(Tokenizer):
             vocab_size: int.
             model_type: "bpe" or "unigram".
             seed: int; draws the sample of a corpus of more than two million sentences.
+            user_symbols: list of strings that always stay one token, such as the tag ">>de<<" of
+                a target language. The text need not contain them.
         Raises:
-            ValueError: unknown `model_type`, no text, or text that has too few or too many
-                different characters and words for `vocab_size`.
+            ValueError: unknown `model_type`, no text, text that has too few or too many different
+                characters and words for `vocab_size`, or symbols that are not distinct words.
         """
         if model_type not in ("bpe", "unigram"):
             raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
+        user_symbols = list(user_symbols)
+        _check_symbols(user_symbols)
         sentences = (sentence for sentence in sentences if sentence.strip())
         first = next(sentences, None)
         if first is None:
@@ -105,6 +115,7 @@ class SentencePieceTokenizer(Tokenizer):
                 unk_id=UNKNOWN_ID,
                 bos_id=START_ID,
                 eos_id=END_ID,
+                user_defined_symbols=user_symbols,
                 input_sentence_size=MAX_TRAINING_SENTENCES,
                 num_threads=NUM_TRAINING_THREADS,
                 minloglevel=2,
@@ -151,6 +162,16 @@ class SentencePieceTokenizer(Tokenizer):
             sentences, enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1
         )
         return [np.array(row, "int32") for row in rows]
+
+
+def _check_symbols(symbols):
+    """Refuses what SentencePiece would refuse with less explanation, or misread."""
+    are_words = all(symbol and symbol.split() == [symbol] for symbol in symbols)
+    if not are_words or len({*symbols, *SPECIAL_PIECES}) < len(symbols) + len(SPECIAL_PIECES):
+        raise InputError(
+            "Expected user symbols without white space, each given once, other than "
+            f"{', '.join(SPECIAL_PIECES)}. Received: user_symbols={symbols}. Choose others."
+        )
 
 
 def _vocab_size_message(vocab_size, reason):

@@ -63,6 +63,13 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+def schedule_of(training, d_model):
+    """Returns the schedule that a `TrainingConfig` asks for, of a model of width `d_model`."""
+    if training.schedule == "noam":
+        return NoamSchedule(d_model, training.warmup_steps)
+    return InverseSquareRoot(training.peak_learning_rate, training.warmup_steps)
+
+
 def _warmup_then_decay(step, warmup_steps):
     step = ops.cast(step, "float32") + 1.0  # Keras counts from 0
     return ops.minimum(ops.rsqrt(step), step * warmup_steps**-1.5)

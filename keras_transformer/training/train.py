@@ -21,7 +21,7 @@ from keras_transformer.training.begin import begin, check_same_data, create_or_r
 from keras_transformer.training.fit import fit
 from keras_transformer.training.interruption import Interruption
 from keras_transformer.training.progress import Log, ObeyAtOnce, ProgressBar, SaveAndStop
-from keras_transformer.training.schedules import InverseSquareRoot, NoamSchedule
+from keras_transformer.training.schedules import schedule_of
 from keras_transformer.training.selection import candidates, choose_weights
 from keras_transformer.training.translation_task import TranslationTask
 from keras_transformer.types import StrPath
@@ -223,10 +223,7 @@ def describe_step(training, devices):
 
 def make_optimizer(training, d_model):
     """Returns the Adam of the paper (section 5.3), with the schedule of the settings."""
-    if training.schedule == "noam":
-        schedule = NoamSchedule(d_model, training.warmup_steps)
-    else:
-        schedule = InverseSquareRoot(training.peak_learning_rate, training.warmup_steps)
+    schedule = schedule_of(training, d_model)
     return keras.optimizers.Adam(
         schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm
     )

@@ -164,7 +164,11 @@ def train_tokenizers(config, corpus, write):
                 sentences, settings.vocab_size
             )
         return keras_transformer.tokenizers.SentencePieceTokenizer.train(
-            sentences, settings.vocab_size, settings.model_type, config.training.seed
+            sentences,
+            settings.vocab_size,
+            settings.model_type,
+            config.training.seed,
+            (settings.user_symbols or "").split(),
         )
 
     if settings.shared:

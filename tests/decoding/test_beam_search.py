@@ -269,21 +269,3 @@ class Prompted:
     def __init__(self, toy, prompt):
         self.vocab_size = toy.vocab_size
         self.log_probs = lambda b, prefix: toy.log_probs(b, [*prompt, *prefix])
-
-
-def test_the_example_of_the_docstring(hypotheses):
-    """Tokens a = 4 and b = 5."""
-    after = {2: [0.1, 0.5, 0.4], 4: [0.5, 0.2, 0.3], 5: [0.4, 0.1, 0.5]}  # end, a, b
-    table = np.full((6, 6), 1e-30)
-    for token, probabilities in after.items():
-        table[token, END:] = probabilities
-    steps = []
-
-    def step_fn(token_ids, step, state):
-        steps.append(step)
-        return ops.take(ops.convert_to_tensor(np.log(table), "float32"), token_ids, axis=0), state
-
-    result = beam_search(step_fn, *nothing(), np.array([9], "int32"), 9, 2, 0.0, n_best=1)
-    assert_same(hypotheses(result)[0], [((4, END), np.log(0.25), True)])
-    if keras.backend.backend() != "jax":  # which traces the steps
-        assert len(steps) == 2

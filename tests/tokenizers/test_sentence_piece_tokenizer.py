@@ -1,4 +1,5 @@
 import io
+import re
 import unicodedata
 
 import numpy as np
@@ -121,6 +122,29 @@ def test_sampled_segmentations(sentence_piece, sentences):
 def test_dropping_every_merge_leaves_characters(trained):
     (row,) = trained["bpe"].encode_sampled(["A dog runs."], 1.0, seed=1)
     assert trained["bpe"].to_pieces(row) == list("▁A▁dog▁runs.")
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_user_symbols_stay_whole(sentences, model_type):
+    tags = [">>de<<", ">>fr<<"]
+    tokenizer = SentencePieceTokenizer.train(sentences, 130, model_type, user_symbols=tags)
+    assert tokenizer.vocab_size == 130
+    texts = [">>de<< A dog runs.", "A dog >>fr<< runs.", ">>fr<<A dog."]
+    (ids,) = tokenizer.encode(texts[:1]).to_list()
+    plain = tokenizer.encode(["A dog runs."]).to_list()[0]
+    assert tokenizer.to_pieces(ids[:2]) == ["▁", ">>de<<"] and ids[2:] == plain
+    assert [text.decode() for text in tokenizer.decode(tokenizer.encode(texts)).numpy()] == texts
+    sampled = tokenizer.encode_sampled(texts, 0.9, seed=1)  # drops nearly every merge
+    for row, tag in zip(sampled, [">>de<<", ">>fr<<", ">>fr<<"], strict=True):
+        assert tag in tokenizer.to_pieces(row)
+    again = SentencePieceTokenizer(tokenizer.serialized)
+    assert again.encode(texts).to_list() == tokenizer.encode(texts).to_list()
+
+
+@pytest.mark.parametrize("symbols", [["a b"], [""], ["<s>"], ["#", "#"]])
+def test_user_symbols_that_are_no_words(sentences, symbols):
+    with pytest.raises(ValueError, match=re.escape(f"Received: user_symbols={symbols}. Choose")):
+        SentencePieceTokenizer.train(sentences, 130, user_symbols=symbols)
 
 
 @pytest.mark.parametrize("sampling", [0.0, -0.1, 1.5])

@@ -51,6 +51,7 @@ TRAINING = {
     "tokenizer.model_type": "unigram",
     "tokenizer.vocab_size": 140,
     "tokenizer.sampling": 0.1,
+    "tokenizer.user_symbols": ">>de<< >>fr<<",
     "training.batch_tokens": 96,
     "training.max_steps": 11,
     "training.max_minutes": 1.5,
@@ -124,6 +125,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     assert (batches.max_length, valid.max_length) == (29, 29)
     (learned,) = spied.learned
     assert learned["model_type"] == "unigram"
+    assert learned["user_symbols"] == [">>de<<", ">>fr<<"]
     assert model.source_vocab_size == learned["vocab_size"] == 140
     assert batches.sampling == 0.1 and not valid.sampling
     assert batches.seed == 17 and batches.shuffle and not valid.shuffle

@@ -135,7 +135,10 @@ class ScaledDotProductAttention(keras.layers.Layer):
     def score_bias(
         self, query_positions: Tensor, key_positions: Tensor, num_heads: int
     ) -> Tensor | None:
-        """Returns the bias `(H, T, S)` of the scores for positions `(T,)` and `(S,)`, or None."""
+        """Returns the bias `(H, T, S)` of the scores for positions `(T,)` and `(S,)`, or None.
+
+        A subclass can return another bias; the call and the decoding both add it.
+        """
         if not self.alibi:
             return None
         return alibi_bias(query_positions[:, None] - key_positions[None], num_heads)
@@ -175,8 +178,9 @@ class ScaledDotProductAttention(keras.layers.Layer):
         query = ops.reshape(query * (1.0 / math.sqrt(head_dim)), (-1, num_heads, 1, head_dim))
         scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
         positions = ops.arange(ops.shape(keys)[2], dtype="int32")
-        if self.alibi:
-            scores = scores + self.score_bias(ops.reshape(step, (1,)), positions, num_heads)
+        bias = self.score_bias(ops.reshape(step, (1,)), positions, num_heads)
+        if bias is not None:
+            scores = scores + bias
         # A position always sees itself, so a plain softmax is enough.
         weights = softmax(ops.where(self.may_see(step, positions), scores, MASKED_SCORE))
         context = ops.matmul(ops.cast(weights, values.dtype), values)  # (R, H, 1, K')

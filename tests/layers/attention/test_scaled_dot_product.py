@@ -155,9 +155,17 @@ def test_shapes_that_are_none_of_heads_are_refused(layer, arrays):
         layer()(query, key[..., :9], value)
 
 
-def test_steps_equal_the_whole_pass(arrays):
+class BiasedAttention(ScaledDotProductAttention):
+    """A user's own layer: a key's score rises with its distance."""
+
+    def score_bias(self, query_positions, key_positions, num_heads):
+        return ops.cast(query_positions[:, None] - key_positions, "float32")
+
+
+@pytest.mark.parametrize("layer_class", [ScaledDotProductAttention, BiasedAttention])
+def test_steps_equal_the_whole_pass(arrays, layer_class):
     query, key, value = arrays[0], arrays[1][:, :T], arrays[2][:, :T]
-    layer = ScaledDotProductAttention()
+    layer = layer_class()
     whole = ops.convert_to_numpy(layer(query, key, value, causal=True))
     cache = layer.start_cache(B, T + 2, H, K, V)  # longer than what will be written
     shapes = {name: tuple(part.shape) for name, part in cache.items()}

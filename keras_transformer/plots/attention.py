@@ -1,0 +1,287 @@
+"""Pictures of the attention weights of a translation.
+
+Shapes: T target/query length, S source/key length, H heads.
+"""
+
+import math
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_transformer.errors import InputError
+from keras_transformer.fonts import families_for
+from keras_transformer.plots.drawing import (
+    SENTENCE_PIECE_SPACE,
+    colour_bar,
+    house_style,
+    label_inches,
+    labels,
+    new_figure,
+    write,
+)
+
+MANY_TOKENS = 24
+"""From this number of tokens on, every panel has its own labels, and lines to count along."""
+
+
+class Kind(NamedTuple):
+    """One kind of attention in an `AttentionMap`: who attends to whom, and how it is called."""
+
+    weights: np.ndarray
+    """`(layers, H, T, S)`."""
+    queries: list
+    """T tokens that attend."""
+    keys: list
+    """S tokens that are attended to."""
+    query_title: str
+    key_title: str
+    name: str
+
+
+def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
+    """Draws all heads of a layer: a row for each token that attends, a column for each it sees.
+
+    Args:
+        attention_map: `AttentionMap` of `Translator.attention`.
+        path: file to write, or None.
+        layer: index into the layers of the stack; -1 is the last.
+        kind: `"encoder"` or `"decoder"` for self-attention, or `"cross"`. A row of the decoder has
+            the name of the token predicted at that position, a column that of the token read there.
+    Raises:
+        ValueError: unknown kind or layer, or an empty text or translation.
+    Warns:
+        UserWarning: the text or its translation was cut, or no installed font has some letters.
+
+    Example:
+        attention_maps(translator.attention("A dog runs."), "encoder.png", layer=0, kind="encoder")
+    """
+    found = kind_of(attention_map, kind)
+    warn_if_cut(attention_map)
+    weights = found.weights[_checked_layer(found, layer)]  # (H, T, S)
+    queries, keys = found.queries, found.keys
+    many = max(len(queries), len(keys)) >= MANY_TOKENS
+    num_columns = _columns_of_grid(len(weights), len(keys) / len(queries))
+    num_rows = len(weights) // num_columns
+    cell, label_size = _cell_inches(queries, keys)
+    query_inches, key_inches = label_inches(queries, label_size), label_inches(keys, label_size)
+    size = (
+        num_columns * (len(keys) * cell + 0.15) + query_inches * (num_columns if many else 1) + 1.0,
+        num_rows * (len(queries) * cell + 0.3) + key_inches * (num_rows if many else 1) + 0.7,
+    )
+    title_size = min(24, max(9, 0.9 * size[0]))  # a large picture is looked at from further away
+    with house_style():
+        figure = new_figure(size, layout="compressed")
+        panels = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
+        for head, panel in enumerate(panels.flat):
+            image = _draw_weights(panel, weights[head], found, weights.max(), label_size)
+            panel.set_title(f"head {head + 1}", pad=3, size=title_size)
+            _draw_lines_to_count(panel.axhline, len(queries))
+            _draw_lines_to_count(panel.axvline, len(keys))
+            if many:
+                panel.tick_params(labelleft=True, labelbottom=True)
+        figure.suptitle(_title(found, layer), size=title_size + 1)
+        figure.supxlabel(found.key_title, size=title_size)
+        figure.supylabel(found.query_title, size=title_size)
+        colour_bar(figure, image, panels, "attention weight", title_size)
+        write(figure, path)
+    return figure
+
+
+def alignment(attention_map, path=None, layer=-1):
+    """Draws which source tokens each token of the translation comes from, in one panel.
+
+    It shows the cross-attention of a layer, the mean over its heads, as Bahdanau et al., 2015, draw
+    theirs (figure 3, https://arxiv.org/abs/1409.0473); but dark is what is attended to.
+
+    Args:
+        attention_map: `AttentionMap` of `Translator.attention`.
+        path: file to write, or None.
+        layer: index into the layers of the decoder; -1 is the last.
+    Raises:
+        ValueError: unknown layer, no cross-attention, or an empty text or translation.
+    Warns:
+        UserWarning: the text or its translation was cut, or no installed font has some letters.
+
+    Example:
+        alignment(translator.attention("A dog runs."), "alignment.png")
+    """
+    found = kind_of(attention_map, "cross")
+    warn_if_cut(attention_map)
+    heads = found.weights[_checked_layer(found, layer)]  # (H, T, S)
+    weights = heads.mean(axis=0)
+    cell, label_size = _cell_inches(found.queries, found.keys)
+    cell, label_size = 1.25 * cell, min(10, 1.25 * label_size)
+    size = (
+        len(found.keys) * cell + label_inches(found.queries, label_size) + 1.2,
+        len(found.queries) * cell + label_inches(found.keys, label_size) + 0.9,
+    )
+    with house_style():
+        figure = new_figure(size, layout="compressed")
+        panel = figure.subplots()
+        image = _draw_weights(panel, weights, found, weights.max(), label_size)
+        _draw_lines_to_count(panel.axhline, len(found.queries))
+        _draw_lines_to_count(panel.axvline, len(found.keys))
+        panel.xaxis.tick_top()
+        panel.tick_params(length=0, pad=2)
+        panel.set_xlabel("source token")
+        panel.xaxis.set_label_position("top")
+        panel.set_ylabel("token of the translation")
+        mean = f", mean of {len(heads)} heads" if len(heads) > 1 else ""
+        figure.suptitle(f"alignment: {_title(found, layer)}{mean}")
+        colour_bar(figure, image, panel, "attention weight")
+        write(figure, path)
+    return figure
+
+
+def attention_from(attention_map, token, path=None, kind="encoder"):
+    """Draws what one token attends to: a row for each head of each layer, a column for each token.
+
+    Args:
+        attention_map: `AttentionMap` of `Translator.attention`.
+        token: the token that attends, its index or its text; the mark of a space may be left out.
+            In the decoder and in cross-attention it is the token predicted at that position.
+        path: file to write, or None.
+        kind: `"encoder"` or `"decoder"` for self-attention, or `"cross"`.
+    Raises:
+        ValueError: unknown kind, or a token that is not there or there more than once; an empty
+            text or translation.
+    Warns:
+        UserWarning: the text or its translation was cut, or no installed font has some letters.
+
+    Example:
+        attention_from(translator.attention("A dog runs."), 1, "dog.png")
+    """
+    found = kind_of(attention_map, kind)
+    warn_if_cut(attention_map)
+    index = _index_of(token, found.queries)
+    num_layers, num_heads = found.weights.shape[:2]
+    rows = found.weights[:, :, index].reshape(num_layers * num_heads, -1)  # (layers * H, S)
+    cell, label_size = _cell_inches(rows, found.keys)
+    names = [
+        f"layer {layer + 1}  head {head + 1}" if head == 0 else f"head {head + 1}"
+        for layer in range(num_layers)
+        for head in range(num_heads)
+    ]
+    size = (
+        len(found.keys) * cell + label_inches(names, label_size) + 1.2,
+        len(rows) * cell + label_inches(found.keys, label_size) + 0.8,
+    )
+    with house_style():
+        figure = new_figure(size, layout="compressed")
+        panel = figure.subplots()
+        image = _draw_weights(panel, rows, found._replace(queries=names), rows.max(), label_size)
+        _draw_lines_to_count(panel.axvline, len(found.keys))
+        for layer in range(1, num_layers):
+            panel.axhline(layer * num_heads - 0.5, color="#808080", linewidth=0.6)
+        panel.set_xlabel(found.key_title)
+        figure.suptitle(f'what "{labels(found.queries)[index]}" attends to: {found.name}')
+        colour_bar(figure, image, panel, "attention weight")
+        write(figure, path)
+    return figure
+
+
+def warn_if_cut(attention_map):
+    """Warns where the text or its translation is incomplete."""
+    if attention_map.truncated:
+        warnings.warn(
+            "The text or its translation reached a limit of length and is incomplete: the picture "
+            f"shows the first {len(attention_map.source_pieces)} tokens of the text and "
+            f"{len(attention_map.target_pieces)} of the translation.",
+            stacklevel=3,
+        )
+
+
+def kind_of(attention_map, kind):
+    """Returns the `Kind` of an `AttentionMap`."""
+    if kind not in attention_map.weights:
+        raise InputError(
+            f"Expected a kind of attention. Received: kind={kind!r}. "
+            f"Choose one of: {', '.join(attention_map.weights) or 'none'}; linear attention has no "
+            "weights, nor has a model without attention."
+        )
+    source, target = attention_map.source_pieces, attention_map.target_pieces
+    queries, keys, *titles = {
+        "encoder": (source, source, "source token", "source token attended to", "encoder"),
+        "decoder": (
+            *(target, attention_map.target_inputs),
+            *("predicted token", "token attended to", "decoder"),
+        ),
+        "cross": (target, source, "predicted token", "source token attended to", "cross-attention"),
+    }[kind]
+    if not queries or not keys:
+        raise InputError(
+            f"Expected tokens on both sides. Received: {len(queries)} that attend and {len(keys)} "
+            "that they see: the text or its translation is empty."
+        )
+    if kind != "cross":
+        titles[-1] += " self-attention"
+    return Kind(attention_map.weights[kind], queries, keys, *titles)
+
+
+def _checked_layer(found, layer):
+    num_layers = len(found.weights)
+    if not -num_layers <= layer < num_layers:
+        raise InputError(
+            f"Expected one of the {num_layers} layers. Received: layer={layer}. "
+            "Count from 0, or from -1 backwards."
+        )
+    return layer
+
+
+def _title(found, layer):
+    num_layers = len(found.weights)
+    return f"{found.name}, layer {layer % num_layers + 1} of {num_layers}"
+
+
+def _index_of(token, tokens):
+    """Returns the index of a token that is given by index or text."""
+    if isinstance(token, str):
+        texts = [text.replace(SENTENCE_PIECE_SPACE, "") for text in tokens]
+        places = [i for i, text in enumerate(texts) if token in (text, tokens[i])]
+        if len(places) > 1:
+            raise InputError(
+                f"Expected a token that is there once. Received: token={token!r}, which has the "
+                f"indices {', '.join(map(str, places))}. Give one of them."
+            )
+    else:
+        places = [token] if -len(tokens) <= token < len(tokens) else []
+    if not places:
+        raise InputError(
+            f"Expected one of the tokens {' '.join(labels(tokens))}, or an index below "
+            f"{len(tokens)}. Received: token={token!r}."
+        )
+    return places[0]
+
+
+def _draw_weights(panel, weights, found, highest, label_size):
+    """Draws weights `(rows, columns)` with the tokens of `found` as labels; returns the image."""
+    image = panel.imshow(weights, cmap="Blues", vmin=0, vmax=highest)
+    panel.spines[:].set_visible(True)
+    panel.tick_params(length=0, pad=2)
+    style = {"size": label_size, "family": families_for(found.queries + found.keys)}
+    panel.set_xticks(range(len(found.keys)), labels(found.keys), rotation=90, **style)
+    panel.set_yticks(range(len(found.queries)), labels(found.queries), **style)
+    return image
+
+
+def _draw_lines_to_count(draw_line, num_tokens):
+    """Draws a line after every fifth token, where there are many."""
+    if num_tokens >= MANY_TOKENS:
+        for place in range(5, num_tokens, 5):
+            draw_line(place - 0.5, color="#d0d0d0", linewidth=0.5)
+
+
+def _cell_inches(queries, keys):
+    """Returns the width of a weight in inches and the size of its label in points."""
+    cell = min(0.22, max(0.13, 3.0 / max(len(queries), len(keys))))
+    return cell, min(9, 72 * cell * 0.72)
+
+
+def _columns_of_grid(num_panels, panel_aspect):
+    """Returns the divisor of `num_panels` that makes the picture a little wider than high."""
+
+    def distance(num_columns):
+        return abs(math.log(panel_aspect * num_columns**2 / num_panels / 1.5))
+
+    return min((n for n in range(1, num_panels + 1) if num_panels % n == 0), key=distance)

@@ -1,0 +1,137 @@
+"""Learning curves of training runs."""
+
+import contextlib
+import json
+import math
+import pathlib
+
+import numpy as np
+
+from keras_transformer.errors import InputError
+from keras_transformer.plots.drawing import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    colours_of,
+    house_style,
+    new_figure,
+    write,
+)
+
+PANELS = {
+    "loss (nats per token)": {"loss": "training", "val_loss": "validation"},
+    "validation BLEU": {"val_bleu": ""},
+    "learning rate": {"learning_rate": ""},
+}
+"""From the name of a panel to the keys of the metrics that it shows, and what they are called."""
+COLOURS = {"loss": BLUE, "val_loss": ORANGE, "val_bleu": GREEN, "learning_rate": PURPLE}
+"""The colours of the metrics of one run; of several runs, each has its own."""
+
+
+def learning_curves(metrics, path=None):
+    """Draws loss, BLEU and learning rate over the steps of one or several training runs.
+
+    Args:
+        metrics: path of a run's `metrics.jsonl`, or a list of dicts with its keys `step`, `loss`,
+            `val_loss`, `val_bleu` and `learning_rate`; missing ones are left out. A record with the
+            key `weights` is not drawn: its metrics are those of averaged weights. Of several runs:
+            a dict from a label to one of these; the loss of training is dashed then.
+        path: file to write, or None.
+    Raises:
+        ValueError: no such file, or nothing to draw.
+
+    Example:
+        learning_curves({"tiny": [{"step": 1, "loss": 9.0}, {"step": 2, "loss": 8.5}]})
+    """
+    runs = metrics if isinstance(metrics, dict) else {"": metrics}
+    records = {label: _records(of_run) for label, of_run in runs.items()}
+    curves = {
+        key: {label: _curve(of_run, key) for label, of_run in records.items()} for key in COLOURS
+    }
+    panels = {
+        title: names
+        for title, names in PANELS.items()
+        if any(len(curve) for key in names for curve in curves[key].values())
+    }
+    if not panels:
+        raise InputError(
+            "Expected records with `step` and a metric to draw. "
+            f"Received: {sum(map(len, records.values()))} records without these. "
+            "Train a little longer first."
+        )
+    with house_style():
+        figure = new_figure((5.6, 0.9 + 1.6 * len(panels)), layout="constrained")
+        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axis, (title, names) in zip(axes, panels.items(), strict=True):
+            axis.set_ylabel(title)
+            axis.grid(axis="y", color="#e6e6e6")
+            for key, name in names.items():
+                if isinstance(metrics, dict):
+                    _draw_runs(axis, curves[key], name, is_dashed=key == "loss")
+                else:
+                    _draw_run(axis, curves[key][""], name, COLOURS[key])
+            if len(axis.lines) > 1:
+                axis.legend()
+        figure.suptitle("learning curves")
+        axes[-1].set_xlabel("step")
+        axes[-1].xaxis.set_major_formatter("{x:,.0f}")
+        figure.align_ylabels()
+        write(figure, path)
+    return figure
+
+
+def _draw_run(axis, curve, name, colour):
+    """Draws a metric of the only run, and states the best BLEU."""
+    if len(curve):
+        axis.plot(*curve.T, color=colour, marker=_marker(curve), label=name)
+    if colour == COLOURS["val_bleu"]:
+        step, best = max(curve, key=lambda point: point[1])
+        axis.set_title(f"best {best:.1f} at step {step:,.0f}", loc="right", color=colour)
+
+
+def _draw_runs(axis, curves, name, is_dashed):
+    """Draws a metric of several runs."""
+    for (label, curve), colour in zip(curves.items(), colours_of(curves), strict=True):
+        if len(curve):
+            style = (
+                {"linestyle": "--", "linewidth": 0.8} if is_dashed else {"marker": _marker(curve)}
+            )
+            axis.plot(*curve.T, color=colour, label=f"{label} {name}".strip(), **style)
+
+
+def _marker(curve):
+    return "." if len(curve) < 60 else None
+
+
+def _records(metrics):
+    """Returns the records of a run, without those of averaged weights."""
+    records = metrics if isinstance(metrics, (list, tuple)) else _read_json_lines(metrics)
+    return [each for each in records if isinstance(each, dict) and "weights" not in each]
+
+
+def _curve(records, key):
+    """Returns `(points, 2)` of step and finite value, in the order of the steps.
+
+    A resumed run may have logged a step twice: the later record counts.
+    """
+    points = {
+        record["step"]: record[key]
+        for record in records
+        if record.get("step") is not None and record.get(key) is not None
+    }
+    return np.array([p for p in sorted(points.items()) if math.isfinite(p[1])]).reshape(-1, 2)
+
+
+def _read_json_lines(path):
+    """Returns the values of a JSON-lines file, without lines that a killed run left half."""
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise InputError(
+            f"Expected a run's metrics.jsonl or a list of records. Received: {path}: No such file."
+        )
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            records.append(json.loads(line))
+    return records

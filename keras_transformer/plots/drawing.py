@@ -1,0 +1,103 @@
+"""What all pictures share: style, colours, labels in any script, and files written whole."""
+
+import contextlib
+import pathlib
+import unicodedata
+import warnings
+
+from keras_transformer.atomic_files import replacing
+from keras_transformer.errors import InputError
+
+FORMATS = ("png", "pdf", "svg")
+BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
+OTHER_COLOURS = ("#b8860b", "#c2477f", "#3a9ca6", "#7a4a2b", "#7f7f7f", "#111111")
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "figure.titlesize": 10,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#808080",
+    "axes.linewidth": 0.6,
+    "xtick.color": "#404040",
+    "ytick.color": "#404040",
+    "legend.frameon": False,
+    "text.parse_math": False,  # a token may contain dollar signs
+    "lines.linewidth": 1.2,
+    "savefig.dpi": 200,
+    "savefig.bbox": "tight",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # text stays text, which most journals ask for
+}
+SENTENCE_PIECE_SPACE = "\u2581"
+READABLE_SPACE = "\u2423"
+
+
+def check_format(path, formats=FORMATS):
+    """Raises `ValueError` where `path` has a suffix that is not among `formats`."""
+    if _format_of(path) not in formats:
+        raise InputError(
+            f"Expected a file name that ends in .{', .'.join(formats)}. Received: {path}. "
+            "Change the suffix."
+        )
+
+
+@contextlib.contextmanager
+def house_style():
+    """Sets the style and silences matplotlib on missing letters: `families_for` names them."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def new_figure(size, layout):
+    """Returns a figure of `size` (width, height) in inches."""
+    # not pyplot, which would keep every figure in memory and choose a window system
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout=layout)
+
+
+def colour_bar(figure, image, panels, label, size=9):
+    """Draws the colour bar of `image` beside `panels`, with text of `size` points."""
+    bar = figure.colorbar(image, ax=panels, aspect=25, pad=0.02)
+    bar.set_label(label, size=size)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=2, labelsize=size)
+
+
+def colours_of(curves):
+    """Returns a colour for each of several curves; after the tenth, they begin again."""
+    colours = BLUE, ORANGE, GREEN, PURPLE, *OTHER_COLOURS
+    return [colours[number % len(colours)] for number, _ in enumerate(curves)]
+
+
+def labels(tokens):
+    """Returns the tokens as they are drawn, with a visible space."""
+    return [token.replace(SENTENCE_PIECE_SPACE, READABLE_SPACE) for token in tokens]
+
+
+def label_inches(tokens, size):
+    """Returns the approximate length of the longest label in a font of `size` points."""
+    return max(sum(map(_letter_width, token)) for token in tokens) * size / 72
+
+
+def write(figure, path):
+    """Writes the figure to `path`, whole or not at all; None: nowhere."""
+    if path is None:
+        return
+    check_format(path)
+    with replacing(path) as partial:
+        figure.savefig(partial, format=_format_of(path))
+
+
+def _format_of(path):
+    return pathlib.Path(path).suffix.removeprefix(".").lower() or "png"
+
+
+def _letter_width(letter):
+    """Returns the approximate width of a letter, relative to the size of its font."""
+    return 1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.6

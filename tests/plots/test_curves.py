@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from keras_transformer import plots
+from keras_transformer.plots.drawing import BLUE, GREEN, ORANGE, PURPLE
+
+RECORDS = [
+    {"step": 10, "loss": 5.0, "learning_rate": 1e-3},
+    {"step": 20, "loss": 4.0, "learning_rate": 2e-3, "val_loss": 4.5, "val_bleu": 3.0},
+    {"step": 30, "loss": float("nan"), "learning_rate": 3e-3, "val_loss": None},
+    {"step": 40, "loss": 2.0, "learning_rate": 2e-3, "val_loss": 2.5, "val_bleu": 2.0},
+    {"minutes": 3.0},
+    {"step": 40, "weights": "mean of 3 checkpoints'", "val_loss": 1.5, "val_bleu": 9.0},
+]
+
+
+def write_json_lines(path, records, end=""):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records) + end)
+    return path
+
+
+def curves_of(figure):
+    return [
+        {line.get_color(): line.get_xydata().tolist() for line in axes.lines}
+        for axes in figure.axes
+    ]
+
+
+def test_learning_curves_draw_what_is_there_and_skip_what_is_not(tmp_path):
+    path = write_json_lines(tmp_path / "metrics.jsonl", RECORDS, end='{"step": 50, "lo')
+    figure = plots.learning_curves(path, tmp_path / "curves.png")
+    assert curves_of(figure) == [
+        {
+            BLUE: [[10, 5.0], [20, 4.0], [40, 2.0]],
+            ORANGE: [[20, 4.5], [40, 2.5]],
+        },
+        {GREEN: [[20, 3.0], [40, 2.0]]},
+        {PURPLE: [[10, 1e-3], [20, 2e-3], [30, 3e-3], [40, 2e-3]]},
+    ]
+    assert figure.axes[1].get_title(loc="right") == "best 3.0 at step 20"
+    assert (tmp_path / "curves.png").stat().st_size > 0
+
+
+def test_a_step_logged_again_after_a_resume_counts_once():
+    again = [{"step": 20, "loss": 3.5}, {"step": 30, "loss": 3.0}]
+    (curves,) = curves_of(plots.learning_curves([{"step": 30, "loss": 9.0}, *again]))
+    assert curves == {BLUE: [[20, 3.5], [30, 3.0]]}
+
+
+@pytest.mark.parametrize("records", [[], [{"step": 3}], [{"loss": 3.0}]])
+def test_nothing_to_draw_is_refused(records):
+    with pytest.raises(ValueError, match=f"Received: {len(records)} records"):
+        plots.learning_curves(records)
+
+
+def test_learning_curves_without_a_file_or_records_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"none.jsonl: No such file"):
+        plots.learning_curves(tmp_path / "none.jsonl")
+    (tmp_path / "numbers.jsonl").write_text("5\n[6]\n")
+    with pytest.raises(ValueError, match="Received: 0 records"):
+        plots.learning_curves(tmp_path / "numbers.jsonl")

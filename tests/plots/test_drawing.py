@@ -1,0 +1,99 @@
+import subprocess
+import sys
+import warnings
+
+import pytest
+from matplotlib.figure import Figure
+
+from keras_transformer import fonts, plots
+
+
+def test_dollar_signs_draw_without_a_warning(attention_map, tmp_path):
+    strange = attention_map._replace(target_pieces=["▁größer", "я\u200d", "$\\frac$"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plots.attention_maps(strange, tmp_path / "strange.png")
+
+
+def test_letters_that_no_font_has_are_warned_of_once_with_what_to_install(
+    attention_map, installed_fonts, tmp_path
+):
+    strange = attention_map._replace(target_pieces=["▁犬犬", "कु", "🐶"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plots.attention_maps(strange, tmp_path / "strange.png")
+    (warning,) = caught
+    assert str(warning.message) == (
+        "No installed font has the letters क ु 犬 🐶, which are drawn as boxes. "
+        "Install Noto Emoji, Noto Sans CJK, Noto Sans Devanagari."
+    )
+
+
+def test_installed_fonts_draw_what_the_first_has_not(attention_map, installed_fonts, tmp_path):
+    installed_fonts(tmp_path / "Little.ttf", "犬")
+    installed_fonts(tmp_path / "Greater.ttf", "犬猫क")
+    installed_fonts(tmp_path / "Hindi.ttf", "कु")
+    strange = attention_map._replace(target_pieces=["▁犬", "▁猫", "कु"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = plots.attention_maps(strange, tmp_path / "strange.png")
+    (label, *_) = figure.axes[0].yaxis.get_ticklabels()
+    assert label.get_fontfamily()[-2:] == ["Greater", "Hindi"]
+    assert "Little" not in label.get_fontfamily()
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("a.png", b"\x89PNG"),
+        ("a.PNG", b"\x89PNG"),
+        ("a.Pdf", b"%PDF"),
+        ("a", b"\x89PNG"),
+        ("a.b.pdf", b"%PDF"),
+        ("a.svg", b"<?xml"),
+    ],
+)
+def test_the_suffix_chooses_the_format(attention_map, tmp_path, name, start):
+    path = tmp_path / name
+    plots.attention_maps(attention_map, path)
+    assert path.read_bytes().startswith(start)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_picture_that_fails_leaves_the_old_one(attention_map, tmp_path, monkeypatch):
+    path = tmp_path / "attention.png"
+    path.write_bytes(b"old")
+
+    def fail(figure, temporary, **arguments):
+        temporary.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="No space"):
+        plots.attention_maps(attention_map, path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(attention_map, tmp_path):
+    (tmp_path / "link.png").symlink_to("real.png")
+    plots.attention_maps(attention_map, tmp_path / "link.png")
+    assert (tmp_path / "link.png").is_symlink()
+    assert (tmp_path / "real.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(attention_map, tmp_path):
+    with pytest.raises(ValueError, match=r"\.png, \.pdf, \.svg\. Received: .*attention\.txt"):
+        plots.attention_maps(attention_map, tmp_path / "attention.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_matplotlib_is_loaded_only_when_drawing():
+    program = "import sys, keras_transformer.plots; sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_broken_font_is_passed_over(installed_fonts, tmp_path):
+    installed_fonts(tmp_path / "Broken.ttf", letters="")
+    installed_fonts(tmp_path / "Good.ttf", "犬")
+    assert fonts.families_for(["犬"])[-1] == "Good"

@@ -1,0 +1,187 @@
+"""What README.md and the pages in docs/ show runs as it stands, on little text and for few steps.
+
+`sh` and `text` blocks hold commands: all are parsed, and those of `sh` blocks are run, line by line
+and page by page, on files with the names of Multi30k's. `python` blocks are run, in order; a block
+that begins with `import keras` starts a new program. A block in another language is not run.
+
+`shortened` appends FEW_STEPS to each training; `SHORTER_PROGRAMS` shortens the Python programs.
+Running takes minutes and is marked slow: `make test-docs` runs this file alone.
+"""
+
+import gzip
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from keras_transformer.cli import command_parser, train
+from keras_transformer.config import GROUPS, Config
+from keras_transformer.core_yaml import parse_yaml
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+]
+REPOSITORY = "https://github.com/keras-transformer/keras_transformer"
+SITE = "https://keras-transformer.github.io/keras_transformer/"
+SPLITS = ("train", "val", "test_2016_flickr")
+FEW_STEPS = ["training.checkpoint_every=2", "training.batch_tokens=300", "training.max_steps=4"]
+SMALL_MODEL = ["tokenizer.vocab_size=200", "model.num_layers=1"]
+SHORT_TOUR = (
+    "from keras_transformer.quickstart import tour; config = tour.CONFIG.override("
+    f"{[*FEW_STEPS, 'tokenizer.vocab_size=300']}); tour.run(config=config, num_sentences=600)"
+)
+# regular expressions; each must occur on some page
+SHORTER_PROGRAMS = {
+    r"\bepochs=\d+": "epochs=1",
+    r"\bvocab_size=10_000": "vocab_size=200",
+    r"max_new_tokens=500": "max_new_tokens=5",
+    r"num_train=20_000, num_held_out=500": "num_train=128, num_held_out=100",
+    r'"tiny", tokenizer\.vocab_size': '"tiny", tokenizer.vocab_size, num_layers=1',
+    r"\.override\(\s*\[": f".override([*{FEW_STEPS + SMALL_MODEL}, ",
+}
+INSTALLS_OR_DOWNLOADS = re.compile(r"(pip|python -m venv|\. |git|cd|curl|make) ")
+
+
+def blocks(page, *languages):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```(?:{'|'.join(languages)})\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def lines(page, *languages):
+    """The lines of the blocks of these languages; a backslash joins a line with the next one."""
+    text = "".join(blocks(page, *languages)).replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines()]
+
+
+def pages_with(*languages):
+    return [page for page in PAGES if blocks(page, *languages)]
+
+
+def program_arguments(line):
+    """The arguments of each call of the program in a line, without what follows in the shell."""
+    for _, arguments in re.findall(r"(^|[ /])keras-transformer ([^|>;&]*)", line):
+        yield shlex.split(arguments, comments=True)
+
+
+@pytest.mark.parametrize("page", pages_with("sh", "text"))
+def test_the_commands_are_ones_that_the_program_has(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where no run stands, whose settings would be read
+    parser = command_parser()
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for line in lines(page, "sh", "text"):
+        for arguments in program_arguments(line):
+            parsed = parser.parse_args(arguments)
+            if parsed.run is train.run and parsed.config is None:
+                train._config(parsed, Config)
+        assert set(re.findall(r"^make ([\w-]+)", line)) <= set(targets), line
+        for script in re.findall(r"\b((?:benchmarks|export)/\w+\.(?:py|sh))", line):
+            assert (ROOT / script).exists(), line
+
+
+def test_commands_and_their_mistakes_are_found():
+    assert sum(bool(list(program_arguments(line))) for line in lines("README.md", "sh")) > 5
+    for line in ("a | keras-transformer fly | b", "X=1 .venv/bin/keras-transformer train --fly"):
+        ((*arguments,),) = program_arguments(line)
+        with pytest.raises(SystemExit):
+            command_parser().parse_args(arguments)
+
+
+def test_the_settings_in_yaml_blocks_are_known():
+    for page in pages_with("yaml"):
+        for block in blocks(page, "yaml"):
+            values = parse_yaml(block)
+            if isinstance(values, dict) and set(values) & set(GROUPS):
+                Config().merged(values)
+
+
+@pytest.fixture
+def multi30k(tmp_path, sentence_pairs, monkeypatch):
+    """A working directory with files of Multi30k's names, and one of Tiny Shakespeare's."""
+    text = "\n".join(text for pair in sentence_pairs for text in pair)
+    (tmp_path / "input.txt").write_text(text, encoding="utf-8")
+    for split in SPLITS:
+        for language, sentences in zip(
+            ("en", "de"), zip(*sentence_pairs, strict=True), strict=True
+        ):
+            with gzip.open(tmp_path / f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
+                file.writelines(f"{sentence}\n" for sentence in sentences)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shortened(line):
+    """A command line that does the same for a few steps."""
+    if "keras-transformer train " in line:
+        settings = FEW_STEPS if "--init-from" in line else FEW_STEPS + SMALL_MODEL
+        line = re.sub(r"--max-(minutes|steps) \S+", "", line)
+        few = f" --set {' '.join(settings)} "
+        return re.sub(r"keras-transformer train [^|>;&]*", lambda call: call[0] + few, line)
+    quickstart = f"{sys.executable} -c {shlex.quote(SHORT_TOUR)}"
+    return line.replace("keras-transformer quickstart", quickstart)
+
+
+def run_commands(page):
+    """Runs the `sh` blocks of a page; returns a dict from each line to its output."""
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    outputs = {}
+    for line in lines(page, "sh"):
+        if line and not INSTALLS_OR_DOWNLOADS.match(line):
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", shortened(line)],
+                env={**os.environ, "PATH": path},
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, f"{page}: {shortened(line)}\n{done.stderr}"
+            outputs[line] = done.stdout
+    return outputs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("sh"))
+def test_the_commands_run(page, multi30k):
+    outputs = run_commands(page)
+    if page == "README.md":
+        translations = [output for line, output in outputs.items() if "translate" in line]
+        assert len(translations) > 1 and len(set(translations)) == 1  # the run's, the export's
+        assert any("BLEU" in output and "chrF2" in output for output in outputs.values())
+        assert (multi30k / "attention.png").stat().st_size > 10_000
+        assert (multi30k / "export/models/translator/1/saved_model.pb").is_file()
+
+
+def programs(page):
+    """The Python programs of a page, each a list of blocks."""
+    found = []
+    for block in blocks(page, "python"):
+        if not found or block.startswith("import keras"):
+            found.append([])
+        found[-1].append(block)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_the_programs_run(page, multi30k):
+    policy = keras.config.dtype_policy()
+    try:
+        for program in programs(page):
+            text = "\n".join(program)
+            if "sklearn" in text:
+                pytest.importorskip("sklearn", reason="scikit-learn is missing")
+            for long, short in SHORTER_PROGRAMS.items():
+                text = re.sub(long, short, text)
+            exec(compile(text, page, "exec"), {"__name__": "documentation"})
+    finally:
+        keras.config.set_dtype_policy(policy)
+        keras.backend.clear_session()
+
+
+def test_what_shortens_the_programs_occurs_in_them():
+    text = "\n".join(block for page in PAGES for block in blocks(page, "python"))
+    assert [long for long in SHORTER_PROGRAMS if not re.search(long, text)] == []
