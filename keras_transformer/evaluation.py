@@ -5,7 +5,7 @@
 """
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -77,7 +77,7 @@ def chrf(hypotheses: Texts, references: Texts | Sequence[Texts], lowercase: bool
     return _score(CHRF(lowercase=lowercase), hypotheses, references)
 
 
-def length_groups(sources, edges):
+def length_groups(sources: Texts, edges: Iterable[int]) -> dict[str, list[int]]:
     """Groups sentences by the number of their words.
 
     Args:
