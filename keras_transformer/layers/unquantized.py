@@ -17,5 +17,5 @@ class Unquantized:
         raise InputError(
             f"{type(self).__name__} computes in floating point and cannot be quantized. "
             f"Received: mode={mode!r}. Train or load it with dtype='mixed_bfloat16' for half the "
-            "bytes; in a model of your own, leave it out by `quantize(filters=...)`."
+            "bytes; in a model of your own, leave it out by `quantize(filters=...)` of Keras 3.15."
         )
