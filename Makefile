@@ -54,6 +54,15 @@ test-types: .venv/installed
 test-package: .venv/installed
 	.venv/bin/python -m pytest -rsfE -m "slow or not slow" --durations=5 tests/test_package.py
 
+# what a change of Keras, TensorFlow or NumPy would break first
+test-lowest: .venv/installed
+	.venv/bin/python -m pip install --quiet uv
+	.venv/bin/uv venv --quiet --clear .venv/lowest
+	.venv/bin/uv pip install --quiet --python .venv/lowest/bin/python --resolution lowest-direct \
+		--editable '.[dev]'
+	.venv/lowest/bin/python -m pytest -rsfE tests/layers tests/models tests/decoding tests/tokenizers \
+		tests/cli tests/test_translator.py tests/export/test_saved_model.py
+
 # tests the server in KERAS_TRANSFORMER_SERVER and KERAS_TRANSFORMER_SERVER_GRPC, or else ours
 test-contract: .venv/installed
 	.venv/bin/python -m pytest -rsfE tests/serving/test_contract.py
