@@ -73,8 +73,9 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
     with house_style():
         figure = new_figure(size, layout="compressed")
         panels = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
+        style = {"size": label_size, "family": families_for(queries + keys)}
         for head, panel in enumerate(panels.flat):
-            image = _draw_weights(panel, weights[head], found, weights.max(), label_size)
+            image = _draw_weights(panel, weights[head], found, weights.max(), style)
             panel.set_title(f"head {head + 1}", pad=3, size=title_size)
             _draw_lines_to_count(panel.axhline, len(queries))
             _draw_lines_to_count(panel.axvline, len(keys))
@@ -119,7 +120,8 @@ def alignment(attention_map, path=None, layer=-1):
     with house_style():
         figure = new_figure(size, layout="compressed")
         panel = figure.subplots()
-        image = _draw_weights(panel, weights, found, weights.max(), label_size)
+        style = {"size": label_size, "family": families_for(found.queries + found.keys)}
+        image = _draw_weights(panel, weights, found, weights.max(), style)
         _draw_lines_to_count(panel.axhline, len(found.queries))
         _draw_lines_to_count(panel.axvline, len(found.keys))
         panel.xaxis.tick_top()
@@ -170,12 +172,16 @@ def attention_from(attention_map, token, path=None, kind="encoder"):
     with house_style():
         figure = new_figure(size, layout="compressed")
         panel = figure.subplots()
-        image = _draw_weights(panel, rows, found._replace(queries=names), rows.max(), label_size)
+        family = families_for([found.queries[index], *found.keys])
+        style = {"size": label_size, "family": family}
+        image = _draw_weights(panel, rows, found._replace(queries=names), rows.max(), style)
         _draw_lines_to_count(panel.axvline, len(found.keys))
         for layer in range(1, num_layers):
             panel.axhline(layer * num_heads - 0.5, color="#808080", linewidth=0.6)
         panel.set_xlabel(found.key_title)
-        figure.suptitle(f'what "{labels(found.queries)[index]}" attends to: {found.name}')
+        figure.suptitle(
+            f'what "{labels(found.queries)[index]}" attends to: {found.name}', family=family
+        )
         colour_bar(figure, image, panel, "attention weight")
         write(figure, path)
     return figure
@@ -254,12 +260,16 @@ def _index_of(token, tokens):
     return places[0]
 
 
-def _draw_weights(panel, weights, found, highest, label_size):
-    """Draws weights `(rows, columns)` with the tokens of `found` as labels; returns the image."""
+def _draw_weights(panel, weights, found, highest, style):
+    """Draws weights `(rows, columns)` with the tokens of `found` as labels; returns the image.
+
+    Args:
+        highest: the weight of the darkest colour.
+        style: dict of matplotlib's arguments for the labels.
+    """
     image = panel.imshow(weights, cmap="Blues", vmin=0, vmax=highest)
     panel.spines[:].set_visible(True)
     panel.tick_params(length=0, pad=2)
-    style = {"size": label_size, "family": families_for(found.queries + found.keys)}
     panel.set_xticks(range(len(found.keys)), labels(found.keys), rotation=90, **style)
     panel.set_yticks(range(len(found.queries)), labels(found.queries), **style)
     return image

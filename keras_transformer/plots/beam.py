@@ -190,7 +190,8 @@ def _draw_number(axis, place, number, style):
 
 def _number_of(node, parent):
     """Returns the probability of a node, or the score of a finished one."""
-    probability = f"{math.exp(node.log_prob - parent.log_prob):.2f}"
+    probability = math.exp(node.log_prob - parent.log_prob)
+    probability = f"{probability:.2f}" if probability >= 0.01 else f"{probability:.0e}"
     return probability if node.score is None else f"{probability}   score {node.score:.2f}"
 
 
