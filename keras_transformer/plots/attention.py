@@ -5,7 +5,7 @@ Shapes: T target/query length, S source/key length, H heads.
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,12 @@ from keras_transformer.plots.drawing import (
     new_figure,
     write,
 )
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from keras_transformer.translator import AttentionMap
 
 MANY_TOKENS = 24
 """From this number of tokens on, every panel has its own labels, and lines to count along."""
@@ -39,7 +45,9 @@ class Kind(NamedTuple):
     name: str
 
 
-def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
+def attention_maps(
+    attention_map: "AttentionMap", path: StrPath | None = None, layer: int = -1, kind: str = "cross"
+) -> "Figure":
     """Draws all heads of a layer: a row for each token that attends, a column for each it sees.
 
     Args:
@@ -89,7 +97,9 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
     return figure
 
 
-def alignment(attention_map, path=None, layer=-1):
+def alignment(
+    attention_map: "AttentionMap", path: StrPath | None = None, layer: int = -1
+) -> "Figure":
     """Draws which source tokens each token of the translation comes from, in one panel.
 
     It shows the cross-attention of a layer, the mean over its heads, as Bahdanau et al., 2015, draw
@@ -136,7 +146,12 @@ def alignment(attention_map, path=None, layer=-1):
     return figure
 
 
-def attention_from(attention_map, token, path=None, kind="encoder"):
+def attention_from(
+    attention_map: "AttentionMap",
+    token: int | str,
+    path: StrPath | None = None,
+    kind: str = "encoder",
+) -> "Figure":
     """Draws what one token attends to: a row for each head of each layer, a column for each token.
 
     Args:
