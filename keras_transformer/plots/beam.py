@@ -196,7 +196,10 @@ def _draw_number(axis, place, number, style):
 def _number_of(node, parent):
     """Returns the probability of a node, or the score of a finished one."""
     probability = math.exp(node.log_prob - parent.log_prob)
-    probability = f"{probability:.2f}" if probability >= 0.01 else f"{probability:.0e}"
+    if probability < 0.01:
+        probability = f"{probability:.3f}" if probability >= 0.0005 else "< 0.001"
+    else:
+        probability = f"{probability:.2f}"
     return probability if node.score is None else f"{probability}   score {node.score:.2f}"
 
 
