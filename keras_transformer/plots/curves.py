@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import pathlib
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,12 @@ from keras_transformer.plots.drawing import (
     new_figure,
     write,
 )
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Records: TypeAlias = StrPath | list[dict[str, float]]
 
 PANELS = {
     "loss (nats per token)": {"loss": "training", "val_loss": "validation"},
@@ -29,7 +36,7 @@ COLOURS = {"loss": BLUE, "val_loss": ORANGE, "val_bleu": GREEN, "learning_rate":
 """The colours of the metrics of one run; of several runs, each has its own."""
 
 
-def learning_curves(metrics, path=None):
+def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None = None) -> "Figure":
     """Draws loss, BLEU and learning rate over the steps of one or several training runs.
 
     Args:

@@ -7,6 +7,7 @@ import warnings
 
 from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
+from keras_transformer.types import StrPath
 
 FORMATS = ("png", "pdf", "svg")
 BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
@@ -34,7 +35,7 @@ SENTENCE_PIECE_SPACE = "\u2581"
 READABLE_SPACE = "\u2423"
 
 
-def check_format(path, formats=FORMATS):
+def check_format(path: StrPath, formats: tuple[str, ...] = FORMATS) -> None:
     """Raises `ValueError` where `path` has a suffix that is not among `formats`."""
     if _format_of(path) not in formats:
         raise InputError(

@@ -1,11 +1,24 @@
 """How well translators do on short and on long sentences."""
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu, length_groups
 from keras_transformer.plots.drawing import colours_of, house_style, new_figure, write
+from keras_transformer.types import StrPath, Texts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def bleu_by_length(sources, references, translations, path=None, edges=(9, 12, 15, 19)):
+def bleu_by_length(
+    sources: Texts,
+    references: Texts,
+    translations: dict[str, list[str]],
+    path: StrPath | None = None,
+    edges: Iterable[int] = (9, 12, 15, 19),
+) -> "Figure":
     """Draws the BLEU of one or several translators by the number of words of the source.
 
     Args:

@@ -1,15 +1,26 @@
 """Learning rates over the steps of a training."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.plots.drawing import colours_of, house_style, new_figure, write
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Schedule: TypeAlias = Callable[[Any], Any]
 
 MOST_POINTS = 500
 """Steps that are drawn of each schedule at most."""
 
 
-def learning_rates(schedules, num_steps, path=None):
+def learning_rates(
+    schedules: Schedule | dict[str, Schedule], num_steps: int, path: StrPath | None = None
+) -> "Figure":
     """Draws one or several learning-rate schedules over the steps of a training.
 
     Args:
