@@ -14,7 +14,7 @@ from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.self_building import SelfBuilding
+from keras_transformer.models.self_building import SelfBuilding, build_once
 from keras_transformer.presets import model_preset
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -147,9 +147,9 @@ class Bert(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.encoder.build((None, None))
+        build_once(self.encoder, (None, None))
         if self.pooler_layer is not None:
-            self.pooler_layer.build((None, self.d_model))
+            build_once(self.pooler_layer, (None, self.d_model))
         self.built = True
 
     def call(

@@ -12,6 +12,7 @@ from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.models.bert import Bert
 from keras_transformer.models.bert_head import BertHead
+from keras_transformer.models.self_building import build_once
 from keras_transformer.types import Shape, Tensor
 
 
@@ -31,9 +32,8 @@ class _Classifier(BertHead):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        if not self.bert.built:
-            self.bert.build()
-        self.output_layer.build((None, self.bert.d_model))
+        build_once(self.bert)
+        build_once(self.output_layer, (None, self.bert.d_model))
         self.built = True
 
     def call(

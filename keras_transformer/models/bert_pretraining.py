@@ -14,6 +14,7 @@ from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.models.bert import Bert
 from keras_transformer.models.bert_head import BertHead
+from keras_transformer.models.self_building import build_once
 from keras_transformer.types import Shape, Tensor
 
 
@@ -70,16 +71,15 @@ class BertPretraining(BertHead):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        if not self.bert.built:
-            self.bert.build()
+        build_once(self.bert)
         d_model = self.bert.d_model
-        self.dense.build((None, None, d_model))
-        self.norm.build((None, None, d_model))
+        build_once(self.dense, (None, None, d_model))
+        build_once(self.norm, (None, None, d_model))
         self.output_bias = self.add_weight(
             name="output_bias", shape=(self.bert.vocab_size,), initializer="zeros"
         )
         if self.next_sentence_layer is not None:
-            self.next_sentence_layer.build((None, d_model))
+            build_once(self.next_sentence_layer, (None, d_model))
         self.built = True
 
     def call(

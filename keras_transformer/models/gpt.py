@@ -18,6 +18,7 @@ from keras_transformer.layers import Decoder, TokenEmbedding
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads, plain
 from keras_transformer.models.decoder_model import DecoderModel
+from keras_transformer.models.self_building import build_once
 from keras_transformer.presets import model_preset
 from keras_transformer.special_ids import END_ID, PAD_ID, SpecialIds
 from keras_transformer.types import Self, Shape, Tensor
@@ -177,9 +178,9 @@ class Gpt(DecoderModel):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.decoder.build((None, None))
+        build_once(self.decoder, (None, None))
         if self.output_layer is not None:
-            self.output_layer.build((None, None, self.d_model))
+            build_once(self.output_layer, (None, None, self.d_model))
         self.built = True
 
     def call(

@@ -23,6 +23,7 @@ from keras_transformer.layers.patch_embedding import height_and_width, with_know
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.decoder_model import DecoderModel
+from keras_transformer.models.self_building import build_once
 from keras_transformer.special_ids import START_ID
 from keras_transformer.teacher_forcing import shift_right
 from keras_transformer.types import Self, Shape, Tensor
@@ -160,9 +161,8 @@ class ImageCaptioner(DecoderModel):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.encoder.build((None, *self.image_size, self.num_channels))
-        if not self.decoder.built:  # one of the user's own is built before it is loaded
-            self.decoder.build((None, None), (None, None, self.d_model))
+        build_once(self.encoder, (None, *self.image_size, self.num_channels))
+        build_once(self.decoder, (None, None), (None, None, self.d_model))
         self.built = True
 
     def compute_output_spec(self, inputs: Any, **options: Any) -> Any:

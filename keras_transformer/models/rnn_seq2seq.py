@@ -9,6 +9,7 @@ import keras
 
 from keras_transformer.layers import RnnDecoder, RnnEncoder, padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.models.self_building import build_once
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
 from keras_transformer.types import Shape, Tensor
 
@@ -125,10 +126,10 @@ class RnnSeq2Seq(TranslationModel):
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
         width = self.encoder.output_dim
-        self.encoder.build((None, None))
-        self.decoder.build((None, None), (None, None, width), (None, width))
+        build_once(self.encoder, (None, None))
+        build_once(self.decoder, (None, None), (None, None, width), (None, width))
         if self.output_layer is not None:
-            self.output_layer.build((None, None, self.d_model))
+            build_once(self.output_layer, (None, None, self.d_model))
         self.built = True
 
     def call(

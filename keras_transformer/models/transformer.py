@@ -10,6 +10,7 @@ import keras
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Decoder, Encoder, padding_mask
 from keras_transformer.layers.stack import check_num_heads, plain
+from keras_transformer.models.self_building import build_once
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
 from keras_transformer.types import Shape, Tensor
 
@@ -138,10 +139,10 @@ class Transformer(TranslationModel):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.encoder.build((None, None))
-        self.decoder.build((None, None), (None, None, self.d_model))
+        build_once(self.encoder, (None, None))
+        build_once(self.decoder, (None, None), (None, None, self.d_model))
         if self.output_layer is not None:
-            self.output_layer.build((None, None, self.d_model))
+            build_once(self.output_layer, (None, None, self.d_model))
         self.built = True
 
     def call(

@@ -15,7 +15,7 @@ from keras_transformer.layers.patch_embedding import height_and_width, with_know
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.self_building import SelfBuilding
+from keras_transformer.models.self_building import SelfBuilding, build_once
 from keras_transformer.presets import model_preset
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -154,13 +154,13 @@ class VisionTransformer(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.encoder.build((None, *self.image_size, self.num_channels))
+        build_once(self.encoder, (None, *self.image_size, self.num_channels))
         pooled_dim: int | None = self.d_model
         if self.representation is not None:
-            self.representation.build((None, pooled_dim))
+            build_once(self.representation, (None, pooled_dim))
             pooled_dim = self.representation_dim
         if self.head is not None:
-            self.head.build((None, pooled_dim))
+            build_once(self.head, (None, pooled_dim))
         self.built = True
 
     def compute_output_spec(self, images: Tensor, **options: Any) -> Any:

@@ -3,7 +3,6 @@
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from keras_transformer.decoding.search_tree import SearchTree
 from keras_transformer.errors import InputError
 from keras_transformer.fonts import families_for
 from keras_transformer.plots.drawing import (
@@ -21,6 +20,8 @@ from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from keras_transformer.decoding.search_tree import SearchTree
 
 ROW_INCHES = 0.42
 GAP_INCHES = 0.3
@@ -55,7 +56,7 @@ class Place(NamedTuple):
     row: int
 
 
-def beam_tree(tree: SearchTree, path: StrPath | None = None) -> "Figure":
+def beam_tree(tree: "SearchTree", path: StrPath | None = None) -> "Figure":
     """Draws a beam search from left to right: a column for each step, a line to what follows.
 
     Each token stands above its probability after the tokens before it, a finished hypothesis with
@@ -196,7 +197,10 @@ def _draw_number(axis, place, number, style):
 def _number_of(node, parent):
     """Returns the probability of a node, or the score of a finished one."""
     probability = math.exp(node.log_prob - parent.log_prob)
-    probability = f"{probability:.2f}" if probability >= 0.01 else f"{probability:.0e}"
+    if probability < 0.01:
+        probability = f"{probability:.3f}" if probability >= 0.0005 else "< 0.001"
+    else:
+        probability = f"{probability:.2f}"
     return probability if node.score is None else f"{probability}   score {node.score:.2f}"
 
 

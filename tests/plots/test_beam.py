@@ -44,7 +44,7 @@ def test_tokens_probabilities_and_scores_are_drawn(tree, tmp_path):
     path = tmp_path / "beam.png"
     figure = plots.beam_tree(tree, path)
     drawn = [text.get_text() for text in figure.axes[0].texts]
-    numbers = ["0.50", "0.30", "4e-03", "0.25", "0.90", "0.50", "0.75   score -0.31"]
+    numbers = ["0.50", "0.30", "0.004", "0.25", "0.90", "0.50", "0.75   score -0.31"]
     tokens = ["␣der", "␣die", "␣das", "␣Hund", "␣Katze", "␣犬", "</s>", "</s>"]
     assert sorted(drawn) == sorted(["start", *tokens, *numbers, "0.50   score -1.50"])
     assert figure.get_suptitle() == "beam search: die Katze"
