@@ -1,4 +1,8 @@
-"""Fonts for text in any script: those of matplotlib's settings, then other installed fonts."""
+"""Fonts for text in any script: those of matplotlib's settings, then other installed fonts.
+
+From version 3.11 on, matplotlib joins the letters of scripts such as Arabic and Devanagari, and
+draws text from right to left; earlier versions draw letter by letter from left to right.
+"""
 
 import contextlib
 import pathlib
