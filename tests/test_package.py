@@ -17,6 +17,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = "keras_transformer"
+HIDDEN = ("PYTHON", "KERAS_", "TF_")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
+"""Without what leads to the checkout, such as PYTHONPATH, or changes what is shown."""
 SHORT_TOUR = """
 import dataclasses
 from keras_transformer.config import DecodingConfig, TokenizerConfig
@@ -38,8 +41,8 @@ pytestmark = pytest.mark.slow
 
 
 def run(command, **options):
-    """Runs a command, shows its output if it fails, and returns it."""
-    process = subprocess.run(command, capture_output=True, text=True, **options)
+    """Runs a command that knows nothing of the checkout; shows its output if it fails."""
+    process = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, **options)
     assert process.returncode == 0, f"{command}\n{process.stdout}\n{process.stderr}"
     return process
 
@@ -69,13 +72,7 @@ def python(archives, tmp_path_factory):
 @pytest.fixture
 def run_python(python, tmp_path):
     """A function that runs the new environment's Python far from the checkout."""
-    kept = ("HOME", "LANG", "PATH")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-
-    def run_python(*arguments):
-        return run([python, *arguments], cwd=tmp_path, env=environment)
-
-    return run_python
+    return lambda *arguments: run([python, *arguments], cwd=tmp_path)
 
 
 def test_the_wheel_has_the_package_and_nothing_else(archives):
@@ -136,7 +133,7 @@ def test_a_type_checker_reads_the_installed_annotations(python, tmp_path):
         layers.MultiHeadAttention(num_heads="4")
         """
     (tmp_path / "client.py").write_text(textwrap.dedent(program))
-    command = [sys.executable, "-m", "mypy", "--python-executable", python, "client.py"]
-    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    check = [sys.executable, "-m", "mypy", "--python-executable", str(python), "client.py"]
+    process = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, env=ENVIRONMENT)
     assert '"num_heads" to "MultiHeadAttention"' in process.stdout, process.stdout
     assert "Found 1 error" in process.stdout
