@@ -78,7 +78,9 @@ class StridedAttention(SparseAttention):
         far_scores = ops.einsum("bnthk,bmthk->bnthm", query, key)  # (B, N, C, H, N)
         blocks = ops.arange(num_blocks)
         others = blocks[:, None] > blocks if causal else blocks[:, None] != blocks
-        far_mask = others[:, None] & ops.transpose(real, (0, 2, 1))[:, None]  # (B, N, C, N)
+        # as floats: where TensorFlow cannot transpose bools by oneDNN, it logs an error
+        far_real = ops.transpose(ops.cast(real, "float32"), (0, 2, 1)) > 0  # (B, C, N)
+        far_mask = others[:, None] & far_real[:, None]  # (B, N, C, N)
 
         near_scores, far_scores = (ops.cast(x, "float32") for x in (near_scores, far_scores))
         if self.alibi:
