@@ -94,7 +94,8 @@ def test_standard_error_may_be_closed(run):
 
 def test_standard_error_may_be_an_object_that_can_only_write(run):
     program = (
-        "import sys, types; written = []; sys.stderr = types.SimpleNamespace(write=written.append)\n"
+        "import sys, types; written = []\n"
+        "sys.stderr = types.SimpleNamespace(write=written.append)\n"
         "import keras_transformer, tensorflow; print(''.join(written))\n"
         "sys.stderr = sys.__stderr__"
     )
