@@ -45,7 +45,7 @@ def families_for(texts):
 
 def _is_drawn(letter):
     selects_variation = unicodedata.name(letter, "").startswith("VARIATION SELECTOR")
-    return unicodedata.category(letter) not in ("Cc", "Cf", "Zs") and not selects_variation
+    return unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Zs") and not selects_variation
 
 
 def _installed_fonts():

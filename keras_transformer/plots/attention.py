@@ -221,6 +221,11 @@ def kind_of(attention_map, kind):
             f"Choose one of: {', '.join(attention_map.weights) or 'none'}; linear attention has no "
             "weights, nor has a model without attention."
         )
+    if not np.isfinite(attention_map.weights[kind]).all():
+        raise InputError(
+            f"Expected finite weights. Received: NaN or infinity in the weights of {kind!r}. The "
+            "training of the model has diverged: take an earlier checkpoint, or train it anew."
+        )
     source, target = attention_map.source_pieces, attention_map.target_pieces
     queries, keys, *titles = {
         "encoder": (source, source, "source token", "source token attended to", "encoder"),

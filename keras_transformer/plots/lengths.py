@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 
 from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu, length_groups
-from keras_transformer.plots.drawing import colours_of, house_style, new_figure, write
+from keras_transformer.plots.drawing import (
+    colours_of,
+    curve_label,
+    house_style,
+    legend,
+    new_figure,
+    write,
+)
 from keras_transformer.types import StrPath, Texts
 
 if TYPE_CHECKING:
@@ -52,13 +59,12 @@ def bleu_by_length(
                 bleu([texts[i] for i in rows], [references[i] for i in rows], hints=False).value
                 for rows in groups.values()
             ]
-            axis.plot(
-                range(len(groups)), scores, "o-", color=colour, label=f"{label} ({whole:.1f})"
-            )
+            label = curve_label(f"{label} ({whole:.1f})")
+            axis.plot(range(len(groups)), scores, "o-", color=colour, label=label)
         names = [f"{name}\n{len(rows)} sentences" for name, rows in groups.items()]
         axis.set_xticks(range(len(groups)), names)
         axis.set(xlabel="words of the source", ylabel="BLEU", title="BLEU by length of the source")
         axis.grid(axis="y", color="#e6e6e6")
-        axis.legend(title="BLEU of all sentences in brackets")
+        legend(axis, title="BLEU of all sentences in brackets")
         write(figure, path)
     return figure

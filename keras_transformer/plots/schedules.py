@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.drawing import colours_of, house_style, new_figure, write
+from keras_transformer.plots.drawing import (
+    colours_of,
+    curve_label,
+    house_style,
+    legend,
+    new_figure,
+    write,
+)
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -52,12 +59,12 @@ def learning_rates(
         axis = figure.subplots()
         for (label, schedule), colour in zip(schedules.items(), colours_of(schedules), strict=True):
             rates = [float(ops.convert_to_numpy(schedule(int(step) - 1))) for step in steps]
-            axis.plot(steps, rates, color=colour, label=label)
+            axis.plot(steps, rates, color=colour, label=curve_label(label))
         axis.set(xlabel="step", ylabel="learning rate", title="learning rate schedule")
         axis.set_ylim(bottom=0)
         axis.grid(axis="y", color="#e6e6e6")
         axis.xaxis.set_major_formatter("{x:,.0f}")
         if any(schedules):
-            axis.legend()
+            legend(axis)
         write(figure, path)
     return figure

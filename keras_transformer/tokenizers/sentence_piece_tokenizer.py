@@ -20,6 +20,7 @@ from keras_transformer.types import Self, Texts
 
 MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # their names in a model trained here
+SPACE = "\u2581"  # what SentencePiece writes for a space
 NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
 
 
@@ -93,8 +94,7 @@ class SentencePieceTokenizer(Tokenizer):
         """
         if model_type not in ("bpe", "unigram"):
             raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
-        user_symbols = list(user_symbols)
-        _check_symbols(user_symbols)
+        user_symbols = _checked_symbols(user_symbols)
         sentences = (sentence for sentence in sentences if sentence.strip())
         first = next(sentences, None)
         if first is None:
@@ -164,14 +164,23 @@ class SentencePieceTokenizer(Tokenizer):
         return [np.array(row, "int32") for row in rows]
 
 
-def _check_symbols(symbols):
-    """Refuses what SentencePiece would refuse with less explanation, or misread."""
-    are_words = all(symbol and symbol.split() == [symbol] for symbol in symbols)
-    if not are_words or len({*symbols, *SPECIAL_PIECES}) < len(symbols) + len(SPECIAL_PIECES):
+def _checked_symbols(symbols):
+    """Returns a list; refuses what SentencePiece would refuse with less explanation, or misread."""
+    if isinstance(symbols, str):  # each of its letters would become a symbol
         raise InputError(
-            "Expected user symbols without white space, each given once, other than "
+            "Expected a list of user symbols. "
+            f"Received: user_symbols={symbols!r}. Put it in a list."
+        )
+    symbols = list(symbols)
+    are_words = all(symbol and symbol.split() == [symbol] for symbol in symbols)
+    has_space = any(SPACE in symbol for symbol in symbols)
+    is_known = len({*symbols, *SPECIAL_PIECES}) < len(symbols) + len(SPECIAL_PIECES)
+    if not are_words or has_space or is_known:
+        raise InputError(
+            f"Expected user symbols without white space or {SPACE}, each given once, other than "
             f"{', '.join(SPECIAL_PIECES)}. Received: user_symbols={symbols}. Choose others."
         )
+    return symbols
 
 
 def _vocab_size_message(vocab_size, reason):

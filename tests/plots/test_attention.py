@@ -134,3 +134,10 @@ def test_a_token_that_is_there_twice_wants_its_index(attention_map):
     twice = attention_map._replace(source_pieces=["▁a", "▁dog", "▁a", "s", "</s>"])
     with pytest.raises(ValueError, match="token='a', which has the indices 0, 2"):
         plots.attention_from(twice, "a")
+
+
+def test_weights_that_are_not_finite_are_not_drawn(attention_map):
+    attention_map.weights["cross"][0, 0, 0, 0] = np.nan
+    for draw in (plots.attention_maps, plots.alignment, plots.attention_view):
+        with pytest.raises(ValueError, match="Received: NaN or infinity in the weights of 'cross'"):
+            draw(attention_map)

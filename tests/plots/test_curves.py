@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -84,3 +85,17 @@ def test_each_of_several_runs_has_its_colour(tmp_path):
 def test_no_run_among_several_with_anything_to_draw_is_refused():
     with pytest.raises(ValueError, match="Received: 1 records without these"):
         plots.learning_curves({"a": [], "b": [{"step": 1}]})
+
+
+def test_damaged_lines_are_skipped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    whole = json.dumps(RECORDS[0]).encode()
+    path.write_bytes(b"\xff\xfe\n" + b"[" * 100_000 + b"\n" + whole + b'\n{"val_bleu": "\xc3')
+    assert curves_of(plots.learning_curves(path))[0] == {BLUE: [[10, 5.0]]}
+
+
+@pytest.mark.parametrize("step, loss", [("x", 1.0), ([1], 1.0), (1, "x"), (1, {})])
+def test_records_that_are_no_numbers(step, loss):
+    expected = f"Received: {step=}, {loss=}. Remove the record."
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        plots.learning_curves([RECORDS[0], {"step": step, "loss": loss}])
