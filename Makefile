@@ -10,7 +10,8 @@ BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/deco
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
 	tests/training/test_metrics.py tests/training/test_schedules.py
 
-.PHONY: help quickstart test test-slow test-docs test-notebooks test-contract test-backends test-jax test-torch benchmark docs lint format clean
+.PHONY: help quickstart test test-slow test-docs test-notebooks test-types test-package test-lowest \
+	test-contract test-backends test-jax test-torch benchmark docs lint format clean
 
 help:
 	@echo "make quickstart     train, translate and export a small model, in minutes"
@@ -18,6 +19,9 @@ help:
 	@echo "make test-slow      the tests that take minutes"
 	@echo "make test-docs      run the commands and programs of README.md and docs/"
 	@echo "make test-notebooks the notebooks, with little training"
+	@echo "make test-types     check the type annotations with mypy"
+	@echo "make test-package   build the wheel and try it in an empty virtual environment"
+	@echo "make test-lowest    the tests with the lowest versions that setup.cfg allows"
 	@echo "make test-contract  TensorFlow Serving's interface, of any server (export/README.md)"
 	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
 	@echo "make benchmark      compare speed with other libraries; set KERAS_TRANSFORMER_DATA to the text,"
@@ -36,12 +40,28 @@ test: .venv/installed
 test-slow: .venv/installed-notebooks
 	$(PYTEST) -m slow
 
-test-docs: .venv/installed-notebooks
-	.venv/bin/python -m pytest -rsfE --durations=25 -m "slow or not slow" tests/test_documentation.py
+test-docs: .venv/installed-notebooks .venv/installed-docs
+	.venv/bin/python -m pytest -rsfE --durations=25 -m "slow or not slow" tests/test_documentation.py tests/test_documentation_site.py
 
 # the notebooks in short form; `make test-slow` runs them whole
 test-notebooks: .venv/installed-notebooks
 	.venv/bin/python notebooks/execute.py --short
+
+test-types: .venv/installed
+	.venv/bin/mypy
+	.venv/bin/python -m pytest -rsfE -m "slow or not slow" tests/test_types.py
+
+test-package: .venv/installed
+	.venv/bin/python -m pytest -rsfE -m "slow or not slow" --durations=5 tests/test_package.py
+
+# what a change of Keras, TensorFlow or NumPy would break first
+test-lowest: .venv/installed
+	.venv/bin/python -m pip install --quiet uv
+	.venv/bin/uv venv --quiet --clear .venv/lowest
+	.venv/bin/uv pip install --quiet --python .venv/lowest/bin/python --resolution lowest-direct \
+		--editable '.[dev]'
+	.venv/lowest/bin/python -m pytest -rsfE tests/layers tests/models tests/decoding tests/tokenizers \
+		tests/cli tests/test_translator.py tests/export/test_saved_model.py
 
 # tests the server in KERAS_TRANSFORMER_SERVER and KERAS_TRANSFORMER_SERVER_GRPC, or else ours
 test-contract: .venv/installed

@@ -7,6 +7,7 @@ import griffe
 
 NAMES = "Args", "Call arguments", "Returns", "Raises", "Warns", "Attributes", "Example"
 SECTION_WITHOUT_SPACE = re.compile(rf"(?<=\S)\n(?=(?:{'|'.join(NAMES)}):$)", re.MULTILINE)
+LIST = re.compile(r"(?<=:)\n(?= *- )")
 RETURNS = re.compile(r"^Returns:\n((?: .*\n?|\n)+)", re.MULTILINE)
 EXAMPLE = re.compile(r"^Example:\n((?:.|\n)*)\Z", re.MULTILINE)
 SOURCE = "https://github.com/keras-transformer/keras_transformer/blob/main"
@@ -32,6 +33,7 @@ class Sections(griffe.Extension):
 
 def _as_google_style(text):
     text = SECTION_WITHOUT_SPACE.sub("\n\n", text)
+    text = LIST.sub("\n\n", text)  # Markdown needs an empty line before a list
     text = re.sub(r"^Call arguments:$", "Args: Call arguments:", text, flags=re.MULTILINE)
     text = RETURNS.sub(_text, text)
     return EXAMPLE.sub(_code, text)

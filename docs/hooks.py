@@ -18,7 +18,7 @@ from keras_transformer.cli import command_parser
 from keras_transformer.config import GROUPS
 from keras_transformer.core_yaml import yaml_word
 from keras_transformer.presets import MODEL_PRESETS, PRESETS
-from keras_transformer.settings import in_words, settings
+from keras_transformer.settings import LARGEST, in_words, settings
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_transformer"
@@ -123,7 +123,9 @@ def _options(parser):
             value = "{" + ",".join(map(str, action.choices)) + "}"
         name = " ".join([", ".join(action.option_strings), value]).strip()
         required = " **Required.**" if action.option_strings and action.required else ""
-        meaning = (action.help or "") % vars(action)
+        meaning = ((action.help or "") % vars(action)).replace(
+            "the settings below", "the [settings](settings.md)"
+        )
         lines.append(f"| `{name}` | {_cell(meaning[:1].upper() + meaning[1:])}.{required} |")
     return [*lines, ""]
 
@@ -150,6 +152,7 @@ def settings_page():
         ]
         for name, setting in settings(group_class).items():
             default, expected = yaml_word(setting.default), in_words(setting.annotation)
+            expected = re.sub(rf"from (\d+) to {LARGEST}", r"of at least \1", expected)
             cells = f"`{group}.{name}`", f"`{default}`", _cell(expected), _cell(setting.meaning)
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")

@@ -8,8 +8,31 @@ first used, or when `keras.models.load_model` needs a class from it.
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from keras_transformer import keras_names, quiet_tensorflow
+
+if TYPE_CHECKING:  # what `__getattr__` finds, for type checkers and editors
+    from keras_transformer import backend as backend
+    from keras_transformer import config as config
+    from keras_transformer import convert as convert
+    from keras_transformer import data as data
+    from keras_transformer import decoding as decoding
+    from keras_transformer import evaluation as evaluation
+    from keras_transformer import export as export
+    from keras_transformer import layers as layers
+    from keras_transformer import models as models
+    from keras_transformer import plots as plots
+    from keras_transformer import tokenizers as tokenizers
+    from keras_transformer import training as training
+    from keras_transformer import translator as translator
+    from keras_transformer.config import Config as Config
+    from keras_transformer.loading import load as load
+    from keras_transformer.models import Bert as Bert
+    from keras_transformer.models import Gpt as Gpt
+    from keras_transformer.models import RnnSeq2Seq as RnnSeq2Seq
+    from keras_transformer.models import Transformer as Transformer
+    from keras_transformer.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
@@ -41,12 +64,14 @@ _ROOM_OF_NAME = {
 __all__ = [*_ROOMS, *_ROOM_OF_NAME]
 
 
-def __getattr__(name):
-    if name in _ROOMS:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _ROOM_OF_NAME:
-        return getattr(importlib.import_module(f"{__name__}.{_ROOM_OF_NAME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a checker shall report a name that does not exist
+
+    def __getattr__(name):
+        if name in _ROOMS:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name in _ROOM_OF_NAME:
+            return getattr(importlib.import_module(f"{__name__}.{_ROOM_OF_NAME[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__():

@@ -10,7 +10,8 @@ are the group `model` (a dict), all others here. The line under a field is its m
 import dataclasses
 import inspect
 import pathlib
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
 from keras_transformer.atomic_files import replacing
 from keras_transformer.core_yaml import parse_yaml, to_yaml, yaml_word
@@ -30,6 +31,7 @@ from keras_transformer.settings import (
     plain_type,
     settings,
 )
+from keras_transformer.types import Self, StrPath
 
 STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
 
@@ -58,7 +60,7 @@ class DataConfig(SettingsGroup):
     """Maximum number of pairs that are held out."""
 
     @property
-    def names_training_text(self):
+    def names_training_text(self) -> bool:
         return self.source_train is not None or self.dataset is not None
 
     def __post_init__(self):
@@ -218,24 +220,24 @@ class Config:
             _check_learned_positions(self)
 
     @property
-    def model_class(self):
+    def model_class(self) -> Any:
         """The class in `MODELS` that the group `model` names."""
         from keras_transformer.models import MODELS
 
         return MODELS[model_name(self.model)]
 
     @property
-    def model_arguments(self):
+    def model_arguments(self) -> dict[str, Any]:
         """The arguments for the constructor of `model_class`, without vocabulary sizes."""
         return {key: value for key, value in self.model.items() if key != "name"}
 
     @classmethod
-    def from_preset(cls, name):
+    def from_preset(cls, name: str) -> Self:
         """Returns the settings of a preset: "tiny", "base", "big", "rnn" or "rnn_plain"."""
         return cls().merged(read_preset(name))
 
     @classmethod
-    def load(cls, path, base=None):
+    def load(cls, path: StrPath, base: "Config | None" = None) -> "Config":
         """Returns `base` (None: the defaults) with the settings in a YAML file."""
         try:
             content = pathlib.Path(path).read_bytes()
@@ -249,19 +251,19 @@ class Config:
         except ValueError as error:
             raise InputError(f"{error} (file: {path})") from None
 
-    def save(self, path):
+    def save(self, path: StrPath) -> None:
         """Writes all settings to a YAML file, whole or not at all."""
         with replacing(path) as partial:
             partial.write_text(to_yaml(dataclasses.asdict(self)), encoding="utf-8")
 
-    def merged(self, values):
+    def merged(self, values: dict[str, Any]) -> Self:
         """Returns these settings with changes: `values` is a dict from group to dict."""
         if not isinstance(values, dict):
             raise InputError(
                 f"Expected groups of settings: {', '.join(GROUPS)}. Received: {values!r}. "
                 "Write a group's name, a colon, and its keys and values indented below."
             )
-        changed = {}
+        changed: dict[str, Any] = {}
         for group, new in values.items():
             check_known(group, GROUPS, "a group of settings")
             new = {} if new is None else new
@@ -281,13 +283,13 @@ class Config:
                 changed[group] = dataclasses.replace(current, **new)
         return dataclasses.replace(self, **changed)
 
-    def override(self, assignments):
+    def override(self, assignments: Iterable[str]) -> Self:
         """Returns these settings with changes such as `["training.max_steps=100"]`.
 
         A value is read as YAML, except for a setting that is text: that is taken literally, except
         for null.
         """
-        values = {}
+        values: dict[str, dict[str, Any]] = {}
         for assignment in assignments:
             name, equals, text = assignment.partition("=")
             group, dot, key = name.strip().partition(".")
@@ -308,7 +310,7 @@ class ConfigBeforeKeras(Config):
         pass
 
 
-GROUPS = {field.name: field.type for field in dataclasses.fields(Config)}
+GROUPS: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(Config)}
 
 
 def _parse_value(group, key, text):
@@ -323,7 +325,7 @@ def _parse_value(group, key, text):
         ) from None
 
 
-def model_name(model):
+def model_name(model: dict[str, Any]) -> str:
     """Returns the name of the model that a group `model` describes."""
     return model.get("name", "transformer")
 

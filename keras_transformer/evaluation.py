@@ -5,10 +5,13 @@
 """
 
 import typing
+from collections.abc import Iterable, Sequence
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 from keras_transformer.errors import InputError
+from keras_transformer.types import Texts
 
 
 class Score(typing.NamedTuple):
@@ -26,7 +29,13 @@ class Score(typing.NamedTuple):
         return self.text
 
 
-def bleu(hypotheses, references, lowercase=False, tokenize="13a", hints=True):
+def bleu(
+    hypotheses: Texts,
+    references: Texts | Sequence[Texts],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    hints: bool = True,
+) -> Score:
     """Returns corpus BLEU (Papineni et al., 2002, https://aclanthology.org/P02-1040).
 
     Args:
@@ -59,7 +68,7 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", hints=True):
     return _score(metric, hypotheses, references)
 
 
-def chrf(hypotheses, references, lowercase=False):
+def chrf(hypotheses: Texts, references: Texts | Sequence[Texts], lowercase: bool = False) -> Score:
     """Returns corpus chrF2, character 6-grams with beta 2 (Popović, 2015, https://aclanthology.org/W15-3049).
 
     Arguments and errors are those of `bleu`, without a tokenizer, which characters do not need.
@@ -68,7 +77,7 @@ def chrf(hypotheses, references, lowercase=False):
     return _score(CHRF(lowercase=lowercase), hypotheses, references)
 
 
-def length_groups(sources, edges):
+def length_groups(sources: Texts, edges: Iterable[int]) -> dict[str, list[int]]:
     """Groups sentences by the number of their words.
 
     Args:

@@ -1,4 +1,8 @@
-"""Fonts for text in any script: those of matplotlib's settings, then other installed fonts."""
+"""Fonts for text in any script: those of matplotlib's settings, then other installed fonts.
+
+From version 3.11 on, matplotlib joins the letters of scripts such as Arabic and Devanagari, and
+draws text from right to left; earlier versions draw letter by letter from left to right.
+"""
 
 import contextlib
 import pathlib
@@ -41,7 +45,7 @@ def families_for(texts):
 
 def _is_drawn(letter):
     selects_variation = unicodedata.name(letter, "").startswith("VARIATION SELECTOR")
-    return unicodedata.category(letter) not in ("Cc", "Cf", "Zs") and not selects_variation
+    return unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Zs") and not selects_variation
 
 
 def _installed_fonts():

@@ -28,15 +28,18 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != self._name:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(name, path, target) for finder in others)
+        others = [finder for finder in sys.meta_path if finder is not self]
+        # Python, too, passes over a finder without this method
+        find_specs = (each.find_spec for each in others if hasattr(each, "find_spec"))
+        specs = (find_spec(name, path, target) for find_spec in find_specs)
         spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None:
+        if spec is not None and spec.loader is not None:  # None: a folder without code
             execute = spec.loader.exec_module
 
             def act(module):
                 self._act(execute, module)
-                sys.meta_path.remove(self)  # only now: `find_spec` alone imports nothing
+                if self in sys.meta_path:  # somebody may have replaced the list
+                    sys.meta_path.remove(self)  # only now: `find_spec` alone imports nothing
 
             spec.loader.exec_module = act
         return spec

@@ -1,12 +1,19 @@
 """Loads a translator from a run directory or an export."""
 
 import pathlib
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.translator import Translator
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from keras_transformer.export.exported_translator import ExportedTranslator
 
 
-def load(path, checkpoint=None, **decoding):
+def load(
+    path: StrPath, checkpoint: str | None = None, **decoding: Any
+) -> "Translator | ExportedTranslator":
     """Returns the translator of a run directory or of an export.
 
     Args:

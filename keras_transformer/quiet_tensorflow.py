@@ -5,7 +5,9 @@ during the import. What does not come from TensorFlow's log, such as a warning o
 of another thread, is shown after the import; if the import fails, everything is. Warnings and
 errors that come later are shown as always.
 
-`TF_CPP_MIN_LOG_LEVEL=0` or `KERAS_TRANSFORMER_TRACEBACK=1` shows all messages.
+`TF_CPP_MIN_LOG_LEVEL=0` or `KERAS_TRANSFORMER_TRACEBACK=1` shows all messages. It is the way to see
+why the import ended the whole process, for example on a processor without AVX: what was held back
+is lost then.
 """
 
 import contextlib
@@ -89,7 +91,8 @@ def _without_log_lines():
 
 
 def _flush():
-    if sys.stderr is not None:
+    # it may be None, closed, a program's own object without the method, or write to a full disk
+    with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stderr.flush()
 
 

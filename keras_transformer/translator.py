@@ -5,7 +5,7 @@ Shapes: B batch (texts), N hypotheses of each text, S source length, T target le
 
 import dataclasses
 import itertools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from keras import ops
@@ -15,9 +15,14 @@ from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tr
 from keras_transformer.decoding.batch_search import check_scores, padded_rows
 from keras_transformer.errors import InputError
 from keras_transformer.length_batches import length_batches
+from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.runs import load_run
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.types import Self, StrPath, Texts
+
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
 class Translation(NamedTuple):
@@ -34,13 +39,13 @@ class Translation(NamedTuple):
 class AttentionMap(NamedTuple):
     """The attention weights of one translation, and the tokens that label rows and columns."""
 
-    source_pieces: list
+    source_pieces: list[str]
     """S strings: the tokens that the encoder reads, including the end token."""
-    target_pieces: list
+    target_pieces: list[str]
     """T strings: the token predicted at each decoder position, including the end token."""
-    target_inputs: list
+    target_inputs: list[str]
     """T strings: the token read at each decoder position, the start token first."""
-    weights: dict
+    weights: dict[str, np.ndarray]
     """NumPy float32: `"encoder"` `(layers, H, S, S)`, `"decoder"` `(layers, H, T, T)` and `"cross"`
     `(layers, H, T, S)`; those that the model does not have are left out: of linear attention, of
     self-attention in a recurrent model."""
@@ -68,7 +73,14 @@ class Translator:
         Translator(model, tokenizer)(["A dog runs."])
     """
 
-    def __init__(self, model, tokenizer, target_tokenizer=None, decoding=None, batch_size=64):
+    def __init__(
+        self,
+        model: TranslationModel,
+        tokenizer: "Tokenizer",
+        target_tokenizer: "Tokenizer | None" = None,
+        decoding: DecodingConfig | None = None,
+        batch_size: int = 64,
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
@@ -80,7 +92,7 @@ class Translator:
             model.build()
 
     @property
-    def batch_size(self):
+    def batch_size(self) -> int:
         """Maximum number of texts that are decoded together."""
         return self._batch_search.batch_size
 
@@ -90,7 +102,7 @@ class Translator:
         return type(self), parts
 
     @classmethod
-    def from_run(cls, path, checkpoint=None, **decoding):
+    def from_run(cls, path: StrPath, checkpoint: str | None = None, **decoding: Any) -> Self:
         """Returns the translator of a run directory; `keras_transformer.load` reads exports too.
 
         Args:
@@ -102,16 +114,22 @@ class Translator:
             ValueError: there is no run, or it has no such weights.
         """
         model, tokenizer, target_tokenizer, config = load_run(path, checkpoint)
-        decoding = dataclasses.replace(config.decoding, **decoding)
-        return cls(model, tokenizer, target_tokenizer, decoding)
+        search = dataclasses.replace(config.decoding, **decoding)
+        return cls(model, tokenizer, target_tokenizer, search)
 
-    def __call__(self, texts):
+    @overload
+    def __call__(self, texts: str) -> str: ...
+
+    @overload
+    def __call__(self, texts: Texts) -> list[str]: ...
+
+    def __call__(self, texts: str | Texts) -> str | list[str]:
         """Returns the best translation of each text: list of str, or str for a str."""
         if isinstance(texts, str):
             return self([texts])[0]
         return [best.text for (best,) in self.translate(texts)]
 
-    def translate(self, texts, n_best=1):
+    def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
         """Returns for each text a list of its `n_best` best `Translation`s, the best first.
 
         Args:
@@ -129,7 +147,14 @@ class Translator:
         found = self._batch_search.search(rows, n_best)
         return self._translations(texts, truncated, found, n_best)
 
-    def sample(self, texts, temperature=1.0, top_k=0, top_p=1.0, seed=0):
+    def sample(
+        self,
+        texts: Texts,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[str]:
         """Returns a random translation of each text.
 
         Args:
@@ -141,7 +166,7 @@ class Translator:
         found = self._batch_search.sample(rows, temperature, top_k, top_p, seed)
         return [best.text for (best,) in self._translations(texts, truncated, found, 1)]
 
-    def score(self, sources, targets):
+    def score(self, sources: Texts, targets: Texts) -> np.ndarray:
         """Returns the score that a search would give to the translations `targets`.
 
         Args:
@@ -175,7 +200,7 @@ class Translator:
             check_scores(scores[batch], [sources[i] for i in batch])
         return scores
 
-    def attention(self, text, target=None):
+    def attention(self, text: str, target: str | None = None) -> AttentionMap:
         """Returns the attention weights of all layers and heads, as an `AttentionMap`.
 
         Args:
@@ -210,7 +235,7 @@ class Translator:
             bool(truncated or not is_whole),
         )
 
-    def search_tree(self, text):
+    def search_tree(self, text: str) -> SearchTree:
         """Returns every hypothesis that the beam search for a text has looked at: a `SearchTree`.
 
         Its tokens are strings. The branch of the answer is the best translation of `translate`.

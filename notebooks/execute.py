@@ -86,6 +86,7 @@ def execute(path, short, store, num_threads):
             kernel_name=KERNEL["name"],
             resources={"metadata": {"path": directory}},
             record_timing=False,
+            coalesce_streams=True,  # else the parts of a text depend on when they came
         )
         try:
             client.execute(env=_environment(num_threads), stderr=subprocess.DEVNULL)
@@ -125,7 +126,6 @@ def _environment(num_threads):
     environment = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
         "TF_NUM_INTRAOP_THREADS": str(num_threads),
         "TF_NUM_INTEROP_THREADS": str(num_threads),
         "OMP_NUM_THREADS": str(num_threads),

@@ -27,7 +27,6 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [
     path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
 ]
-REPOSITORY = "https://github.com/keras-transformer/keras_transformer"
 SITE = "https://keras-transformer.github.io/keras_transformer/"
 SPLITS = ("train", "val", "test_2016_flickr")
 FEW_STEPS = ["training.checkpoint_every=2", "training.batch_tokens=300", "training.max_steps=4"]
@@ -42,10 +41,11 @@ SHORTER_PROGRAMS = {
     r"\bvocab_size=10_000": "vocab_size=200",
     r"max_new_tokens=500": "max_new_tokens=5",
     r"num_train=20_000, num_held_out=500": "num_train=128, num_held_out=100",
-    r'"tiny", tokenizer\.vocab_size': '"tiny", tokenizer.vocab_size, num_layers=1',
+    r'"tiny", tokenizer\.vocab_size\)': '"tiny", tokenizer.vocab_size, num_layers=1)',
+    r"phrase_corpus\(4000\)": "phrase_corpus(600)",
     r"\.override\(\s*\[": f".override([*{FEW_STEPS + SMALL_MODEL}, ",
 }
-INSTALLS_OR_DOWNLOADS = re.compile(r"(pip|python -m venv|\. |git|cd|curl|make) ")
+INSTALLS_OR_DOWNLOADS = re.compile(r"(pip|python3? -m venv|\.|git|cd|curl|make) ")
 
 
 def blocks(page, *languages):
@@ -90,6 +90,32 @@ def test_commands_and_their_mistakes_are_found():
         ((*arguments,),) = program_arguments(line)
         with pytest.raises(SystemExit):
             command_parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_with_the_address_of_the_site_lead_to_its_pages(page):
+    """Those of README.md, for example; MkDocs checks the links between pages."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name in re.findall(rf"{SITE}([^)\s]*)", text):
+        name = name.strip("/") or "index"
+        pages = ROOT / "docs" / f"{name}.md", ROOT / "docs" / name / "index.md"
+        generated = name in ("reference/commands", "reference/settings")
+        assert generated or any(page.exists() for page in pages), name
+
+
+def test_pictures_are_small():
+    for picture in (ROOT / "docs/pictures").glob("*.[ps][nv]g"):
+        assert picture.stat().st_size < 200_000, picture.name
+
+
+def test_the_file_tree_names_what_is_there():
+    (tree,) = (block for block in blocks("README.md", "text") if "translator.py" in block)
+    named = re.findall(r"^ *([\w./]+) ", tree, re.MULTILINE)
+    package = ROOT / "keras_transformer"
+    roots = ROOT, package, package / "layers", package / "quickstart"
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert files - set(named) - {"console.py"} == set()
 
 
 def test_the_settings_in_yaml_blocks_are_known():

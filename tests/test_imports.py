@@ -34,7 +34,7 @@ ROOMS = (  # each may import those that stand before it
         "atomic_files",
         "checksums",
     ),
-    *("text_files", "fonts", "presets", "import_hooks", "keras_names", "quiet_tensorflow"),
+    *("types", "text_files", "fonts", "presets", "import_hooks", "keras_names", "quiet_tensorflow"),
     *("teacher_forcing", "length_batches"),
     *("backend", "layers", "decoding", "models"),
     *("tokenizers", "data", "config", "runs"),

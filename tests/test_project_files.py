@@ -31,10 +31,10 @@ def metadata():
 
 
 def addresses_in(text):
-    """The addresses of the project in a text, each up to what the text says it is for."""
+    """The addresses of the project in a text, without the place on the page."""
     for url in re.findall(r"https?://[^\s\"'<>)\]}`\\]+", text):
         if OURS.search(url):
-            yield url.rstrip(".,;:")
+            yield url.partition("#")[0].rstrip(".,;:")
 
 
 def test_all_files_use_the_addresses_of_the_metadata():
@@ -70,7 +70,7 @@ def test_addresses_of_files_in_the_repository_name_files():
         (path.relative_to(ROOT), match.group(1))
         for path in files()
         for url in addresses_in(path.read_text("utf-8"))
-        if (match := to_a_file.fullmatch(url.partition("#")[0]))
+        if (match := to_a_file.fullmatch(url))
     ]
     assert named
     assert not [(path, name) for path, name in named if not (ROOT / name).exists()]

@@ -92,6 +92,16 @@ def test_standard_error_may_be_closed(run):
     assert process.stdout.endswith("done\n")
 
 
+def test_standard_error_may_be_an_object_that_can_only_write(run):
+    program = (
+        "import sys, types; written = []\n"
+        "sys.stderr = types.SimpleNamespace(write=written.append)\n"
+        "import keras_transformer, tensorflow; print(''.join(written))\n"
+        "sys.stderr = sys.__stderr__"
+    )
+    assert "a line of Python\n" in run(program).stdout
+
+
 def test_layers_are_imported_and_used_in_silence_but_a_warning_of_tensorflow_is_seen():
     program = (
         "import keras_transformer.layers, tensorflow as tf\n"

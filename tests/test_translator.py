@@ -14,7 +14,7 @@ from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.data import TranslationBatches
 from keras_transformer.decoding import batch_search
 from keras_transformer.loading import load
-from keras_transformer.models import Transformer
+from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.training.losses import TokenCrossEntropy
@@ -467,6 +467,19 @@ def test_the_search_tree_leads_to_the_best_translation(translator, sentence_pair
         assert text == best.text
         assert tree.nodes[0].token == ""
         np.testing.assert_allclose(tree.nodes[tree.best].score, best.score, rtol=1e-4)
+
+
+@pytest.mark.parametrize("attention", ["bahdanau", None])
+def test_the_search_of_a_recurrent_model_has_a_tree(tokenizer, attention):
+    sizes = {"d_model": 8, "units": 8, "attention": attention, "dropout": 0.0}
+    translator = Translator(RnnSeq2Seq(tokenizer.vocab_size, **sizes), tokenizer)
+    ((best,),) = translator.translate(["A dog runs."])
+    tree = translator.search_tree("A dog runs.")
+    index, pieces = tree.best, []
+    while tree.nodes[index].parent is not None:
+        pieces.insert(0, tree.nodes[index].token)
+        index = tree.nodes[index].parent
+    assert "".join(pieces).replace("▁", " ").removesuffix("</s>").strip() == best.text
 
 
 def test_a_blank_text_has_no_search_tree(translator):

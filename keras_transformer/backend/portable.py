@@ -9,6 +9,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from keras_transformer.types import Tensor
+
 
 class TokenLosses(NamedTuple):
     """The loss and what metrics need, instead of the logits, which take hundreds of megabytes.
@@ -16,11 +18,11 @@ class TokenLosses(NamedTuple):
     Gradients flow only through `loss`.
     """
 
-    loss: object
+    loss: Tensor
     """Float32 scalar, the weighted sum of the label-smoothed cross-entropies."""
-    cross_entropy: object
+    cross_entropy: Tensor
     """`(N,)` float32, without label smoothing; nats."""
-    correct: object
+    correct: Tensor
     """`(N,)` float32, 1 where the label has the highest logit, else 0."""
 
 

@@ -310,8 +310,8 @@ def with_room(cache, step):
     """As in `portable.py`: twice as long where they are full."""
 
     def lengthened(tensor):
-        length = tensor.shape[2]
-        return tensor if step < length else _lengthened(tensor, 2 * length)
+        is_full = _has_positions(tensor) and step >= tensor.shape[2]
+        return _lengthened(tensor, 2 * tensor.shape[2]) if is_full else tensor
 
     return tf.nest.map_structure(lengthened, cache)
 

@@ -1,6 +1,7 @@
 """`keras-transformer plot`: draws pictures of models, their trainings and their searches."""
 
 import argparse
+import functools
 import inspect
 import pathlib
 import warnings
@@ -12,7 +13,13 @@ from keras_transformer.cli.train import add_config, config_of
 from keras_transformer.config import Config
 from keras_transformer.errors import InputError
 from keras_transformer.settings import LARGEST
-from keras_transformer.text_files import check_parallel, check_utf8, check_writable, iterate_lines
+from keras_transformer.text_files import (
+    check_parallel,
+    check_readable,
+    check_utf8,
+    check_writable,
+    iterate_lines,
+)
 
 SUMMARY = "draw attention, learning curves, positions, schedules, beam search, or BLEU by length"
 MOST_POSITIONS = 10_000
@@ -22,26 +29,27 @@ def add_arguments(parser):
     parser.description += " `plot RUN SENTENCE` is short for `plot attention RUN SENTENCE`."
     parser.default_command = "attention"
     kinds = parser.add_subparsers(title="pictures", metavar="PICTURE", required=True)
-    for name, (summary, add_arguments, draw) in PICTURES.items():
+    for name, (summary, add_arguments, prepare) in PICTURES.items():
         added = kinds.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
         )
         add_arguments(added)
-        added.set_defaults(draw=draw)
+        added.set_defaults(prepare=prepare)
 
 
 def run(arguments):
     check_writable(arguments.output)
+    draw = arguments.prepare(arguments)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        arguments.draw(arguments)
+        draw()
     for warning in caught:
         if issubclass(warning.category, UserWarning):
             console.say(f"warning: {warning.message}")
 
 
-def _add_output(parser, metavar="F.png", meaning="PNG, PDF or SVG file"):
-    parser.add_argument("--output", metavar=metavar, required=True, help=meaning)
+def _add_output(parser, meaning="PNG, PDF or SVG file"):
+    parser.add_argument("--output", metavar="F.png", required=True, help=meaning)
 
 
 def _add_sentence(parser):
@@ -71,20 +79,20 @@ def _add_attention(parser):
     add_decoding(parser)
 
 
-def _draw_attention(arguments):
+def _prepare_attention(arguments):
     from keras_transformer.plots import attention_maps, attention_view, check_format
-    from keras_transformer.plots.drawing import FORMATS
 
-    check_format(arguments.output, (*FORMATS, "html"))
     given = _given(layer=arguments.layer, kind=arguments.kind)
     is_page = arguments.output.lower().endswith(".html")
-    if is_page and given:
+    if not is_page:
+        check_format(arguments.output)
+    elif given:
         raise InputError(
             "Expected no layer or kind for an interactive view, which has all of them. Received: "
             f"--{next(iter(given))} with --output {arguments.output}. Leave it out."
         )
     draw = attention_view if is_page else attention_maps
-    draw(_attention_of(arguments), arguments.output, **given)
+    return functools.partial(draw, _attention_of(arguments), arguments.output, **given)
 
 
 def _add_alignment(parser):
@@ -94,11 +102,12 @@ def _add_alignment(parser):
     add_decoding(parser)
 
 
-def _draw_alignment(arguments):
+def _prepare_alignment(arguments):
     from keras_transformer.plots import alignment, check_format
 
     check_format(arguments.output)
-    alignment(_attention_of(arguments), arguments.output, **_given(layer=arguments.layer))
+    given = _given(layer=arguments.layer)
+    return functools.partial(alignment, _attention_of(arguments), arguments.output, **given)
 
 
 def _attention_of(arguments):
@@ -119,15 +128,17 @@ def _add_curves(parser):
     _add_output(parser)
 
 
-def _draw_curves(arguments):
+def _prepare_curves(arguments):
     from keras_transformer.plots import check_format, learning_curves
 
     check_format(arguments.output)
     runs = _by_label(arguments.runs)
     metrics = {label: pathlib.Path(run, "metrics.jsonl") for label, run in runs.items()}
+    for path in metrics.values():
+        check_readable(path)
     if len(metrics) == 1:
         (metrics,) = metrics.values()
-    learning_curves(metrics, arguments.output)
+    return functools.partial(learning_curves, metrics, arguments.output)
 
 
 def _by_label(runs):
@@ -154,13 +165,14 @@ def _add_positions(parser):
     )
 
 
-def _draw_positions(arguments):
+def _prepare_positions(arguments):
     from keras_transformer.plots import check_format, position_encoding
 
     check_format(arguments.output)
     console.start_keras(with_text=False)
     given = _given(layout=arguments.layout)
-    position_encoding(arguments.num_positions, arguments.d_model, path=arguments.output, **given)
+    sizes = arguments.num_positions, arguments.d_model
+    return functools.partial(position_encoding, *sizes, path=arguments.output, **given)
 
 
 def _add_schedule(parser):
@@ -174,7 +186,7 @@ def _add_schedule(parser):
     )
 
 
-def _draw_schedule(arguments):
+def _prepare_schedule(arguments):
     from keras_transformer.plots import check_format, learning_rates
 
     check_format(arguments.output)
@@ -184,7 +196,8 @@ def _draw_schedule(arguments):
     config = config_of(arguments, Config)
     width = inspect.signature(config.model_class).parameters["d_model"].default
     schedule = schedule_of(config.training, config.model.get("d_model", width))
-    learning_rates(schedule, arguments.max_steps or config.training.max_steps, arguments.output)
+    num_steps = arguments.max_steps or config.training.max_steps
+    return functools.partial(learning_rates, schedule, num_steps, arguments.output)
 
 
 def _add_beam(parser):
@@ -193,13 +206,14 @@ def _add_beam(parser):
     add_decoding(parser)
 
 
-def _draw_beam(arguments):
+def _prepare_beam(arguments):
     from keras_transformer.plots import beam_tree, check_format
 
     check_format(arguments.output)
     check_utf8("the sentence", arguments.sentence)
     translator = load_translator(arguments, of_run=True)
-    beam_tree(translator.search_tree(arguments.sentence), arguments.output)
+    tree = translator.search_tree(arguments.sentence)
+    return functools.partial(beam_tree, tree, arguments.output)
 
 
 def _add_lengths(parser):
@@ -210,7 +224,7 @@ def _add_lengths(parser):
     add_decoding(parser)
 
 
-def _draw_lengths(arguments):
+def _prepare_lengths(arguments):
     from keras_transformer.plots import bleu_by_length, check_format
 
     check_format(arguments.output)
@@ -221,22 +235,24 @@ def _draw_lengths(arguments):
     for label, run in runs.items():
         translator = load_translator(argparse.Namespace(**{**vars(arguments), "model": run}))
         translations[label] = [best.text for (best,) in translations_of(translator, sources)]
-    bleu_by_length(sources, references, translations, arguments.output)
+    texts = sources, references, translations
+    return functools.partial(bleu_by_length, *texts, arguments.output)
 
 
 PICTURES = {
     "attention": (
         "draw all heads of a layer, or make an interactive page of all layers",
-        *(_add_attention, _draw_attention),
+        *(_add_attention, _prepare_attention),
     ),
     "alignment": (
         "draw which words of a sentence its translation comes from",
-        *(_add_alignment, _draw_alignment),
+        *(_add_alignment, _prepare_alignment),
     ),
-    "curves": ("draw the learning curves of runs", _add_curves, _draw_curves),
-    "positions": ("draw sinusoidal positions", _add_positions, _draw_positions),
-    "schedule": ("draw the learning rate of settings", _add_schedule, _draw_schedule),
-    "beam": ("draw the beam search of a translation as a tree", _add_beam, _draw_beam),
-    "lengths": ("draw BLEU by the length of the source", _add_lengths, _draw_lengths),
+    "curves": ("draw the learning curves of runs", _add_curves, _prepare_curves),
+    "positions": ("draw sinusoidal positions", _add_positions, _prepare_positions),
+    "schedule": ("draw the learning rate of settings", _add_schedule, _prepare_schedule),
+    "beam": ("draw the beam search of a translation as a tree", _add_beam, _prepare_beam),
+    "lengths": ("draw BLEU by the length of the source", _add_lengths, _prepare_lengths),
 }
-"""From the name of a picture to its summary, what adds its arguments, and what draws it."""
+"""From the name of a picture to its summary, what adds its arguments, and what computes from these
+the data and returns a function that draws them."""

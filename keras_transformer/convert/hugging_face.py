@@ -14,6 +14,7 @@ from keras_transformer.convert import bert, gpt2, vit
 from keras_transformer.convert.safetensors_files import read_tensors
 from keras_transformer.convert.tokenizer_files import read_tokenizer
 from keras_transformer.errors import InputError
+from keras_transformer.types import StrPath
 
 ARCHITECTURES = {"bert": bert, "gpt2": gpt2, "vit": vit}
 """The file of each architecture, by the `model_type` in config.json."""
@@ -29,7 +30,7 @@ class Imported(NamedTuple):
     `UncasedWordPieceTokenizer`; None if the directory has no tokenizer."""
 
 
-def from_hugging_face(directory):
+def from_hugging_face(directory: StrPath) -> Imported:
     """Returns the model and the tokenizer in a directory that `save_pretrained` has written.
 
     It reads local files only: config.json, *.safetensors (one file, or several with

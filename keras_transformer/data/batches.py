@@ -5,6 +5,8 @@ Shapes: B batch (pairs), S source length, T target length.
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +19,12 @@ from keras_transformer.data.id_rows import IdRows
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_right
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_transformer.data.parallel import ParallelCorpus
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
 class TranslationBatches:
@@ -48,16 +56,16 @@ class TranslationBatches:
 
     def __init__(
         self,
-        corpus,
-        tokenizer,
-        target_tokenizer=None,
-        batch_tokens=4096,
-        max_length=128,
-        shuffle=True,
-        seed=1,
-        static_shapes=False,
-        sampling=0.0,
-    ):
+        corpus: "ParallelCorpus",
+        tokenizer: "Tokenizer",
+        target_tokenizer: "Tokenizer | None" = None,
+        batch_tokens: int = 4096,
+        max_length: int = 128,
+        shuffle: bool = True,
+        seed: int = 1,
+        static_shapes: bool = False,
+        sampling: float = 0.0,
+    ) -> None:
         self._tokenizers = tokenizer, target_tokenizer or tokenizer
         self.batch_tokens = batch_tokens
         self.max_length = min(max_length, batch_tokens)
@@ -89,18 +97,20 @@ class TranslationBatches:
             num_long=int((~fits).sum()),
             max_length=self.max_length,
         )
-        self._num_batches = {}  # from epoch to number of batches, as far as known
+        self._num_batches: dict[int, int] = {}  # from epoch to number of batches, as far as known
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Number of batches in epoch 0; other epochs have about as many."""
         return self._count(0)
 
     @property
-    def shapes(self):
+    def shapes(self) -> list[tuple[int, int]]:
         """The possible (rows, length) of batches with `static_shapes`."""
         return static_shapes(self.batch_tokens, self.max_length)
 
-    def arrays(self, repeat=True, epoch=0, index=0, row_multiple=1):
+    def arrays(
+        self, repeat: bool = True, epoch: int = 0, index: int = 0, row_multiple: int = 1
+    ) -> Iterator[tuple[Any, Any, Any]]:
         """Yields batches of NumPy arrays, from batch `index` of `epoch` on.
 
         A batch is `({"source_ids", "target_ids"}, labels, weights)`: int32 `(B, S)` and `(B, T)`,
@@ -118,7 +128,9 @@ class TranslationBatches:
             for next_epoch in itertools.count(epoch + 1):
                 yield from self._batches(next_epoch, row_multiple)
 
-    def dataset(self, repeat=True, epoch=0, index=0, row_multiple=1):
+    def dataset(
+        self, repeat: bool = True, epoch: int = 0, index: int = 0, row_multiple: int = 1
+    ) -> "tf.data.Dataset":
         """Returns the batches of `arrays`, which has the same arguments, as a `tf.data.Dataset`.
 
         With `repeat=False`, it starts at the same batch whenever it is iterated again.
@@ -131,7 +143,7 @@ class TranslationBatches:
             None if repeat else self._count(epoch) - index,
         )
 
-    def position_after(self, start, num_batches):
+    def position_after(self, start: tuple[int, int], num_batches: int) -> tuple[int, int]:
         """Returns the `(epoch, index)` of the batch that follows `num_batches` from `start`."""
         epoch, index = start
         index += num_batches

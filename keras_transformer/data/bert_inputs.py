@@ -3,14 +3,22 @@
 Shapes: B batch, T length.
 """
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.tokenizers.tokenizer import padded
+from keras_transformer.types import Tensor
+
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
-def bert_inputs(tokenizer, first, second=None, max_length=128):
+def bert_inputs(
+    tokenizer: "Tokenizer", first: Tensor, second: Tensor | None = None, max_length: int = 128
+) -> dict[str, tf.Tensor]:
     """Returns the inputs of a `Bert`: class token, first text, separator, second text, separator.
 
     Args:

@@ -3,14 +3,26 @@
 Shapes: B batch (pairs), S source length, T target length.
 """
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.types import Tensor
+
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
-def training_example(source, target, tokenizer, target_tokenizer=None, max_length=128):
+def training_example(
+    source: Tensor,
+    target: Tensor,
+    tokenizer: "Tokenizer",
+    target_tokenizer: "Tokenizer | None" = None,
+    max_length: int = 128,
+) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
     """Turns a batch of sentence pairs into a training example for `model.fit`.
 
     If the text fits in memory, `TranslationBatches` is faster: it tokenizes the text only once and

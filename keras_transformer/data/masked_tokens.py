@@ -5,6 +5,8 @@ Shapes: B batch (rows), T length, M masked positions.
 """
 
 import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,13 +14,19 @@ from keras_transformer.data.id_rows import CHUNK
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
+from keras_transformer.types import Tensor, Texts
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 MASK_TOKEN = "[MASK]"
 FIRST_TOKEN = END_ID + 1  # the ids before it are padding, unknown, start and end
 MASKED_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen tokens; the others are kept
 
 
-def mask_id(tokenizer):
+def mask_id(tokenizer: "Tokenizer") -> int:
     """Returns the id of the mask token.
 
     It is that of [MASK], if the vocabulary has it, as that of a published BERT. Otherwise it is the
@@ -29,7 +37,9 @@ def mask_id(tokenizer):
     return pieces.index(MASK_TOKEN) if MASK_TOKEN in pieces else len(pieces)
 
 
-def mask_tokens(ids, vocab_size, mask_id, rng, rate=0.15):
+def mask_tokens(
+    ids: Tensor, vocab_size: int, mask_id: int, rng: np.random.Generator | int, rate: float = 0.15
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Chooses tokens to predict, and hides most of them.
 
     Of each row, `rate` of the tokens are chosen (rounded, and at least one); never padding, unknown
@@ -121,15 +131,15 @@ class MaskedTokenBatches:
 
     def __init__(
         self,
-        documents,
-        tokenizer,
-        max_length=128,
-        batch_size=32,
-        next_sentence=False,
-        rate=0.15,
-        shuffle=True,
-        seed=1,
-    ):
+        documents: Sequence[Texts],
+        tokenizer: "Tokenizer",
+        max_length: int = 128,
+        batch_size: int = 32,
+        next_sentence: bool = False,
+        rate: float = 0.15,
+        shuffle: bool = True,
+        seed: int = 1,
+    ) -> None:
         check_positive_integers(max_length=max_length, batch_size=batch_size)
         check_seed(seed)
         documents = list(documents)
@@ -172,11 +182,11 @@ class MaskedTokenBatches:
                 f"max_length={max_length}."
             )
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Number of batches in an epoch."""
         return -(-self.num_rows // self.batch_size)
 
-    def arrays(self, repeat=True, epoch=0):
+    def arrays(self, repeat: bool = True, epoch: int = 0) -> Iterator[tuple[Any, Any, Any]]:
         """Yields batches of NumPy arrays.
 
         A batch is `(inputs, labels, weights)`. The inputs are {"ids": int32 `(B, T)`,
@@ -198,7 +208,7 @@ class MaskedTokenBatches:
             for start in range(0, self.num_rows, self.batch_size):
                 yield self._batch(order[start : start + self.batch_size], rng)
 
-    def dataset(self, repeat=True, epoch=0):
+    def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
         """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
 
         With `repeat=False`, it yields the same batches whenever it is iterated again.
@@ -208,7 +218,8 @@ class MaskedTokenBatches:
         from keras_transformer.data.tf_dataset import tf_dataset
 
         inputs = {"ids": "int32", "masked_positions": "int32"}
-        labels, weights = "int32", "float32"
+        labels: Any = "int32"
+        weights: Any = "float32"
         if self.next_sentence:
             inputs["segment_ids"] = "int32"
             labels, weights = (

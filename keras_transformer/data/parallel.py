@@ -3,12 +3,14 @@
 import dataclasses
 import hashlib
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.text_files import iterate_lines
+from keras_transformer.types import Self, StrPath
 
 CHUNK = 1024  # pairs taken from a dataset at once
 
@@ -43,16 +45,16 @@ class ParallelCorpus:
         summary: `CorpusSummary`.
     """
 
-    def __init__(self, source, target, summary):
+    def __init__(self, source: list[str], target: list[str], summary: CorpusSummary) -> None:
         self.source = source
         self.target = target
         self.summary = summary
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.source)
 
     @classmethod
-    def from_pairs(cls, pairs):
+    def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:
         """Returns the corpus of an iterable of (source, target) strings.
 
         Pairs with a blank side are left out and counted. White space at the ends of a text is
@@ -72,7 +74,7 @@ class ParallelCorpus:
         return cls(source, target, CorpusSummary(len(kept), len(stripped) - len(kept)))
 
     @classmethod
-    def from_files(cls, source, target):
+    def from_files(cls, source: StrPath, target: StrPath) -> Self:
         """Returns the corpus of two text files, one sentence a line; `.gz` files are gzip.
 
         Raises:
@@ -91,7 +93,7 @@ class ParallelCorpus:
             raise InputError(f"{error} (files: {source}, {target})") from None
 
     @classmethod
-    def from_dataset(cls, dataset):
+    def from_dataset(cls, dataset: tf.data.Dataset) -> Self:
         """Returns the corpus of a finite `tf.data.Dataset` of (source, target) string scalars.
 
         Raises:
@@ -105,7 +107,7 @@ class ParallelCorpus:
             for source, target in zip(*batch, strict=True)
         )
 
-    def split(self, share, limit, seed):
+    def split(self, share: float, limit: int, seed: int) -> "tuple[ParallelCorpus, ParallelCorpus]":
         """Returns `(train, held_out)`, both in the order of this corpus.
 
         The summary of `train` counts the pairs that this corpus had left out.
@@ -130,7 +132,7 @@ class ParallelCorpus:
             self._select(held_out, CorpusSummary(num_held_out)),
         )
 
-    def checksum(self):
+    def checksum(self) -> str:
         """Returns the SHA-256 of the text, in hexadecimal digits."""
         digest = hashlib.sha256()
         for side in (self.source, self.target):

@@ -4,6 +4,8 @@ Shapes: B batch (windows), T length.
 """
 
 import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +14,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_window
+from keras_transformer.types import Self, Tensor, Texts
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
 class TextWindows:
@@ -45,7 +53,15 @@ class TextWindows:
         windows.dataset()  # for `model.fit`, with `steps_per_epoch=len(windows)`
     """
 
-    def __init__(self, ids, length, batch_size=32, shuffle=True, stride=None, seed=1):
+    def __init__(
+        self,
+        ids: Tensor,
+        length: int,
+        batch_size: int = 32,
+        shuffle: bool = True,
+        stride: int | None = None,
+        seed: int = 1,
+    ) -> None:
         check_positive_integers(("stride",), length=length, batch_size=batch_size, stride=stride)
         check_seed(seed)
         ids = np.asarray(ids)
@@ -79,7 +95,7 @@ class TextWindows:
         self.seed = seed
 
     @classmethod
-    def from_texts(cls, texts, tokenizer, length, **options):
+    def from_texts(cls, texts: Texts, tokenizer: "Tokenizer", length: int, **options: Any) -> Self:
         """Returns the windows of texts that lie one after the other, each with its end token.
 
         Args:
@@ -92,19 +108,19 @@ class TextWindows:
         return cls(IdRows.encode(tokenizer, texts).ids, length, **options)
 
     @property
-    def num_windows(self):
+    def num_windows(self) -> int:
         """Windows in an epoch, before they are divided into batches."""
         if self.shuffle:  # as many as fit for any offset from 0 to T - 1
             return max(1, (len(self.ids) - self.length) // self.length)
         return 1 + -(-max(len(self.ids) - 1 - self.length, 0) // self.stride)
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Number of batches in an epoch."""
         if self.shuffle:
             return max(1, self.num_windows // self.batch_size)
         return -(-self.num_windows // self.batch_size)
 
-    def arrays(self, repeat=True, epoch=0):
+    def arrays(self, repeat: bool = True, epoch: int = 0) -> Iterator[tuple[Any, Any, Any]]:
         """Yields batches of NumPy arrays.
 
         A batch is `(inputs, labels, weights)`: int32, int32 and float32 `(B, T)`. A weight is 1 /
@@ -120,7 +136,7 @@ class TextWindows:
             for batch in range(len(self)):
                 yield self._batch(starts[batch * self.batch_size : (batch + 1) * self.batch_size])
 
-    def dataset(self, repeat=True, epoch=0):
+    def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
         """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
 
         With `repeat=False`, it yields the same batches whenever it is iterated again.

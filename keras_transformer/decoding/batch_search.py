@@ -4,6 +4,8 @@ Shapes: B batch (inputs), S input length, N hypotheses of each input, L maximum 
 """
 
 import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -35,16 +37,18 @@ class BatchSearch:
             print(indices, found.ids)
     """
 
-    def __init__(self, model, config, batch_size=64):
+    def __init__(self, model: Any, config: Any, batch_size: int = 64) -> None:
         check_positive_integers(batch_size=batch_size)
         self.model = model
         self.config = config
         self.batch_size = batch_size
         self._seed_generator = keras.random.SeedGenerator(0)
         self._seed_lock = threading.Lock()  # held from setting the seed to the end of the draw
-        self._compiled = {}
+        self._compiled: dict[Hashable, Callable[..., Any]] = {}
 
-    def search(self, rows, n_best=1):
+    def search(
+        self, rows: Sequence[Any], n_best: int = 1
+    ) -> Iterator[tuple[Sequence[int], SearchResult]]:
         """Yields the best hypotheses, batch by batch, as `(indices, SearchResult)`.
 
         Args:
@@ -60,7 +64,14 @@ class BatchSearch:
         compiled = self.compiled(("decode", n_best), find)
         return self._results(rows, lambda ids, _: compiled(ids))
 
-    def sample(self, rows, temperature=1.0, top_k=0, top_p=1.0, seed=0):
+    def sample(
+        self,
+        rows: Sequence[Any],
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Iterator[tuple[Sequence[int], SearchResult]]:
         """Yields one random hypothesis of each input, as `search` does.
 
         Args:
@@ -92,7 +103,7 @@ class BatchSearch:
             arrays = (ops.convert_to_numpy(tensor)[: len(indices)] for tensor in found)
             yield indices, SearchResult(*arrays)
 
-    def compiled(self, key, function):
+    def compiled(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the compiled `function`; compiles only in the first call with this `key`.
 
         Args:

@@ -4,6 +4,7 @@ Shapes: B batch (inputs), P prompt length, N live hypotheses of each input (the 
 hypotheses of each input, L maximum output length, V vocabulary.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops, tree
@@ -20,20 +21,21 @@ from keras_transformer.decoding.search_result import (
 )
 from keras_transformer.errors import InputError
 from keras_transformer.layers import DecodingState
-from keras_transformer.special_ids import OUR_SPECIAL_IDS
+from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
+from keras_transformer.types import Tensor
 
 
 def beam_search(
-    step_fn,
-    state,
-    prompts,
-    limits,
-    max_length,
-    beam_size,
-    length_penalty=0.6,
-    n_best=None,
-    special_ids=OUR_SPECIAL_IDS,
-):
+    step_fn: Callable[..., Any],
+    state: Any,
+    prompts: Tensor,
+    limits: Tensor,
+    max_length: Any,
+    beam_size: int,
+    length_penalty: float = 0.6,
+    n_best: int | None = None,
+    special_ids: SpecialIds = OUR_SPECIAL_IDS,
+) -> SearchResult:
     """Returns the hypotheses with the best normalized scores among those that the beam finds.
 
     Each step takes the N most probable continuations of all live hypotheses, by summed

@@ -4,16 +4,27 @@ Shapes: B batch (inputs), P prompt length, N hypotheses of each input (1), L max
 V vocabulary.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from keras import ops
 
 from keras_transformer.decoding.candidates import best_continuations
+from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.single_path import follow_single_path
-from keras_transformer.special_ids import OUR_SPECIAL_IDS
+from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
+from keras_transformer.types import Tensor
 
 
 def greedy_search(
-    step_fn, state, prompts, limits, max_length, length_penalty=0.6, special_ids=OUR_SPECIAL_IDS
-):
+    step_fn: Callable[..., Any],
+    state: Any,
+    prompts: Tensor,
+    limits: Tensor,
+    max_length: Any,
+    length_penalty: float = 0.6,
+    special_ids: SpecialIds = OUR_SPECIAL_IDS,
+) -> SearchResult:
     """Returns one hypothesis of each input, made of the most probable token at every step.
 
     Gives the same result as `beam_search` with one hypothesis, faster: nothing is reordered.

@@ -2,8 +2,10 @@
 
 from keras import ops
 
+from keras_transformer.types import Tensor
 
-def length_penalty(length, alpha):
+
+def length_penalty(length: Tensor, alpha: float) -> Tensor:
     """Returns `((5 + length) / 6) ** alpha`, the divisor of a summed log-probability.
 
     The longer a hypothesis, the lower its summed log-probability: without normalization

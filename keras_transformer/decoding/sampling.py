@@ -3,32 +3,37 @@
 Shapes: B batch (inputs), N hypotheses of each input (1), L maximum output length, C candidates.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.decoding.candidates import forbid, largest, take_entries
+from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.single_path import follow_single_path
 from keras_transformer.errors import InputError
-from keras_transformer.special_ids import OUR_SPECIAL_IDS
+from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
+from keras_transformer.types import Tensor
 
 TEMPERATURES = 1e-6, 1e6
 """Lower ones amount to greedy search, higher ones to equal probabilities; float32 overflows."""
 
 
 def sample(
-    step_fn,
-    state,
-    prompts,
-    limits,
-    max_length,
-    temperature=1.0,
-    top_k=0,
-    top_p=1.0,
+    step_fn: Callable[..., Any],
+    state: Any,
+    prompts: Tensor,
+    limits: Tensor,
+    max_length: Any,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
     *,
-    seed,
-    length_penalty=0.6,
-    special_ids=OUR_SPECIAL_IDS,
-):
+    seed: Any,
+    length_penalty: float = 0.6,
+    special_ids: SpecialIds = OUR_SPECIAL_IDS,
+) -> SearchResult:
     """Returns one random hypothesis of each input.
 
     Each token is drawn from `softmax(logits / temperature)`, restricted to the `top_k` most

@@ -9,9 +9,10 @@ from keras_transformer import backend
 from keras_transformer.decoding.length_penalty import normalized_score
 from keras_transformer.decoding.search_result import count_tokens
 from keras_transformer.special_ids import PAD_ID
+from keras_transformer.types import Tensor
 
 
-def score(logits, labels, length_penalty=0.6):
+def score(logits: Tensor, labels: Tensor, length_penalty: float = 0.6) -> tuple[Tensor, Tensor]:
     """Returns the score that a search would give to an output, from a single pass of the model.
 
     Args:

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.sampling import sample
+from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.special_ids import OUR_SPECIAL_IDS
+from keras_transformer.types import Tensor
 
 
 class DecodingStart(NamedTuple):
@@ -27,7 +29,9 @@ class DecodingStart(NamedTuple):
     """L, at least as large as every limit: an int, or on TensorFlow an int scalar."""
 
 
-def decode(model, inputs, config, n_best=1, weights=None):
+def decode(
+    model: Any, inputs: Tensor, config: Any, n_best: int = 1, weights: Any = None
+) -> SearchResult:
     """Returns the most probable outputs, by beam search or, with one beam, greedy search.
 
     A pure function of tensors: it works eagerly and within a compiled function, for any shape.
@@ -46,7 +50,7 @@ def decode(model, inputs, config, n_best=1, weights=None):
         ValueError: n_best above the beam size.
     """
     if config.beam_size == 1 and n_best == 1:
-        start = model.start_decoding(inputs, config.max_length, 1, weights)
+        start: DecodingStart = model.start_decoding(inputs, config.max_length, 1, weights)
         return greedy_search(*start, config.length_penalty, special_ids_of(model))
     start = model.start_decoding(inputs, config.max_length, config.beam_size, weights)
     return beam_search(
@@ -54,7 +58,16 @@ def decode(model, inputs, config, n_best=1, weights=None):
     )
 
 
-def decode_sampled(model, inputs, config, temperature=1.0, top_k=0, top_p=1.0, *, seed):
+def decode_sampled(
+    model: Any,
+    inputs: Tensor,
+    config: Any,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    *,
+    seed: Any,
+) -> SearchResult:
     """Returns one random output of each input. Like `decode`, with `sample` as the search.
 
     Args:
@@ -64,8 +77,9 @@ def decode_sampled(model, inputs, config, temperature=1.0, top_k=0, top_p=1.0, *
     Returns:
         `SearchResult` with N = 1.
     """
+    start: DecodingStart = model.start_decoding(inputs, config.max_length)
     return sample(
-        *model.start_decoding(inputs, config.max_length),
+        *start,
         temperature,
         top_k,
         top_p,

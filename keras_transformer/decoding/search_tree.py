@@ -4,6 +4,7 @@ Shapes: P prompt length, N hypotheses (the beam), V vocabulary.
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -12,7 +13,8 @@ from keras_transformer import backend
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.length_penalty import normalized_score
 from keras_transformer.decoding.search_result import IMPOSSIBLE
-from keras_transformer.special_ids import OUR_SPECIAL_IDS
+from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
+from keras_transformer.types import Tensor
 
 
 class SearchNode(NamedTuple):
@@ -43,15 +45,15 @@ class SearchTree(NamedTuple):
 
 
 def search_tree(
-    step_fn,
-    state,
-    prompts,
-    limits,
-    max_length,
-    beam_size,
-    length_penalty=0.6,
-    special_ids=OUR_SPECIAL_IDS,
-):
+    step_fn: Callable[..., Any],
+    state: Any,
+    prompts: Tensor,
+    limits: Tensor,
+    max_length: Any,
+    beam_size: int,
+    length_penalty: float = 0.6,
+    special_ids: SpecialIds = OUR_SPECIAL_IDS,
+) -> SearchTree:
     """Returns the `SearchTree` of the search that finds the best output for one input.
 
     Runs the steps of `beam_search` with `n_best=1` one by one, outside of any compiled function.

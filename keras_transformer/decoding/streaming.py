@@ -4,6 +4,8 @@ Shapes: P prompt length, L maximum output length.
 """
 
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras import ops
@@ -13,9 +15,19 @@ from keras_transformer.decoding.greedy import most_probable
 from keras_transformer.decoding.sampling import check_sampling, draw
 from keras_transformer.decoding.search import special_ids_of
 from keras_transformer.layers.positive_integers import check_seed
+from keras_transformer.types import Tensor
 
 
-def stream(model, inputs, max_length, temperature=None, top_k=0, top_p=1.0, *, seed=0):
+def stream(
+    model: Any,
+    inputs: Tensor,
+    max_length: int,
+    temperature: float | None = None,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    *,
+    seed: int = 0,
+) -> Iterator[int]:
     """Returns an iterator over the tokens of one output, including the end token.
 
     The tokens are those that `greedy_search` or `sample` would return for a batch of one, with the

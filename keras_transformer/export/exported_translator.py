@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from typing import overload
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
@@ -11,6 +12,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.settings import SETTINGS, check_export
 from keras_transformer.length_batches import length_batches
 from keras_transformer.translator import Translation
+from keras_transformer.types import StrPath, Texts
 from keras_transformer.version_numbers import version_number
 
 BATCH_SIZE = 64
@@ -34,7 +36,7 @@ class ExportedTranslator:
         load("export/models/translator")(["A dog runs."])
     """
 
-    def __init__(self, path):
+    def __init__(self, path: StrPath) -> None:
         self.path = pathlib.Path(path)
         try:
             self.settings = json.loads((self.path / SETTINGS).read_text())
@@ -62,13 +64,19 @@ class ExportedTranslator:
         """For `pickle` and `copy`: the export is loaded again from its path."""
         return type(self), (self.path,)
 
-    def __call__(self, texts):
+    @overload
+    def __call__(self, texts: str) -> str: ...
+
+    @overload
+    def __call__(self, texts: Texts) -> list[str]: ...
+
+    def __call__(self, texts: str | Texts) -> str | list[str]:
         """Returns the best translation of each text: list of str, or str for a str."""
         if isinstance(texts, str):
             return self([texts])[0]
         return [best.text for (best,) in self.translate(texts)]
 
-    def translate(self, texts, n_best=1):
+    def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
         """Returns for each text the list of its `n_best` `Translation`s, the best first.
 
         Args:
@@ -101,7 +109,7 @@ class ExportedTranslator:
         return [found[key].numpy()[:, :n_best] for key in ("translations", "scores", "truncated")]
 
 
-def load(directory):
+def load(directory: StrPath) -> ExportedTranslator:
     """Returns the `ExportedTranslator` of an export.
 
     Args:
@@ -120,7 +128,7 @@ def load(directory):
             "Expected an export: <version>/saved_model.pb, or one version's directory. "
             f"Received: directory={directory}"
         )
-    return ExportedTranslator(max(versions, key=versions.get))
+    return ExportedTranslator(max(versions, key=versions.__getitem__))
 
 
 def _damaged(path, error):

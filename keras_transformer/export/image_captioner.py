@@ -3,6 +3,8 @@
 Shapes: B batch (images), L maximum caption length.
 """
 
+import pathlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -17,13 +19,20 @@ from keras_transformer.export.new_version import (
 )
 from keras_transformer.models import ImageCaptioner
 from keras_transformer.special_ids import END_ID, PAD_ID
+from keras_transformer.types import StrPath, Texts
 
 BEAM_SEARCH = DecodingConfig(max_length=32)
 NUM_VERIFIED = 16
 """Random images with which an export is verified."""
 
 
-def export_image_captioner(model, directory, words=None, decoding=BEAM_SEARCH, version=None):
+def export_image_captioner(
+    model: ImageCaptioner,
+    directory: StrPath,
+    words: Texts | None = None,
+    decoding: DecodingConfig = BEAM_SEARCH,
+    version: int | None = None,
+) -> pathlib.Path:
     """Exports an `ImageCaptioner` to `directory/<version>/`, and verifies it in a fresh process.
 
     The version is written whole or not at all, as by `export_saved_model`. Its signature is

@@ -1,5 +1,7 @@
 """Writes a translator as one SavedModel for TensorFlow Serving: whole, or not at all."""
 
+import pathlib
+
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
@@ -15,11 +17,18 @@ from keras_transformer.export.verification import random_sentences, verify
 from keras_transformer.export.warmup import write_warmup_requests
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translator import Translator
+from keras_transformer.types import StrPath
 
 WARMUP_ROWS = 16
 
 
-def export_saved_model(translator, directory, n_best=1, version=None, split_sentences=False):
+def export_saved_model(
+    translator: Translator,
+    directory: StrPath,
+    n_best: int = 1,
+    version: int | None = None,
+    split_sentences: bool = False,
+) -> pathlib.Path:
     """Exports a translator to `directory/<version>/`, and verifies it in a fresh process.
 
     The version appears when everything is written and verified (`verify`). Until then the files

@@ -3,6 +3,9 @@
 Shapes: B batch (prompts), P prompt length, L maximum output length.
 """
 
+import pathlib
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig
@@ -19,11 +22,21 @@ from keras_transformer.export.verification import prompts_for_verification
 from keras_transformer.models import Gpt
 from keras_transformer.special_ids import END_ID, PAD_ID
 from keras_transformer.tokenizers.tokenizer import Tokenizer
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 GREEDY_SEARCH = DecodingConfig(beam_size=1)
 
 
-def export_text_generator(model, tokenizer, directory, decoding=GREEDY_SEARCH, version=None):
+def export_text_generator(
+    model: Gpt,
+    tokenizer: "Tokenizer",
+    directory: StrPath,
+    decoding: DecodingConfig = GREEDY_SEARCH,
+    version: int | None = None,
+) -> pathlib.Path:
     """Exports a `Gpt` to `directory/<version>/`, and verifies it in a fresh process.
 
     The version is written whole or not at all, as by `export_saved_model`. Its signature is

@@ -10,8 +10,10 @@ import math
 import numpy as np
 from keras import ops
 
+from keras_transformer.types import Tensor
 
-def alibi_slopes(num_heads):
+
+def alibi_slopes(num_heads: int) -> np.ndarray:
     """Returns the slope of each head, `(H,)` float32: 2^(-8 h / H) for h = 1 to H (section 3).
 
     If H is not a power of two, the slopes are chosen as in the paper's own code: those of the next
@@ -23,7 +25,7 @@ def alibi_slopes(num_heads):
     return np.array(slopes + between[: num_heads - power], "float32")
 
 
-def alibi_bias(distances, num_heads):
+def alibi_bias(distances: Tensor, num_heads: int) -> Tensor:
     """Returns -slope |distance|, a bias that lowers the scores of distant keys.
 
     Args:

@@ -3,6 +3,8 @@
 Shapes: B batch, T length, D d_model.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.errors import InputError
@@ -11,6 +13,7 @@ from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.token_embedding import TokenEmbedding
+from keras_transformer.types import Shape, Tensor
 
 STDDEV = 0.02  # of the initial entries of all tables, as in BERT's own code
 
@@ -48,13 +51,13 @@ class BertEmbedding(KeepsFrozen, keras.layers.Layer):
 
     def __init__(
         self,
-        vocab_size,
-        d_model,
-        max_length=512,
-        num_segments=2,
-        layer_norm_epsilon=1e-12,
-        **kwargs,
-    ):
+        vocab_size: int,
+        d_model: int,
+        max_length: int | None = 512,
+        num_segments: int = 2,
+        layer_norm_epsilon: float = 1e-12,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
@@ -73,25 +76,25 @@ class BertEmbedding(KeepsFrozen, keras.layers.Layer):
             self.position_layer = LearnedPositions(max_length, dtype=policy, name="positions")
         self.norm = LayerNormalization(layer_norm_epsilon, dtype=policy, name="norm")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         self.token_embedding.build()
         self.segment_embedding.build()
         for layer in (self.position_layer, self.norm):
             if layer is not None:
                 layer.build((None, None, self.d_model))
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         ids, segment_ids = ids_and_segments(inputs)
         x = self.token_embedding(ids) + self.segment_embedding(segment_ids)
         if self.position_layer is not None:
             x = self.position_layer(x)
         return self.norm(x)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         ids_shape = input_shape["ids"] if isinstance(input_shape, dict) else input_shape
         return (*ids_shape, self.d_model)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocab_size": self.vocab_size,

@@ -3,6 +3,8 @@
 Shapes: B batch, R and C rows and columns of the grid of features, N cells (R C), D d_model.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -11,6 +13,7 @@ from keras_transformer.layers.grid_positions import GridPositions
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.patch_embedding import check_image_shape, height_and_width
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -42,7 +45,13 @@ class ConvolutionalEmbedding(KeepsFrozen, keras.layers.Layer):
     (1, 4, 16)
     """
 
-    def __init__(self, image_size, d_model, num_convolutions=2, **kwargs):
+    def __init__(
+        self,
+        image_size: int | tuple[int, int],
+        d_model: int,
+        num_convolutions: int = 2,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.image_size = height_and_width(image_size)
         check_positive_integers(d_model=d_model, num_convolutions=num_convolutions)
@@ -66,7 +75,7 @@ class ConvolutionalEmbedding(KeepsFrozen, keras.layers.Layer):
         ]
         self.positions = GridPositions(*self.grid, dtype=policy, name="positions")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         check_image_shape(input_shape, input_shape[-1] or "channels")
         self.num_channels = input_shape[-1]
         shape = (None, *self.image_size, self.num_channels)
@@ -75,7 +84,7 @@ class ConvolutionalEmbedding(KeepsFrozen, keras.layers.Layer):
             shape = convolution.compute_output_shape(shape)
         self.positions.build(shape)
 
-    def call(self, images):
+    def call(self, images: Tensor) -> Tensor:
         check_image_shape(images.shape, self.num_channels, self.image_size)
         x = backend.ensure_shape(images, (None, *self.image_size, self.num_channels))
         x = ops.cast(x, self.compute_dtype)
@@ -87,11 +96,11 @@ class ConvolutionalEmbedding(KeepsFrozen, keras.layers.Layer):
         rows, columns = self.grid
         return ops.reshape(x, (batch, rows * columns, self.d_model))  # (B, N, D)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         rows, columns = self.grid
         return input_shape[0], rows * columns, self.d_model
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "image_size": self.image_size,

@@ -4,6 +4,8 @@ Shapes: B batch, T target length, S source length, D d_model, H heads, N hypothe
 (in decoding).
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -13,6 +15,7 @@ from keras_transformer.layers.attention.sparse import SparseAttention
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.decoding_state import DecodingState
 from keras_transformer.layers.stack import Stack, plain
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -49,7 +52,15 @@ class Decoder(Stack):
     (1, 2, 16)
     """
 
-    def __init__(self, embedding, num_layers, num_heads, ff_dim, cross_attention="dense", **kwargs):
+    def __init__(
+        self,
+        embedding: keras.layers.Layer,
+        num_layers: int,
+        num_heads: int,
+        ff_dim: int,
+        cross_attention: str | dict[str, Any] | None = "dense",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(embedding, num_layers, num_heads, ff_dim, **kwargs)
         self.cross_attention = cross_attention
         self.blocks = [
@@ -75,24 +86,24 @@ class Decoder(Stack):
         return layer
 
     @property
-    def gives_cross_weights(self):
+    def gives_cross_weights(self) -> bool:
         """Whether the call can return the weights of the cross-attention."""
         attention = self.blocks[0].cross_attention
         return attention is not None and attention.gives_weights
 
-    def build(self, inputs_shape, encoder_output_shape=None):
+    def build(self, inputs_shape: Shape, encoder_output_shape: Shape | None = None) -> None:
         hidden_shape = self.build_around_blocks(inputs_shape)
         for block in self.blocks:
             block.build(hidden_shape, encoder_output_shape)
 
     def call(
         self,
-        inputs,
-        encoder_output=None,
-        source_padding_mask=None,
-        return_attention_weights=False,
-        training=False,
-    ):
+        inputs: Tensor,
+        encoder_output: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         x = self.embed(inputs, training)
         self_weights, cross_weights = [], []
         for block in self.blocks:
@@ -112,11 +123,17 @@ class Decoder(Stack):
 
     # === Step by step ===
 
-    def decoding_weights(self):
+    def decoding_weights(self) -> Any:
         """Returns the weights in the form that `decode_step` reads: a list of dicts."""
         return [block.decoding_weights() for block in self.blocks]
 
-    def start_decoding(self, num_rows, max_length, encoder_output=None, source_padding_mask=None):
+    def start_decoding(
+        self,
+        num_rows: int,
+        max_length: int,
+        encoder_output: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
+    ) -> DecodingState:
         """Returns the `DecodingState` before the first step. Its lists have one entry per block.
 
         Args:
@@ -131,7 +148,9 @@ class Decoder(Stack):
             ],
         )
 
-    def decode_step(self, ids, step, state, weights):
+    def decode_step(
+        self, ids: Tensor, step: Tensor, state: DecodingState, weights: Any
+    ) -> tuple[Tensor, DecodingState]:
         """Computes the next position of `call`, without dropout.
 
         Args:
@@ -152,7 +171,7 @@ class Decoder(Stack):
             new_cache.append(cache)
         return self.finish(x), state._replace(cache=new_cache)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         cross_attention = self.cross_attention
         if cross_attention is not None:
             cross_attention = plain(cross_attention)

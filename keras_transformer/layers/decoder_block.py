@@ -4,6 +4,8 @@ Shapes: B batch, T target length, S source length, D d_model, H heads, N hypothe
 (in decoding).
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.errors import InputError
@@ -12,6 +14,7 @@ from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
+from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -61,18 +64,18 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        ff_dim,
-        dropout=0.1,
-        normalize_first=False,
-        activation="relu",
-        attention=None,
-        cross_attention=None,
-        rotary=False,
-        has_cross_attention=True,
-        layer_norm_epsilon=1e-6,
-        **kwargs,
-    ):
+        num_heads: int,
+        ff_dim: int,
+        dropout: float = 0.1,
+        normalize_first: bool = False,
+        activation: str = "relu",
+        attention: keras.layers.Layer | None = None,
+        cross_attention: keras.layers.Layer | None = None,
+        rotary: bool = False,
+        has_cross_attention: bool = True,
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_heads = num_heads
@@ -94,7 +97,8 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
             num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
         )
         self.self_attention_residual = Residual(**residual, name="self_attention_residual")
-        self.cross_attention = self.cross_attention_residual = None
+        self.cross_attention: Any = None
+        self.cross_attention_residual: Any = None
         if has_cross_attention:
             self.cross_attention = MultiHeadAttention(
                 num_heads, attention=cross_attention, dtype=policy, name="cross_attention"
@@ -103,7 +107,7 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
         self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
         self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
 
-    def build(self, x_shape, encoder_output_shape=None):
+    def build(self, x_shape: Shape, encoder_output_shape: Shape | None = None) -> None:
         self._check_source(encoder_output_shape)
         self.self_attention.build(x_shape)
         self.self_attention_residual.build(x_shape)
@@ -115,12 +119,12 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
 
     def call(
         self,
-        x,
-        encoder_output=None,
-        source_padding_mask=None,
-        return_attention_weights=False,
-        training=False,
-    ):
+        x: Tensor,
+        encoder_output: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         self._check_source(encoder_output)
         with_weights = return_attention_weights and self.self_attention.gives_weights
         result = self.self_attention(
@@ -158,11 +162,11 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
                 "Change one of them."
             )
 
-    def decoding_weights(self):
+    def decoding_weights(self) -> Any:
         """Returns the weights in the form that `decode_step` reads: a dict of tensors."""
         return self.self_attention.decoding_weights()
 
-    def start_cache(self, num_rows, max_length):
+    def start_cache(self, num_rows: int, max_length: int) -> Any:
         """Returns the empty cache of `decode_step`: a dict of tensors `(num_rows, ...)`.
 
         Args:
@@ -171,7 +175,9 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
         """
         return self.self_attention.start_cache(num_rows, max_length)
 
-    def start_memory(self, encoder_output=None, source_padding_mask=None):
+    def start_memory(
+        self, encoder_output: Tensor | None = None, source_padding_mask: Tensor | None = None
+    ) -> Any:
         """Returns what `decode_step` needs from the source: a dict of tensors `(B, ...)`.
 
         Args:
@@ -182,7 +188,9 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
             return {}
         return self.cross_attention.start_memory(encoder_output, padding_mask=source_padding_mask)
 
-    def decode_step(self, x, step, cache, memory, num_hypotheses, weights):
+    def decode_step(
+        self, x: Tensor, step: Tensor, cache: Any, memory: Any, num_hypotheses: int, weights: Any
+    ) -> tuple[Tensor, Any]:
         """Computes the next position of `call` for N hypotheses of each input, without dropout.
 
         Args:
@@ -207,7 +215,7 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
         output = self.feed_forward(self.feed_forward_residual.normalize_input(x))
         return self.feed_forward_residual(x, output), cache
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         cross_attention = self.cross_attention and self.cross_attention.attention
         return {
             **super().get_config(),
@@ -224,7 +232,7 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         names = "attention", "cross_attention"
         attentions = {
             name: keras.saving.deserialize_keras_object(config.get(name)) for name in names

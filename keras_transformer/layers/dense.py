@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -25,7 +26,7 @@ class Dense(Unquantized, keras.layers.Dense):
     (5, 3)
     """
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         if len(x.shape) != 2 or not self.use_bias:
             return super().call(x, training=training)
         y = backend.add_bias(ops.matmul(x, self.kernel), self.bias)

@@ -1,11 +1,13 @@
 """Dropout with cheap random numbers (Srivastava et al., 2014, https://jmlr.org/papers/v15/srivastava14a.html)."""
 
 import numbers
+from typing import Any
 
 import keras
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -27,7 +29,7 @@ class Dropout(keras.layers.Dropout):
     (1, 5, 8)
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
+    def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
             raise InputError(f"The dropout rate must be in [0, 1). Received: rate={rate!r}.")
         super().__init__(rate, seed=seed, **kwargs)
@@ -37,7 +39,7 @@ class Dropout(keras.layers.Dropout):
                 f"Received: noise_shape={self.noise_shape}. Use keras.layers.Dropout for that."
             )
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         if training and self.rate > 0:
             return backend.dropout(inputs, self.rate, self.seed_generator)
         return inputs

@@ -3,10 +3,13 @@
 Shapes: B batch, S length, D d_model, H heads.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.stack import Stack
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -37,18 +40,31 @@ class Encoder(Stack):
     (1, 3, 16)
     """
 
-    def __init__(self, embedding, num_layers, num_heads, ff_dim, **kwargs):
+    def __init__(
+        self,
+        embedding: keras.layers.Layer,
+        num_layers: int,
+        num_heads: int,
+        ff_dim: int,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(embedding, num_layers, num_heads, ff_dim, **kwargs)
         self.blocks = [
             EncoderBlock(**self.block_arguments(), name=f"block_{i}") for i in range(num_layers)
         ]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         hidden_shape = self.build_around_blocks(input_shape)
         for block in self.blocks:
             block.build(hidden_shape)
 
-    def call(self, inputs, padding_mask=None, return_attention_weights=False, training=False):
+    def call(
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         x = self.embed(inputs, training)
         weights = []
         for block in self.blocks:

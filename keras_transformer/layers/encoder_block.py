@@ -3,6 +3,8 @@
 Shapes: B batch, S source length, D d_model, H heads.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.layers.attention import MultiHeadAttention
@@ -10,6 +12,7 @@ from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
+from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -45,16 +48,16 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        ff_dim,
-        dropout=0.1,
-        normalize_first=False,
-        activation="relu",
-        attention=None,
-        rotary=False,
-        layer_norm_epsilon=1e-6,
-        **kwargs,
-    ):
+        num_heads: int,
+        ff_dim: int,
+        dropout: float = 0.1,
+        normalize_first: bool = False,
+        activation: str = "relu",
+        attention: keras.layers.Layer | None = None,
+        rotary: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_heads = num_heads
@@ -78,13 +81,19 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
         self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
         self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.self_attention.build(input_shape)
         self.self_attention_residual.build(input_shape)
         self.feed_forward.build(input_shape)
         self.feed_forward_residual.build(input_shape)
 
-    def call(self, x, padding_mask=None, return_attention_weights=False, training=False):
+    def call(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         with_weights = return_attention_weights and self.self_attention.gives_weights
         result = self.self_attention(
             self.self_attention_residual.normalize_input(x),
@@ -97,7 +106,7 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
         x = self.feed_forward_residual(x, output, training=training)
         return (x, weights) if return_attention_weights else x
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -111,6 +120,6 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         attention = keras.saving.deserialize_keras_object(config.get("attention"))
         return cls(**{**config, "attention": attention})

@@ -3,12 +3,15 @@
 Shapes: B batch, T length, D d_model, F ff_dim.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.layers.activations import activation_config, activation_function
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -33,26 +36,26 @@ class FeedForward(KeepsFrozen, keras.layers.Layer):
     (1, 5, 8)
     """
 
-    def __init__(self, ff_dim, activation="relu", **kwargs):
+    def __init__(self, ff_dim: int, activation: str = "relu", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         check_positive_integers(ff_dim=ff_dim)
         self.ff_dim = ff_dim
         self.activation = activation_function(activation)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         policy = self.dtype_policy
         self.inner = Dense(self.ff_dim, self.activation, dtype=policy, name="inner")
         self.outer = Dense(input_shape[-1], dtype=policy, name="outer")
         self.inner.build(input_shape)
         self.outer.build((*input_shape[:-1], self.ff_dim))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return self.outer(self.inner(x))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         activation = activation_config(self.activation)
         return {**super().get_config(), "ff_dim": self.ff_dim, "activation": activation}

@@ -3,12 +3,15 @@
 Shapes: B batch, R rows, C columns, D d_model.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.types import Shape, Tensor
 
 SHARPNESS = -0.75
 """The constant a of cubic convolution; Keys chose -0.5, OpenCV and PyTorch -0.75."""
@@ -42,14 +45,14 @@ class GridPositions(Unquantized, keras.layers.Layer):
     (1, 3, 5, 8)
     """
 
-    def __init__(self, rows, columns, resize=False, **kwargs):
+    def __init__(self, rows: int, columns: int, resize: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_integers(rows=rows, columns=columns)
         self.rows = rows
         self.columns = columns
         self.resize = resize
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 4:
             raise InputError(
                 "x must have shape (B, R, C, D). "
@@ -61,7 +64,7 @@ class GridPositions(Unquantized, keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         table = self.embeddings
         if tuple(x.shape[1:3]) != (self.rows, self.columns):
             if not self.resize:
@@ -73,10 +76,10 @@ class GridPositions(Unquantized, keras.layers.Layer):
             table = resized_grid(table, ops.shape(x)[1], ops.shape(x)[2])
         return x + ops.cast(table, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "rows": self.rows,

@@ -4,11 +4,13 @@ Shapes: D width.
 """
 
 import numbers
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -36,7 +38,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     (1, 5, 8)
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
         if not isinstance(epsilon, numbers.Real) or not 0 <= epsilon < float("inf"):
             raise InputError(f"epsilon must be a number, 0 or above. Received: {epsilon=}.")
         super().__init__(epsilon=epsilon, **kwargs)
@@ -47,7 +49,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
                 "Use keras.layers.LayerNormalization for others."
             )
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         precise = keras.backend.result_type(self.compute_dtype, "float32")
         centered = ops.cast(x, precise)
         centered = centered - ops.mean(centered, axis=-1, keepdims=True)

@@ -3,6 +3,8 @@
 Shapes: B batch, T length, D d_model, P width of an encoding that is concatenated.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,6 +12,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.layers.combine import check_combination, combined
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -40,7 +43,9 @@ class LearnedPositions(Unquantized, keras.layers.Layer):
     (1, 5, 8)
     """
 
-    def __init__(self, max_length, combine="add", width=None, **kwargs):
+    def __init__(
+        self, max_length: int, combine: str = "add", width: int | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         check_positive_integers(max_length=max_length)
@@ -49,7 +54,7 @@ class LearnedPositions(Unquantized, keras.layers.Layer):
         self.combine = combine
         self.width = width
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.encoding_width = self.width or input_shape[-1]
         self.embeddings = self.add_weight(
             name="embeddings",
@@ -57,7 +62,7 @@ class LearnedPositions(Unquantized, keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         length = x.shape[1]
         # on PyTorch, Keras infers shapes from tensors of this device, with 83 for unknown lengths
         is_real = getattr(getattr(x, "device", None), "type", None) != "meta"
@@ -69,16 +74,16 @@ class LearnedPositions(Unquantized, keras.layers.Layer):
             )
         return combined(x, self.encode(ops.arange(ops.shape(x)[1])), self.combine)
 
-    def encode(self, positions):
+    def encode(self, positions: Tensor) -> Tensor:
         """Returns `(T, D)` or `(T, P)`, the rows of the table for `positions` `(T,)`."""
         rows = ops.minimum(positions, self.max_length - 1)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), rows, axis=0)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         extra = 0 if self.combine == "add" else self.encoding_width
         return (*input_shape[:-1], input_shape[-1] + extra)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "max_length": self.max_length,

@@ -8,9 +8,10 @@ from keras.src.backend import get_keras_mask  # Keras has no public function tha
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID
+from keras_transformer.types import Tensor
 
 
-def padding_mask(ids):
+def padding_mask(ids: Tensor) -> Tensor:
     """Returns `(B, S)`, True where `ids` `(B, S)` holds a token and not padding."""
     return ops.not_equal(ids, PAD_ID)
 
@@ -38,7 +39,7 @@ def known_padding_mask(given, *tensors):
     return mask
 
 
-def causal_mask(query_length, key_length=None):
+def causal_mask(query_length: int, key_length: int | None = None) -> Tensor:
     """Returns `(T, S)`, True where a query may see a key: at its own position or before it.
 
     If there are more keys than queries, the last query has the position of the last key.
@@ -48,7 +49,13 @@ def causal_mask(query_length, key_length=None):
     return query_positions >= ops.arange(key_length)[None, :]
 
 
-def combined_mask(query, key, padding_mask=None, causal=False, attention_mask=None):
+def combined_mask(
+    query: Tensor,
+    key: Tensor,
+    padding_mask: Tensor | None = None,
+    causal: bool = False,
+    attention_mask: Tensor | None = None,
+) -> Tensor | None:
     """Combines the padding mask, the causal mask and the attention mask into one for the scores.
 
     Args:

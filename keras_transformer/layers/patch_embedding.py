@@ -4,6 +4,7 @@ Shapes: B batch, P patch_size, R and C rows and columns of patches, N patches (R
 """
 
 import numbers
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,6 +15,7 @@ from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.grid_positions import GridPositions
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -47,8 +49,14 @@ class PatchEmbedding(KeepsFrozen, keras.layers.Layer):
     """
 
     def __init__(
-        self, image_size, patch_size, d_model, class_token=False, resize_positions=False, **kwargs
-    ):
+        self,
+        image_size: int | tuple[int, int],
+        patch_size: int,
+        d_model: int,
+        class_token: bool = False,
+        resize_positions: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.image_size = height_and_width(image_size)
         check_positive_integers(patch_size=patch_size, d_model=d_model)
@@ -63,7 +71,7 @@ class PatchEmbedding(KeepsFrozen, keras.layers.Layer):
             *self.grid, resize=resize_positions, dtype=policy, name="positions"
         )
 
-    def grid_of(self, height, width):
+    def grid_of(self, height: int, width: int) -> tuple[int, int]:
         """Returns the numbers of rows and columns of patches in an image of `height` x `width`."""
         if min(height, width) < 1 or height % self.patch_size or width % self.patch_size:
             raise InputError(
@@ -73,7 +81,7 @@ class PatchEmbedding(KeepsFrozen, keras.layers.Layer):
             )
         return height // self.patch_size, width // self.patch_size
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         check_image_shape(input_shape, input_shape[-1] or "channels")
         self.num_channels = input_shape[-1]
         self.projection.build((None, None, None, self.patch_size**2 * self.num_channels))
@@ -88,7 +96,7 @@ class PatchEmbedding(KeepsFrozen, keras.layers.Layer):
                 initializer=keras.initializers.RandomNormal(stddev=0.02),
             )
 
-    def call(self, images):
+    def call(self, images: Tensor) -> Tensor:
         size = (None, None) if self.resize_positions else self.image_size
         check_image_shape(images.shape, self.num_channels, size)
         images = backend.ensure_shape(images, (None, *size, self.num_channels))
@@ -113,14 +121,14 @@ class PatchEmbedding(KeepsFrozen, keras.layers.Layer):
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
         return ops.reshape(x, (batch, rows, columns, size * size * channels))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         length = None
         if None not in input_shape[1:3]:
             rows, columns = self.grid_of(*input_shape[1:3])
             length = rows * columns + int(self.class_token)
         return input_shape[0], length, self.d_model
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "image_size": self.image_size,

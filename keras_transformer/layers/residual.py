@@ -3,11 +3,14 @@
 Shapes: B batch, T length, D d_model.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -41,7 +44,13 @@ class Residual(KeepsFrozen, keras.layers.Layer):
         `(B, T, D)`.
     """
 
-    def __init__(self, dropout=0.1, normalize_first=False, layer_norm_epsilon=1e-6, **kwargs):
+    def __init__(
+        self,
+        dropout: float = 0.1,
+        normalize_first: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dropout = dropout
@@ -52,20 +61,22 @@ class Residual(KeepsFrozen, keras.layers.Layer):
         )
         self.output_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, x_shape, sublayer_output_shape=None):
+    def build(self, x_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
         self.normalization.build(x_shape)
 
-    def normalize_input(self, x):
+    def normalize_input(self, x: Tensor) -> Tensor:
         """Returns the input of the sublayer: x, normalized with pre-norm."""
         return self(x)  # a call, so that functional models record the normalization
 
-    def call(self, x, sublayer_output=None, training=False):
+    def call(
+        self, x: Tensor, sublayer_output: Tensor | None = None, training: bool = False
+    ) -> Tensor:
         if sublayer_output is None:
             return self.normalization(x) if self.normalize_first else x
         x = x + self.output_dropout(sublayer_output, training=training)
         return x if self.normalize_first else self.normalization(x)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "dropout": self.dropout,

@@ -4,6 +4,8 @@ Shapes: B batch, T target length, S source length, D width of the embeddings, C 
 U units, G gates of a layer, R = B * N rows, N hypotheses of each input (in decoding).
 """
 
+from typing import Any
+
 import keras
 from keras import ops, tree
 
@@ -18,6 +20,7 @@ from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.types import Self, Shape, Tensor
 
 ATTENTIONS = ("bahdanau", "luong", None)
 
@@ -79,16 +82,16 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
 
     def __init__(
         self,
-        embedding,
-        num_layers=1,
-        units=256,
-        cell="gru",
-        attention="bahdanau",
-        score="additive",
-        input_feeding=False,
-        dropout=0.1,
-        **kwargs,
-    ):
+        embedding: keras.layers.Layer,
+        num_layers: int = 1,
+        units: int = 256,
+        cell: str = "gru",
+        attention: str | None = "bahdanau",
+        score: str = "additive",
+        input_feeding: bool = False,
+        dropout: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
@@ -114,7 +117,7 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         self.layers = [
             Recurrence(cell, units, dtype=policy, name=f"layer_{i}") for i in range(num_layers)
         ]
-        self.attention_layer = None
+        self.attention_layer: Attention | None = None
         if attention is not None:
             self.attention_layer = Attention(score, dtype=policy, name="attention")
         self.dropouts = [Dropout(dropout, dtype=policy) for _ in range(num_layers + 1)]
@@ -122,14 +125,19 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         self.initial_layer = Dense(
             num_states * units, activation="tanh", dtype=policy, name="initial"
         )
-        self.readout = None  # its width is that of the embeddings
+        self.readout: Any = None  # its width is that of the embeddings
 
     @property
-    def gives_cross_weights(self):
+    def gives_cross_weights(self) -> bool:
         """Whether the call can return the weights of the attention."""
         return self.attention is not None
 
-    def build(self, inputs_shape, encoder_output_shape=None, encoder_state_shape=None):
+    def build(
+        self,
+        inputs_shape: Shape,
+        encoder_output_shape: Shape = None,
+        encoder_state_shape: Shape | None = None,
+    ) -> None:
         _check_source(encoder_output_shape)
         if not self.embedding.built:
             self.embedding.build(inputs_shape)
@@ -153,13 +161,13 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
 
     def call(
         self,
-        inputs,
-        encoder_output=None,
-        encoder_state=None,
-        source_padding_mask=None,
-        return_attention_weights=False,
-        training=False,
-    ):
+        inputs: Tensor,
+        encoder_output: Tensor | None = None,
+        encoder_state: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         states, memory = self._start(encoder_output, encoder_state, source_padding_mask)
         weights = self.decoding_weights()
         x = self.dropouts[0](self.embedding(inputs), training=training)
@@ -288,18 +296,18 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
 
     # === Step by step ===
 
-    def decoding_weights(self):
+    def decoding_weights(self) -> Any:
         """Returns the weights in the form that `decode_step` reads: a list of dicts."""
         return [layer.step_weights() for layer in self.layers]
 
     def start_decoding(
         self,
-        num_rows,
-        max_length,
-        encoder_output=None,
-        source_padding_mask=None,
-        encoder_state=None,
-    ):
+        num_rows: int,
+        max_length: int,
+        encoder_output: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
+        encoder_state: Tensor | None = None,
+    ) -> DecodingState:
         """Returns the `DecodingState` before the first step.
 
         Args:
@@ -315,7 +323,9 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
             cache["output"] = self._no_output(num_rows, self.compute_dtype)
         return DecodingState(cache, memory)
 
-    def decode_step(self, ids, step, state, weights):
+    def decode_step(
+        self, ids: Tensor, step: Tensor, state: DecodingState, weights: Any
+    ) -> tuple[Tensor, DecodingState]:
         """Computes the next position of `call`, without dropout.
 
         Args:
@@ -350,7 +360,7 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         cache = {"states": states, **({"output": output} if self.input_feeding else {})}
         return output, DecodingState(cache, memory)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "embedding": keras.saving.serialize_keras_object(self.embedding),
@@ -364,7 +374,7 @@ class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
         return cls(**{**config, "embedding": embedding})
 

@@ -3,6 +3,8 @@
 Shapes: B batch, S source length, U units, C = U, or 2 U if bidirectional.
 """
 
+from typing import Any
+
 import keras
 from keras import ops, tree
 
@@ -12,6 +14,7 @@ from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -55,14 +58,14 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
 
     def __init__(
         self,
-        embedding,
-        num_layers=1,
-        units=256,
-        cell="gru",
-        bidirectional=True,
-        dropout=0.1,
-        **kwargs,
-    ):
+        embedding: keras.layers.Layer,
+        num_layers: int = 1,
+        units: int = 256,
+        cell: str = "gru",
+        bidirectional: bool = True,
+        dropout: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
@@ -93,11 +96,11 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         ]
 
     @property
-    def output_dim(self):
+    def output_dim(self) -> int:
         """C, the width of the output."""
         return self.units * (2 if self.bidirectional else 1)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:
             self.embedding.build(input_shape)
         inputs = tree.map_shape_structure(keras.KerasTensor, input_shape)
@@ -113,7 +116,13 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         columns = [self.forward_layers, *([self.backward_layers] if self.bidirectional else [])]
         return list(zip(*columns, strict=True))
 
-    def call(self, inputs, padding_mask=None, return_state=False, training=False):
+    def call(
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        return_state: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         x = self.embedding(inputs)
         padding_mask = known_padding_mask(padding_mask, inputs, x)
         x = self.embedding_dropout(x, training=training)
@@ -128,7 +137,7 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         state = ops.concatenate([state[0] for _, state in found], axis=-1)
         return x, self.output_dropouts[-1](state, training=training)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "embedding": keras.saving.serialize_keras_object(self.embedding),
@@ -140,6 +149,6 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
         return cls(**{**config, "embedding": embedding})

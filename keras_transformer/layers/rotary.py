@@ -8,9 +8,10 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.sinusoidal_positions import sinusoidal_encoding
+from keras_transformer.types import Tensor
 
 
-def rotate(x, positions, base=10000.0):
+def rotate(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
     """Rotates each pair of entries of queries or keys by an angle that grows with the position.
 
     (x_2i, x_2i+1) is rotated by pos / base^(2i / K) (section 3.2.2, eq. 34). The dot product of a

@@ -3,16 +3,21 @@
 Shapes: B batch, T length, D d_model, P width of an encoding that is concatenated.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.combine import check_combination, combined
+from keras_transformer.types import Shape, Tensor
 
 LAYOUTS = ("interleaved", "concatenated")
 
 
-def sinusoidal_encoding(positions, d_model, layout="interleaved", base=10000.0):
+def sinusoidal_encoding(
+    positions: Tensor, d_model: int, layout: str = "interleaved", base: float = 10000.0
+) -> Tensor:
     """Returns the encoding of `positions`.
 
     The angle of pair i at position pos is pos / base^(2i / D). The two layouts hold the same
@@ -77,7 +82,14 @@ class SinusoidalPositions(keras.layers.Layer):
     (1, 5, 8)
     """
 
-    def __init__(self, layout="interleaved", base=10000.0, combine="add", width=None, **kwargs):
+    def __init__(
+        self,
+        layout: str = "interleaved",
+        base: float = 10000.0,
+        combine: str = "add",
+        width: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         _check(layout, base)
@@ -87,22 +99,22 @@ class SinusoidalPositions(keras.layers.Layer):
         self.combine = combine
         self.width = width
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.encoding_width = self.width or input_shape[-1]
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return combined(x, self.encode(ops.arange(ops.shape(x)[1])), self.combine)
 
-    def encode(self, positions):
+    def encode(self, positions: Tensor) -> Tensor:
         """Returns `(T, D)` or `(T, P)`, the encoding of `positions` `(T,)`."""
         encoding = sinusoidal_encoding(positions, self.encoding_width, self.layout, self.base)
         return ops.cast(encoding, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         extra = 0 if self.combine == "add" else self.encoding_width
         return (*input_shape[:-1], input_shape[-1] + extra)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "layout": self.layout,

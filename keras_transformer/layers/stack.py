@@ -3,6 +3,8 @@
 Shapes: B batch, T length, D d_model, H heads.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.errors import InputError
@@ -14,6 +16,7 @@ from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions
+from keras_transformer.types import Self, Shape, Tensor
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", None)
 
@@ -42,19 +45,19 @@ class Stack(KeepsFrozen, keras.layers.Layer):
 
     def __init__(
         self,
-        embedding,
-        num_layers,
-        num_heads,
-        ff_dim,
-        dropout=0.1,
-        normalize_first=False,
-        activation="relu",
-        positions="sinusoidal",
-        max_length=1024,
-        attention="dense",
-        layer_norm_epsilon=1e-6,
-        **kwargs,
-    ):
+        embedding: keras.layers.Layer,
+        num_layers: int,
+        num_heads: int,
+        ff_dim: int,
+        dropout: float = 0.1,
+        normalize_first: bool = False,
+        activation: str = "relu",
+        positions: str | None = "sinusoidal",
+        max_length: int = 1024,
+        attention: str | dict[str, Any] = "dense",
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
@@ -78,7 +81,7 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         if normalize_first:
             self.norm = LayerNormalization(layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
 
-    def block_arguments(self):
+    def block_arguments(self) -> dict[str, Any]:
         """Returns the arguments that both kinds of blocks take, with a new attention layer."""
         return dict(
             num_heads=self.num_heads,
@@ -110,7 +113,7 @@ class Stack(KeepsFrozen, keras.layers.Layer):
             layer.alibi = True
         return layer
 
-    def build_around_blocks(self, input_shape):
+    def build_around_blocks(self, input_shape: Shape) -> Shape:
         """Builds everything except the blocks; returns their input shape, `(None, None, D)`."""
         if not self.embedding.built:
             self.embedding.build(input_shape)
@@ -122,18 +125,18 @@ class Stack(KeepsFrozen, keras.layers.Layer):
                 layer.build(hidden_shape)
         return hidden_shape
 
-    def embed(self, inputs, training=False):
+    def embed(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Returns `(B, T, D)`, the embeddings of the inputs and their positions, with dropout."""
         x = self.embedding(inputs)
         if self.position_layer is not None:
             x = self.position_layer(x)
         return self.embedding_dropout(x, training=training)
 
-    def finish(self, x):
+    def finish(self, x: Tensor) -> Tensor:
         """Returns the output of the stack from the output `x` of its last block."""
         return x if self.norm is None else self.norm(x)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "embedding": keras.saving.serialize_keras_object(self.embedding),
@@ -150,7 +153,7 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
         return cls(**{**config, "embedding": embedding})
 

@@ -4,6 +4,7 @@ Shapes: B batch, T length, D d_model, V vocabulary.
 """
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -11,6 +12,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -42,7 +44,14 @@ class TokenEmbedding(Unquantized, keras.layers.Layer):
     (1, 3, 16)
     """
 
-    def __init__(self, vocab_size, d_model, scale=True, stddev=None, **kwargs):
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        scale: bool = True,
+        stddev: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
@@ -52,25 +61,25 @@ class TokenEmbedding(Unquantized, keras.layers.Layer):
         self.scale = scale
         self.stddev = stddev
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
             initializer=keras.initializers.RandomNormal(stddev=self.stddev or self.d_model**-0.5),
         )
 
-    def call(self, inputs, reverse=False):
+    def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         table = ops.cast(self.embeddings, self.compute_dtype)
         if reverse:
             return ops.matmul(ops.cast(inputs, self.compute_dtype), ops.transpose(table))
         rows = backend.take_rows(table, ops.cast(inputs, "int32"))
         return rows * math.sqrt(self.d_model) if self.scale else rows
 
-    def project(self, hidden):
+    def project(self, hidden: Tensor) -> Tensor:
         """Returns the logits `(..., V)` of `hidden` `(..., D)`: its product with each embedding."""
         return self(hidden, reverse=True)  # a call, so that functional models record the table
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocab_size": self.vocab_size,

@@ -3,17 +3,20 @@
 Shapes: B batch, T length, D d_model, H heads.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers import BertEmbedding, Encoder, padding_mask
+from keras_transformer.layers import BertEmbedding, Encoder, TokenEmbedding, padding_mask
 from keras_transformer.layers.bert_embedding import ids_and_segments
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.self_building import SelfBuilding
+from keras_transformer.models.self_building import SelfBuilding, build_once
 from keras_transformer.presets import model_preset
+from keras_transformer.types import Self, Shape, Tensor
 
 POSITIONS = ("learned", None)
 
@@ -74,20 +77,20 @@ class Bert(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
 
     def __init__(
         self,
-        vocab_size,
-        num_layers=12,
-        d_model=768,
-        ff_dim=3072,
-        num_heads=12,
-        dropout=0.1,
-        activation="gelu",
-        positions="learned",
-        max_length=512,
-        num_segments=2,
-        pooler=True,
-        layer_norm_epsilon=1e-12,
-        **kwargs,
-    ):
+        vocab_size: int,
+        num_layers: int = 12,
+        d_model: int = 768,
+        ff_dim: int = 3072,
+        num_heads: int = 12,
+        dropout: float = 0.1,
+        activation: str = "gelu",
+        positions: str = "learned",
+        max_length: int = 512,
+        num_segments: int = 2,
+        pooler: bool = True,
+        layer_norm_epsilon: float = 1e-12,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # it would round ids that come as floats to bfloat16
         if positions not in POSITIONS:
@@ -133,23 +136,28 @@ class Bert(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
             self.pooler_layer = Dense(d_model, "tanh", dtype=policy, name="pooler_layer")
 
     @classmethod
-    def from_preset(cls, name, vocab_size, **overrides):
+    def from_preset(cls, name: str, vocab_size: int, **overrides: Any) -> Self:
         """Returns the model of a preset ("bert_base"); `overrides` replace arguments."""
         return cls(vocab_size, **{**model_preset(name, "bert"), **overrides})
 
     @property
-    def token_embedding(self):
+    def token_embedding(self) -> TokenEmbedding:
         """The `TokenEmbedding`, with whose table `BertPretraining` predicts tokens."""
         return self.encoder.embedding.token_embedding
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.encoder.build((None, None))
+        build_once(self.encoder, (None, None))
         if self.pooler_layer is not None:
-            self.pooler_layer.build((None, self.d_model))
+            build_once(self.pooler_layer, (None, self.d_model))
         self.built = True
 
-    def call(self, inputs, return_attention_weights=False, training=False):
+    def call(
+        self,
+        inputs: Tensor | dict[str, Tensor],
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         ids, _ = ids_and_segments(inputs)
         result = self.encoder(
             inputs,
@@ -163,7 +171,7 @@ class Bert(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
             outputs["pooled_output"] = self.pooler_layer(x[:, 0])
         return (outputs, {"encoder": weights}) if return_attention_weights else outputs
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocab_size": self.vocab_size,

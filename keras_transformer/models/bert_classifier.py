@@ -3,20 +3,26 @@
 Shapes: B batch, T length, H heads, C classes.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.models.bert import Bert
 from keras_transformer.models.bert_head import BertHead
+from keras_transformer.models.self_building import build_once
+from keras_transformer.types import Shape, Tensor
 
 
 class _Classifier(BertHead):
     """Dropout and a dense layer on one of the outputs of a `Bert`."""
 
-    OUTPUT = None
+    OUTPUT: str
+    """Which output of the `Bert`."""
 
-    def __init__(self, bert, num_classes, dropout=0.1, **kwargs):
+    def __init__(self, bert: Bert, num_classes: int, dropout: float = 0.1, **kwargs: Any) -> None:
         super().__init__(bert, needs_pooler=self.OUTPUT == "pooled_output", **kwargs)
         check_positive_integers(num_classes=num_classes)
         self.num_classes = num_classes
@@ -24,19 +30,23 @@ class _Classifier(BertHead):
         self.output_dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.output_layer = Dense(num_classes, dtype=self.dtype_policy, name="output_layer")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        if not self.bert.built:
-            self.bert.build()
-        self.output_layer.build((None, self.bert.d_model))
+        build_once(self.bert)
+        build_once(self.output_layer, (None, self.bert.d_model))
         self.built = True
 
-    def call(self, inputs, return_attention_weights=False, training=False):
+    def call(
+        self,
+        inputs: Tensor | dict[str, Tensor],
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         outputs, weights = self.encode(inputs, return_attention_weights, training)
         logits = self.output_layer(self.output_dropout(outputs[self.OUTPUT], training=training))
         return (logits, weights) if return_attention_weights else logits
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "num_classes": self.num_classes, "dropout": self.dropout}
 
 

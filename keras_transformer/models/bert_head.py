@@ -1,5 +1,7 @@
 """What the models on top of a BERT encoder have in common."""
 
+from typing import Any
+
 import keras
 
 from keras_transformer.errors import InputError
@@ -7,6 +9,7 @@ from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.bert import Bert
 from keras_transformer.models.self_building import SelfBuilding
+from keras_transformer.types import Self, Tensor
 
 
 class BertHead(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
@@ -17,7 +20,7 @@ class BertHead(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         needs_pooler: whether the subclass reads the pooled output.
     """
 
-    def __init__(self, bert, needs_pooler, **kwargs):
+    def __init__(self, bert: Bert, needs_pooler: bool, **kwargs: Any) -> None:
         if not isinstance(bert, Bert):
             raise InputError(f"bert must be a Bert, such as Bert(30_522). Received: {bert=}.")
         if needs_pooler and not bert.pooler:
@@ -29,17 +32,19 @@ class BertHead(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         self.autocast = False  # it would round ids that come as floats to bfloat16
         self.bert = bert
 
-    def encode(self, inputs, return_attention_weights, training):
+    def encode(
+        self, inputs: Tensor | dict[str, Tensor], return_attention_weights: bool, training: bool
+    ) -> tuple[dict[str, Tensor], Any]:
         """Returns the outputs of the `Bert`, a dict, and its attention weights or None."""
         options = dict(return_attention_weights=return_attention_weights, training=training)
         result = self.bert(inputs, **options)
         return result if return_attention_weights else (result, None)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         bert = keras.saving.serialize_keras_object(self.bert)
         return {**super().get_config(), "bert": bert}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         bert = keras.saving.deserialize_keras_object(config["bert"])
         return cls(**{**config, "bert": bert})

@@ -3,6 +3,8 @@
 Shapes: B batch, T length, M masked positions, D d_model, H heads, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,7 +12,10 @@ from keras_transformer.errors import InputError
 from keras_transformer.layers.activations import activation_function
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.layer_normalization import LayerNormalization
+from keras_transformer.models.bert import Bert
 from keras_transformer.models.bert_head import BertHead
+from keras_transformer.models.self_building import build_once
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -53,7 +58,7 @@ class BertPretraining(BertHead):
     (1, 1, 100)
     """
 
-    def __init__(self, bert, next_sentence=False, **kwargs):
+    def __init__(self, bert: Bert, next_sentence: bool = False, **kwargs: Any) -> None:
         super().__init__(bert, needs_pooler=next_sentence, **kwargs)
         self.next_sentence = next_sentence
         policy = self.dtype_policy
@@ -64,21 +69,25 @@ class BertPretraining(BertHead):
         if next_sentence:
             self.next_sentence_layer = Dense(2, dtype=policy, name="next_sentence_layer")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        if not self.bert.built:
-            self.bert.build()
+        build_once(self.bert)
         d_model = self.bert.d_model
-        self.dense.build((None, None, d_model))
-        self.norm.build((None, None, d_model))
+        build_once(self.dense, (None, None, d_model))
+        build_once(self.norm, (None, None, d_model))
         self.output_bias = self.add_weight(
             name="output_bias", shape=(self.bert.vocab_size,), initializer="zeros"
         )
         if self.next_sentence_layer is not None:
-            self.next_sentence_layer.build((None, d_model))
+            build_once(self.next_sentence_layer, (None, d_model))
         self.built = True
 
-    def call(self, inputs, return_attention_weights=False, training=False):
+    def call(
+        self,
+        inputs: dict[str, Tensor],
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         inputs = dict(inputs) if isinstance(inputs, dict) else {"ids": inputs}
         positions = inputs.pop("masked_positions", None)
         outputs, weights = self.encode(inputs, return_attention_weights, training)
@@ -92,7 +101,7 @@ class BertPretraining(BertHead):
             logits = {"masked_tokens": logits, "next_sentence": next_sentence}
         return (logits, weights) if return_attention_weights else logits
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "next_sentence": self.next_sentence}
 
 

@@ -3,11 +3,14 @@
 Shapes: B batch, D d_model, V vocabulary, N hypotheses of each input (in decoding).
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.decoding import DecodingStart
 from keras_transformer.models.token_model import TokenModel
+from keras_transformer.types import Tensor
 
 
 class DecoderModel(TokenModel):
@@ -22,29 +25,29 @@ class DecoderModel(TokenModel):
             embedding.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.output_layer = None  # not on the class: PyTorch would look there first
 
-    def new_output_layer(self, vocab_size):
+    def new_output_layer(self, vocab_size: int) -> keras.layers.Layer:
         """Returns an output layer with weights of its own."""
         return keras.layers.Dense(
             vocab_size, use_bias=False, dtype=self.dtype_policy, name="output_layer"
         )
 
-    def project(self, hidden):
+    def project(self, hidden: Tensor) -> Tensor:
         if self.output_layer is None:
             return self.decoder.embedding.project(hidden)
         return self.output_layer(hidden)
 
-    def output_table(self):
+    def output_table(self) -> Tensor:
         if self.output_layer is None:
             return ops.cast(self.decoder.embedding.embeddings, self.compute_dtype)
         return ops.cast(ops.transpose(self.output_layer.kernel), self.compute_dtype)
 
     # === Step by step ===
 
-    def decoding_weights(self):
+    def decoding_weights(self) -> Any:
         """Returns the weights in the form that decoding reads, a dict.
 
         "output": the output table as `(D, V)`, which makes products with few rows fast; "decoder":
@@ -58,7 +61,15 @@ class DecoderModel(TokenModel):
             "decoder": self.decoder.decoding_weights(),
         }
 
-    def decoding_start(self, state, prompts, limits, max_length, num_hypotheses, weights):
+    def decoding_start(
+        self,
+        state: Any,
+        prompts: Tensor,
+        limits: Tensor,
+        max_length: int,
+        num_hypotheses: int,
+        weights: Any,
+    ) -> DecodingStart:
         """Returns the `DecodingStart` of a search whose steps are those of the decoder.
 
         Args:
@@ -76,6 +87,6 @@ class DecoderModel(TokenModel):
 
         return DecodingStart(step_fn, state, prompts, limits, max_length)
 
-    def ids_to_embed(self, ids):
+    def ids_to_embed(self, ids: Tensor) -> Tensor:
         """Returns ids that the embedding has, for ids of which some may be padding."""
         return ids

@@ -5,20 +5,23 @@ prompt (in decoding).
 """
 
 import numbers
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding import BatchSearch, stream
+from keras_transformer.decoding import BatchSearch, DecodingStart, stream
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Decoder, TokenEmbedding
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads, plain
 from keras_transformer.models.decoder_model import DecoderModel
+from keras_transformer.models.self_building import build_once
 from keras_transformer.presets import model_preset
 from keras_transformer.special_ids import END_ID, PAD_ID, SpecialIds
+from keras_transformer.types import Self, Shape, Tensor
 
 
 class _Decoding(NamedTuple):
@@ -87,23 +90,23 @@ class Gpt(DecoderModel):
 
     def __init__(
         self,
-        vocab_size,
-        num_layers=12,
-        d_model=768,
-        ff_dim=None,
-        num_heads=12,
-        dropout=0.1,
-        normalize_first=True,
-        activation="gelu_tanh",
-        positions="learned",
-        max_length=1024,
-        tie_output=True,
-        attention="dense",
-        layer_norm_epsilon=1e-5,
-        pad_id=PAD_ID,
-        end_id=END_ID,
-        **kwargs,
-    ):
+        vocab_size: int,
+        num_layers: int = 12,
+        d_model: int = 768,
+        ff_dim: int | None = None,
+        num_heads: int = 12,
+        dropout: float = 0.1,
+        normalize_first: bool = True,
+        activation: str = "gelu_tanh",
+        positions: str = "learned",
+        max_length: int = 1024,
+        tie_output: bool = True,
+        attention: str | dict[str, Any] = "dense",
+        layer_norm_epsilon: float = 1e-5,
+        pad_id: int = PAD_ID,
+        end_id: int | None = END_ID,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_num_heads(d_model, num_heads)
@@ -153,10 +156,10 @@ class Gpt(DecoderModel):
         )
         if not tie_output:
             self.output_layer = self.new_output_layer(vocab_size)
-        self._searches = {}
+        self._searches: dict[Any, BatchSearch] = {}
 
     @classmethod
-    def from_preset(cls, name, vocab_size, **overrides):
+    def from_preset(cls, name: str, vocab_size: int, **overrides: Any) -> Self:
         """Returns the model of a preset ("gpt2_small", "gpt2_medium", "gpt2_large", "gpt2_xl").
 
         `overrides` replace arguments.
@@ -164,23 +167,25 @@ class Gpt(DecoderModel):
         return cls(vocab_size, **{**model_preset(name, "gpt"), **overrides})
 
     @property
-    def embedding(self):
+    def embedding(self) -> TokenEmbedding:
         """The `TokenEmbedding`."""
         return self.decoder.embedding
 
     @property
-    def special_ids(self):
+    def special_ids(self) -> SpecialIds:
         """The `SpecialIds` of the vocabulary."""
         return SpecialIds(self.pad_id, self.end_id)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.decoder.build((None, None))
+        build_once(self.decoder, (None, None))
         if self.output_layer is not None:
-            self.output_layer.build((None, None, self.d_model))
+            build_once(self.output_layer, (None, None, self.d_model))
         self.built = True
 
-    def call(self, inputs, return_attention_weights=False, training=False):
+    def call(
+        self, inputs: Tensor, return_attention_weights: bool = False, training: bool = False
+    ) -> Tensor:
         if len(getattr(inputs, "shape", ())) != 2:
             is_tensor = hasattr(inputs, "shape")
             received = f"shape={tuple(inputs.shape)}" if is_tensor else type(inputs).__name__
@@ -192,13 +197,15 @@ class Gpt(DecoderModel):
         x, weights, _ = x
         return self.project(x), {} if weights[0] is None else {"decoder": weights}
 
-    def ids_to_embed(self, ids):
+    def ids_to_embed(self, ids: Tensor) -> Tensor:
         """Returns int32 ids that the table has. Padding becomes a token, which no other sees."""
         return ops.maximum(ops.cast(ids, "int32"), 0)
 
     # === Generation ===
 
-    def start_decoding(self, prompts, max_length, num_hypotheses=1, weights=None):
+    def start_decoding(
+        self, prompts: Tensor, max_length: int, num_hypotheses: int = 1, weights: Any = None
+    ) -> DecodingStart:
         """Returns what a search that continues prompts begins with.
 
         With learned positions a text ends where the context does, so a prompt of p tokens is
@@ -231,16 +238,16 @@ class Gpt(DecoderModel):
 
     def generate(
         self,
-        prompts,
-        max_new_tokens=100,
-        beam_size=1,
-        length_penalty=0.6,
-        temperature=None,
-        top_k=0,
-        top_p=1.0,
-        seed=0,
-        batch_size=64,
-    ):
+        prompts: Sequence[Sequence[int] | np.ndarray],
+        max_new_tokens: int = 100,
+        beam_size: int = 1,
+        length_penalty: float = 0.6,
+        temperature: float | None = None,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        batch_size: int = 64,
+    ) -> list[np.ndarray]:
         """Continues prompts, with greedy search, beam search or sampling.
 
         `decoding.BatchSearch` and `decoding.decode` give scores and the n best outputs too.
@@ -262,7 +269,7 @@ class Gpt(DecoderModel):
                 an argument outside its range.
         """
         check_positive_integers(max_new_tokens=max_new_tokens, beam_size=beam_size)
-        prompts = [self._checked_prompt(prompt) for prompt in prompts]
+        rows = [self._checked_prompt(prompt) for prompt in prompts]
         if not self.built:  # a compiled search cannot create weights
             self.build()
         settings = _Decoding(beam_size, length_penalty, max_new_tokens), batch_size
@@ -270,16 +277,24 @@ class Gpt(DecoderModel):
             self._searches[settings] = BatchSearch(self, *settings)
         search = self._searches[settings]
         if temperature is None:
-            results = search.search(prompts)
+            results = search.search(rows)
         else:
-            results = search.sample(prompts, temperature, top_k, top_p, seed)
-        texts = list(prompts)
+            results = search.sample(rows, temperature, top_k, top_p, seed)
+        texts = list(rows)
         for indices, found in results:
             for i, ids, length in zip(indices, found.ids, found.lengths, strict=True):
-                texts[i] = np.concatenate([prompts[i], ids[0, : length[0]]])
+                texts[i] = np.concatenate([rows[i], ids[0, : length[0]]])
         return texts
 
-    def stream(self, prompt, max_new_tokens=100, temperature=None, top_k=0, top_p=1.0, seed=0):
+    def stream(
+        self,
+        prompt: Sequence[int] | np.ndarray,
+        max_new_tokens: int = 100,
+        temperature: float | None = None,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Iterator[int]:
         """Returns an iterator over the ids that continue one prompt, each as soon as it is chosen.
 
         The ids are those that `generate` adds to this prompt alone, with the same arguments.
@@ -291,8 +306,8 @@ class Gpt(DecoderModel):
             ValueError: as by `generate`.
         """
         check_positive_integers(max_new_tokens=max_new_tokens)
-        prompt = self._checked_prompt(prompt)
-        return stream(self, prompt[None], max_new_tokens, temperature, top_k, top_p, seed=seed)
+        ids = self._checked_prompt(prompt)[None]
+        return stream(self, ids, max_new_tokens, temperature, top_k, top_p, seed=seed)
 
     def _checked_prompt(self, prompt):
         prompt = np.asarray(prompt)
@@ -312,7 +327,7 @@ class Gpt(DecoderModel):
             )
         return prompt.astype("int32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocab_size": self.vocab_size,

@@ -4,13 +4,16 @@ Shapes: B batch, H heads, T positions (the class token and R C patches), R and C
 of patches.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from keras import ops
 
 from keras_transformer.errors import InputError
+from keras_transformer.types import Tensor
 
 
-def class_token_attention(weights, grid):
+def class_token_attention(weights: Sequence[Tensor], grid: tuple[int, int]) -> np.ndarray:
     """Returns what the class token of the last block attends to, the mean over the heads.
 
     Args:
@@ -26,7 +29,7 @@ def class_token_attention(weights, grid):
     return _map(_mean_over_heads(weights[-1]), grid)
 
 
-def attention_rollout(weights, grid):
+def attention_rollout(weights: Sequence[Tensor], grid: tuple[int, int]) -> np.ndarray:
     """Returns how much of each patch reaches the class token through all blocks.
 
     A~_l = (A_l + I) / 2 · A~_{l-1}, from the first block to the last, where A_l is the mean of the

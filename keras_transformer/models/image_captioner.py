@@ -4,9 +4,13 @@ Shapes: B batch, R and C rows and columns of the grid of features, S cells (R C)
 D d_model, H heads, V vocabulary, N hypotheses of each image (in decoding).
 """
 
+from typing import Any
+
 import keras
+import numpy as np
 from keras import ops
 
+from keras_transformer.decoding import DecodingStart
 from keras_transformer.errors import InputError
 from keras_transformer.layers import (
     ConvolutionalEmbedding,
@@ -19,8 +23,10 @@ from keras_transformer.layers.patch_embedding import height_and_width, with_know
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.decoder_model import DecoderModel
+from keras_transformer.models.self_building import build_once
 from keras_transformer.special_ids import START_ID
 from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.types import Self, Shape, Tensor
 
 FEATURES = ("patches", "convolutional")
 
@@ -78,22 +84,22 @@ class ImageCaptioner(DecoderModel):
 
     def __init__(
         self,
-        vocab_size,
-        image_size=32,
-        num_channels=3,
-        features="patches",
-        patch_size=4,
-        num_convolutions=2,
-        num_layers=2,
-        num_decoder_layers=2,
-        d_model=128,
-        ff_dim=256,
-        num_heads=4,
-        dropout=0.1,
-        activation="gelu",
-        decoder=None,
-        **kwargs,
-    ):
+        vocab_size: int,
+        image_size: int | tuple[int, int] = 32,
+        num_channels: int = 3,
+        features: str = "patches",
+        patch_size: int = 4,
+        num_convolutions: int = 2,
+        num_layers: int = 2,
+        num_decoder_layers: int = 2,
+        d_model: int = 128,
+        ff_dim: int = 256,
+        num_heads: int = 4,
+        dropout: float = 0.1,
+        activation: str = "gelu",
+        decoder: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(vocab_size=vocab_size, num_channels=num_channels)
@@ -118,7 +124,7 @@ class ImageCaptioner(DecoderModel):
         self.encoder = self._new_encoder()
         if decoder is not None:
             _check_decoder(decoder, vocab_size)
-        self.decoder = decoder
+        self.decoder: Any = decoder
         if decoder is None:
             embedding = TokenEmbedding(
                 vocab_size, d_model, dtype=self.dtype_policy, name="target_embedding"
@@ -149,23 +155,27 @@ class ImageCaptioner(DecoderModel):
         )
 
     @property
-    def grid(self):
+    def grid(self) -> tuple[int, int]:
         """R and C, the numbers of rows and columns of the features of an image."""
         return getattr(self.encoder, "embedding", self.encoder).grid
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.encoder.build((None, *self.image_size, self.num_channels))
-        if not self.decoder.built:  # one of the user's own is built before it is loaded
-            self.decoder.build((None, None), (None, None, self.d_model))
+        build_once(self.encoder, (None, *self.image_size, self.num_channels))
+        build_once(self.decoder, (None, None), (None, None, self.d_model))
         self.built = True
 
-    def compute_output_spec(self, inputs, **options):
+    def compute_output_spec(self, inputs: Any, **options: Any) -> Any:
         images, target_ids = _images_and_ids(inputs)
         images = with_known_size(images, self.image_size)
         return super().compute_output_spec({"images": images, "target_ids": target_ids}, **options)
 
-    def call(self, inputs, return_attention_weights=False, training=False):
+    def call(
+        self,
+        inputs: dict[str, Tensor],
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         images, target_ids = _images_and_ids(inputs)
         options = dict(return_attention_weights=return_attention_weights, training=training)
         if not return_attention_weights:
@@ -183,13 +193,13 @@ class ImageCaptioner(DecoderModel):
         weights = {kind: x for kind, x in weights.items() if x and x[0] is not None}
         return self.project(x), weights
 
-    def encode(self, images, training=False):
+    def encode(self, images: Tensor, training: bool = False) -> Tensor:
         """Returns the features `(B, S, D)` of `images`."""
         if self.features == "patches":
             return self.encoder(images, training=training)
         return self.encoder(images)
 
-    def attention_maps(self, images, ids):
+    def attention_maps(self, images: Tensor, ids: Tensor) -> np.ndarray:
         """Returns what each word attends to: the mean of the heads of the decoder's last layer.
 
         Args:
@@ -220,7 +230,9 @@ class ImageCaptioner(DecoderModel):
 
     # === Step by step ===
 
-    def start_decoding(self, images, max_length, num_hypotheses=1, weights=None):
+    def start_decoding(
+        self, images: Tensor, max_length: int, num_hypotheses: int = 1, weights: Any = None
+    ) -> DecodingStart:
         """Encodes the images and returns what a search begins with.
 
         Args:
@@ -242,7 +254,7 @@ class ImageCaptioner(DecoderModel):
         limits = ops.full((num_images,), max_length, dtype="int32")
         return self.decoding_start(state, prompts, limits, max_length, num_hypotheses, weights)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         decoder = self.decoder if self.has_own_decoder else None
         return {
             **super().get_config(),
@@ -263,7 +275,7 @@ class ImageCaptioner(DecoderModel):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         decoder = keras.saving.deserialize_keras_object(config["decoder"])
         return cls(**{**config, "decoder": decoder})
 

@@ -3,11 +3,15 @@
 Shapes: B batch, S source length, T target length, D d_model, V target vocabulary.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.layers import RnnDecoder, RnnEncoder, padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.models.self_building import build_once
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -63,22 +67,22 @@ class RnnSeq2Seq(TranslationModel):
 
     def __init__(
         self,
-        source_vocab_size,
-        target_vocab_size=None,
-        num_layers=1,
-        num_decoder_layers=None,
-        d_model=256,
-        units=256,
-        cell="gru",
-        bidirectional=True,
+        source_vocab_size: int,
+        target_vocab_size: int | None = None,
+        num_layers: int = 1,
+        num_decoder_layers: int | None = None,
+        d_model: int = 256,
+        units: int = 256,
+        cell: str = "gru",
+        bidirectional: bool = True,
         attention: str | None = "bahdanau",
-        score="additive",
-        input_feeding=False,
-        dropout=0.3,
-        share_embeddings=True,
-        tie_output=True,
-        **kwargs,
-    ):
+        score: str = "additive",
+        input_feeding: bool = False,
+        dropout: float = 0.3,
+        share_embeddings: bool = True,
+        tie_output: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(
@@ -119,16 +123,21 @@ class RnnSeq2Seq(TranslationModel):
         if not tie_output:
             self.output_layer = self.new_output_layer(self.output_vocab_size)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
         width = self.encoder.output_dim
-        self.encoder.build((None, None))
-        self.decoder.build((None, None), (None, None, width), (None, width))
+        build_once(self.encoder, (None, None))
+        build_once(self.decoder, (None, None), (None, None, width), (None, width))
         if self.output_layer is not None:
-            self.output_layer.build((None, None, self.d_model))
+            build_once(self.output_layer, (None, None, self.d_model))
         self.built = True
 
-    def call(self, inputs, return_attention_weights=False, training=False):
+    def call(
+        self,
+        inputs: dict[str, Tensor],
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         source_ids, target_ids = source_and_target(inputs)
         hidden = self.decoder(
             target_ids,
@@ -141,7 +150,7 @@ class RnnSeq2Seq(TranslationModel):
         hidden, weights = hidden
         return self.project(hidden), {"cross": weights} if weights else {}
 
-    def read_source(self, source_ids, training=False):
+    def read_source(self, source_ids: Tensor, training: bool = False) -> dict[str, Tensor]:
         is_real = padding_mask(source_ids)
         encoder_output, encoder_state = self.encoder(
             source_ids, padding_mask=is_real, return_state=True, training=training
@@ -152,7 +161,7 @@ class RnnSeq2Seq(TranslationModel):
             "source_padding_mask": is_real,
         }
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "source_vocab_size": self.source_vocab_size,

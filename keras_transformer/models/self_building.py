@@ -1,5 +1,9 @@
 """A mix-in for models that create their weights themselves before they are trained or exported."""
 
+from typing import Any
+
+import keras
+
 
 class SelfBuilding:
     """Builds a model whose weights follow from the arguments of its constructor, when it must be.
@@ -27,3 +31,9 @@ class SelfBuilding:
 
     def _is_ours(self):
         return type(self).__module__.startswith(__package__ + ".")
+
+
+def build_once(layer: keras.layers.Layer, *shapes: Any) -> None:
+    """Builds a part of a model, unless it is built: it was called alone, or loaded as it was."""
+    if not layer.built:
+        layer.build(*shapes)

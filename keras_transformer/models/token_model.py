@@ -5,7 +5,7 @@ Shapes: B batch, T length, D d_model, V vocabulary.
 
 import contextlib
 import contextvars
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -13,6 +13,7 @@ from keras_transformer.backend import TokenLosses
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.self_building import SelfBuilding
+from keras_transformer.types import Tensor
 
 
 class _Step(NamedTuple):
@@ -41,15 +42,15 @@ class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         needs_no_logits: whether the model was compiled with such a loss and such metrics.
     """
 
-    def project(self, hidden):
+    def project(self, hidden: Tensor) -> Tensor:
         """Returns the logits `(B, T, V)` of `hidden` `(B, T, D)`."""
         raise NotImplementedError
 
-    def output_table(self):
+    def output_table(self) -> Tensor:
         """Returns the tensor `(V, D)` whose product with `hidden` is the logits."""
         raise NotImplementedError
 
-    def predict_tokens(self, hidden):
+    def predict_tokens(self, hidden: Tensor) -> Any:
         """Returns logits, or `TokenLosses` in a step of `fit` or `evaluate` that needs none."""
         step = _STEP.get()
         if step is None or step.model is not self:
@@ -65,13 +66,13 @@ class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
 
     def compile(
         self,
-        optimizer="rmsprop",
-        loss=None,
-        loss_weights=None,
-        metrics=None,
-        weighted_metrics=None,
-        **kwargs,
-    ):
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
         self.needs_no_logits = (
             getattr(loss, "reduction", None) == "sum"
@@ -81,17 +82,17 @@ class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
             and not weighted_metrics
         )
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         """Does what Keras does for models that do not override `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
-    def train_step(self, *args):  # on JAX the first argument is the state
+    def train_step(self, *args: Any) -> Any:  # on JAX the first argument is the state
         with self._step_on(args[-1], training=True):
             return super().train_step(*args)
 
-    def test_step(self, *args):
+    def test_step(self, *args: Any) -> Any:
         with self._step_on(args[-1], training=False):
             return super().test_step(*args)
 
@@ -107,12 +108,21 @@ class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         finally:
             _STEP.reset(token)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        training: bool = True,
+    ) -> Any:
         if isinstance(y_pred, TokenLosses):
             return sum(self.losses, start=y_pred.loss)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Any:
         if not isinstance(y_pred, TokenLosses):
             return super().compute_metrics(x, y, y_pred, sample_weight)
         for compiled in self.metrics:

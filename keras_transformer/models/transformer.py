@@ -3,12 +3,16 @@
 Shapes: B batch, S source length, T target length, D d_model, H heads, V target vocabulary.
 """
 
+from typing import Any
+
 import keras
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Decoder, Encoder, padding_mask
 from keras_transformer.layers.stack import check_num_heads, plain
+from keras_transformer.models.self_building import build_once
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -67,24 +71,24 @@ class Transformer(TranslationModel):
 
     def __init__(
         self,
-        source_vocab_size,
-        target_vocab_size=None,
-        num_layers=6,
-        num_decoder_layers=None,
-        d_model=512,
-        ff_dim=2048,
-        num_heads=8,
-        dropout=0.1,
-        normalize_first=False,
-        activation="relu",
-        positions="sinusoidal",
-        max_length=1024,
-        share_embeddings=True,
-        tie_output=True,
-        attention="dense",
-        cross_attention="dense",
-        **kwargs,
-    ):
+        source_vocab_size: int,
+        target_vocab_size: int | None = None,
+        num_layers: int = 6,
+        num_decoder_layers: int | None = None,
+        d_model: int = 512,
+        ff_dim: int = 2048,
+        num_heads: int = 8,
+        dropout: float = 0.1,
+        normalize_first: bool = False,
+        activation: str = "relu",
+        positions: str = "sinusoidal",
+        max_length: int = 1024,
+        share_embeddings: bool = True,
+        tie_output: bool = True,
+        attention: str | dict[str, Any] = "dense",
+        cross_attention: str | dict[str, Any] = "dense",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # it would round ids that come as floats to bfloat16
         if num_layers < 1 or (num_decoder_layers is not None and num_decoder_layers < 1):
@@ -133,15 +137,20 @@ class Transformer(TranslationModel):
         if not tie_output:
             self.output_layer = self.new_output_layer(self.output_vocab_size)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.encoder.build((None, None))
-        self.decoder.build((None, None), (None, None, self.d_model))
+        build_once(self.encoder, (None, None))
+        build_once(self.decoder, (None, None), (None, None, self.d_model))
         if self.output_layer is not None:
-            self.output_layer.build((None, None, self.d_model))
+            build_once(self.output_layer, (None, None, self.d_model))
         self.built = True
 
-    def call(self, inputs, return_attention_weights=False, training=False):
+    def call(
+        self,
+        inputs: dict[str, Tensor],
+        return_attention_weights: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         source_ids, target_ids = source_and_target(inputs)
         source_padding_mask = padding_mask(source_ids)
         options = dict(return_attention_weights=return_attention_weights, training=training)
@@ -157,17 +166,17 @@ class Transformer(TranslationModel):
         weights = {kind: layers for kind, layers in weights.items() if layers[0] is not None}
         return self.project(x), weights
 
-    def encode(self, source_ids):
+    def encode(self, source_ids: Tensor) -> Tensor:
         """Returns the encoder's output `(B, S, D)` of `source_ids` `(B, S)`, without dropout."""
         return self.encoder(source_ids, padding_mask=padding_mask(source_ids))
 
-    def read_source(self, source_ids):
+    def read_source(self, source_ids: Tensor) -> dict[str, Tensor]:
         return {
             "encoder_output": self.encode(source_ids),
             "source_padding_mask": padding_mask(source_ids),
         }
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "source_vocab_size": self.source_vocab_size,

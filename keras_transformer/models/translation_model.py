@@ -4,14 +4,18 @@ Shapes: B batch, S source length, T target length, D d_model, V target vocabular
 each source (in decoding).
 """
 
+from typing import Any
+
 from keras import ops
 
+from keras_transformer.decoding import DecodingStart
 from keras_transformer.errors import InputError
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.models.decoder_model import DecoderModel
 from keras_transformer.models.output_length import output_limits
 from keras_transformer.presets import model_preset
 from keras_transformer.special_ids import START_ID
+from keras_transformer.types import Self, Tensor
 
 
 def source_and_target(inputs):
@@ -49,36 +53,37 @@ class TranslationModel(DecoderModel):
             `Transformer`.
     """
 
-    NAME = None
-    ATTENTION_SETTINGS = ()
+    NAME: str
+    ATTENTION_SETTINGS: tuple[str, ...] = ()
 
     @classmethod
-    def from_preset(cls, name, source_vocab_size, **overrides):
+    def from_preset(cls, name: str, source_vocab_size: int, **overrides: Any) -> Self:
         """Returns the model of a preset, such as "tiny"; `overrides` replace arguments."""
-        return cls(source_vocab_size, **{**model_preset(name, cls.NAME), **overrides})
+        arguments = {**model_preset(name, cls.NAME), **overrides}
+        return cls(source_vocab_size, **arguments)  # type: ignore[call-arg]  # of the subclass
 
     @property
-    def source_embedding(self):
+    def source_embedding(self) -> TokenEmbedding:
         """The `TokenEmbedding` of the source."""
         return self.encoder.embedding
 
     @property
-    def target_embedding(self):
+    def target_embedding(self) -> TokenEmbedding:
         """The `TokenEmbedding` of the target; that of the source where both share one table."""
         return self.decoder.embedding
 
     @property
-    def output_vocab_size(self):
+    def output_vocab_size(self) -> int:
         """V, the size of the target vocabulary, which may be shared with the source."""
         shared = self.target_vocab_size is None
         return self.source_vocab_size if shared else self.target_vocab_size
 
     @property
-    def gives_cross_weights(self):
+    def gives_cross_weights(self) -> bool:
         """Whether the call can return the weights of the attention to the source."""
         return self.decoder.gives_cross_weights
 
-    def new_embeddings(self):
+    def new_embeddings(self) -> tuple[TokenEmbedding, TokenEmbedding]:
         """Returns the embeddings of source and target, which may be the same layer."""
         source_embedding = TokenEmbedding(
             self.source_vocab_size, self.d_model, dtype=self.dtype_policy, name="source_embedding"
@@ -89,11 +94,13 @@ class TranslationModel(DecoderModel):
             self.output_vocab_size, self.d_model, dtype=self.dtype_policy, name="target_embedding"
         )
 
-    def read_source(self, source_ids):
+    def read_source(self, source_ids: Tensor) -> dict[str, Tensor]:
         """Returns what the decoder's `start_decoding` reads of `source_ids` `(B, S)`: arguments."""
         raise NotImplementedError
 
-    def start_decoding(self, source_ids, max_length, num_hypotheses=1, weights=None):
+    def start_decoding(
+        self, source_ids: Tensor, max_length: int, num_hypotheses: int = 1, weights: Any = None
+    ) -> DecodingStart:
         """Encodes the source and returns what a search begins with.
 
         Args:

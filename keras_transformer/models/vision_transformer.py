@@ -3,6 +3,8 @@
 Shapes: B batch, N patches, T positions (N, and one more with a class token), D d_model, H heads.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -13,8 +15,9 @@ from keras_transformer.layers.patch_embedding import height_and_width, with_know
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.self_building import SelfBuilding
+from keras_transformer.models.self_building import SelfBuilding, build_once
 from keras_transformer.presets import model_preset
+from keras_transformer.types import Self, Shape, Tensor
 
 POOLINGS = ("class_token", "mean")
 
@@ -67,22 +70,22 @@ class VisionTransformer(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
 
     def __init__(
         self,
-        num_classes,
-        image_size=224,
-        patch_size=16,
-        num_channels=3,
-        num_layers=12,
-        d_model=768,
-        ff_dim=3072,
-        num_heads=12,
-        dropout=0.1,
-        pooling="class_token",
-        representation_dim=None,
-        resize_positions=False,
-        activation="gelu",
-        layer_norm_epsilon=1e-6,
-        **kwargs,
-    ):
+        num_classes: int,
+        image_size: int | tuple[int, int] = 224,
+        patch_size: int = 16,
+        num_channels: int = 3,
+        num_layers: int = 12,
+        d_model: int = 768,
+        ff_dim: int = 3072,
+        num_heads: int = 12,
+        dropout: float = 0.1,
+        pooling: str = "class_token",
+        representation_dim: int | None = None,
+        resize_positions: bool = False,
+        activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_integers(
             ("num_classes", "representation_dim"),
@@ -140,30 +143,32 @@ class VisionTransformer(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
             self.head = Dense(num_classes, dtype=policy, name="head")
 
     @classmethod
-    def from_preset(cls, name, num_classes, **overrides):
+    def from_preset(cls, name: str, num_classes: int, **overrides: Any) -> Self:
         """Returns the model of a preset ("vit_b_16"); `overrides` replace arguments."""
         return cls(num_classes, **{**model_preset(name, "vision_transformer"), **overrides})
 
     @property
-    def grid(self):
+    def grid(self) -> tuple[int, int]:
         """The numbers of rows and columns of patches in an image of `image_size`."""
         return self.encoder.embedding.grid
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        self.encoder.build((None, *self.image_size, self.num_channels))
-        pooled_dim = self.d_model
+        build_once(self.encoder, (None, *self.image_size, self.num_channels))
+        pooled_dim: int | None = self.d_model
         if self.representation is not None:
-            self.representation.build((None, pooled_dim))
+            build_once(self.representation, (None, pooled_dim))
             pooled_dim = self.representation_dim
         if self.head is not None:
-            self.head.build((None, pooled_dim))
+            build_once(self.head, (None, pooled_dim))
         self.built = True
 
-    def compute_output_spec(self, images, **options):
+    def compute_output_spec(self, images: Tensor, **options: Any) -> Any:
         return super().compute_output_spec(with_known_size(images, self.image_size), **options)
 
-    def call(self, images, return_attention_weights=False, training=False):
+    def call(
+        self, images: Tensor, return_attention_weights: bool = False, training: bool = False
+    ) -> Tensor:
         result = self.encoder(
             images, return_attention_weights=return_attention_weights, training=training
         )
@@ -175,7 +180,7 @@ class VisionTransformer(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
             x = self.head(x)
         return (x, weights) if return_attention_weights else x
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

@@ -5,7 +5,7 @@ Shapes: T target/query length, S source/key length, H heads.
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,12 @@ from keras_transformer.plots.drawing import (
     new_figure,
     write,
 )
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from keras_transformer.translator import AttentionMap
 
 MANY_TOKENS = 24
 """From this number of tokens on, every panel has its own labels, and lines to count along."""
@@ -39,7 +45,9 @@ class Kind(NamedTuple):
     name: str
 
 
-def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
+def attention_maps(
+    attention_map: "AttentionMap", path: StrPath | None = None, layer: int = -1, kind: str = "cross"
+) -> "Figure":
     """Draws all heads of a layer: a row for each token that attends, a column for each it sees.
 
     Args:
@@ -73,8 +81,9 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
     with house_style():
         figure = new_figure(size, layout="compressed")
         panels = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
+        style = {"size": label_size, "family": families_for(queries + keys)}
         for head, panel in enumerate(panels.flat):
-            image = _draw_weights(panel, weights[head], found, weights.max(), label_size)
+            image = _draw_weights(panel, weights[head], found, weights.max(), style)
             panel.set_title(f"head {head + 1}", pad=3, size=title_size)
             _draw_lines_to_count(panel.axhline, len(queries))
             _draw_lines_to_count(panel.axvline, len(keys))
@@ -88,7 +97,9 @@ def attention_maps(attention_map, path=None, layer=-1, kind="cross"):
     return figure
 
 
-def alignment(attention_map, path=None, layer=-1):
+def alignment(
+    attention_map: "AttentionMap", path: StrPath | None = None, layer: int = -1
+) -> "Figure":
     """Draws which source tokens each token of the translation comes from, in one panel.
 
     It shows the cross-attention of a layer, the mean over its heads, as Bahdanau et al., 2015, draw
@@ -119,7 +130,8 @@ def alignment(attention_map, path=None, layer=-1):
     with house_style():
         figure = new_figure(size, layout="compressed")
         panel = figure.subplots()
-        image = _draw_weights(panel, weights, found, weights.max(), label_size)
+        style = {"size": label_size, "family": families_for(found.queries + found.keys)}
+        image = _draw_weights(panel, weights, found, weights.max(), style)
         _draw_lines_to_count(panel.axhline, len(found.queries))
         _draw_lines_to_count(panel.axvline, len(found.keys))
         panel.xaxis.tick_top()
@@ -134,7 +146,12 @@ def alignment(attention_map, path=None, layer=-1):
     return figure
 
 
-def attention_from(attention_map, token, path=None, kind="encoder"):
+def attention_from(
+    attention_map: "AttentionMap",
+    token: int | str,
+    path: StrPath | None = None,
+    kind: str = "encoder",
+) -> "Figure":
     """Draws what one token attends to: a row for each head of each layer, a column for each token.
 
     Args:
@@ -170,12 +187,16 @@ def attention_from(attention_map, token, path=None, kind="encoder"):
     with house_style():
         figure = new_figure(size, layout="compressed")
         panel = figure.subplots()
-        image = _draw_weights(panel, rows, found._replace(queries=names), rows.max(), label_size)
+        family = families_for([found.queries[index], *found.keys])
+        style = {"size": label_size, "family": family}
+        image = _draw_weights(panel, rows, found._replace(queries=names), rows.max(), style)
         _draw_lines_to_count(panel.axvline, len(found.keys))
         for layer in range(1, num_layers):
             panel.axhline(layer * num_heads - 0.5, color="#808080", linewidth=0.6)
         panel.set_xlabel(found.key_title)
-        figure.suptitle(f'what "{labels(found.queries)[index]}" attends to: {found.name}')
+        figure.suptitle(
+            f'what "{labels(found.queries)[index]}" attends to: {found.name}', family=family
+        )
         colour_bar(figure, image, panel, "attention weight")
         write(figure, path)
     return figure
@@ -199,6 +220,11 @@ def kind_of(attention_map, kind):
             f"Expected a kind of attention. Received: kind={kind!r}. "
             f"Choose one of: {', '.join(attention_map.weights) or 'none'}; linear attention has no "
             "weights, nor has a model without attention."
+        )
+    if not np.isfinite(attention_map.weights[kind]).all():
+        raise InputError(
+            f"Expected finite weights. Received: NaN or infinity in the weights of {kind!r}. The "
+            "training of the model has diverged: take an earlier checkpoint, or train it anew."
         )
     source, target = attention_map.source_pieces, attention_map.target_pieces
     queries, keys, *titles = {
@@ -254,12 +280,16 @@ def _index_of(token, tokens):
     return places[0]
 
 
-def _draw_weights(panel, weights, found, highest, label_size):
-    """Draws weights `(rows, columns)` with the tokens of `found` as labels; returns the image."""
+def _draw_weights(panel, weights, found, highest, style):
+    """Draws weights `(rows, columns)` with the tokens of `found` as labels; returns the image.
+
+    Args:
+        highest: the weight of the darkest colour.
+        style: dict of matplotlib's arguments for the labels.
+    """
     image = panel.imshow(weights, cmap="Blues", vmin=0, vmax=highest)
     panel.spines[:].set_visible(True)
     panel.tick_params(length=0, pad=2)
-    style = {"size": label_size, "family": families_for(found.queries + found.keys)}
     panel.set_xticks(range(len(found.keys)), labels(found.keys), rotation=90, **style)
     panel.set_yticks(range(len(found.queries)), labels(found.queries), **style)
     return image

@@ -1,7 +1,7 @@
 """The tree of a beam search."""
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from keras_transformer.errors import InputError
 from keras_transformer.fonts import families_for
@@ -16,6 +16,12 @@ from keras_transformer.plots.drawing import (
     new_figure,
     write,
 )
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from keras_transformer.decoding.search_tree import SearchTree
 
 ROW_INCHES = 0.42
 GAP_INCHES = 0.3
@@ -50,7 +56,7 @@ class Place(NamedTuple):
     row: int
 
 
-def beam_tree(tree, path=None):
+def beam_tree(tree: "SearchTree", path: StrPath | None = None) -> "Figure":
     """Draws a beam search from left to right: a column for each step, a line to what follows.
 
     Each token stands above its probability after the tokens before it, a finished hypothesis with
@@ -190,7 +196,11 @@ def _draw_number(axis, place, number, style):
 
 def _number_of(node, parent):
     """Returns the probability of a node, or the score of a finished one."""
-    probability = f"{math.exp(node.log_prob - parent.log_prob):.2f}"
+    probability = math.exp(node.log_prob - parent.log_prob)
+    if probability < 0.01:
+        probability = f"{probability:.3f}" if probability >= 0.0005 else "< 0.001"
+    else:
+        probability = f"{probability:.2f}"
     return probability if node.score is None else f"{probability}   score {node.score:.2f}"
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import pathlib
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,10 +15,18 @@ from keras_transformer.plots.drawing import (
     ORANGE,
     PURPLE,
     colours_of,
+    curve_label,
     house_style,
+    legend,
     new_figure,
     write,
 )
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Records: TypeAlias = StrPath | list[dict[str, float]]
 
 PANELS = {
     "loss (nats per token)": {"loss": "training", "val_loss": "validation"},
@@ -29,7 +38,7 @@ COLOURS = {"loss": BLUE, "val_loss": ORANGE, "val_bleu": GREEN, "learning_rate":
 """The colours of the metrics of one run; of several runs, each has its own."""
 
 
-def learning_curves(metrics, path=None):
+def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None = None) -> "Figure":
     """Draws loss, BLEU and learning rate over the steps of one or several training runs.
 
     Args:
@@ -72,7 +81,7 @@ def learning_curves(metrics, path=None):
                 else:
                     _draw_run(axis, curves[key][""], name, COLOURS[key])
             if len(axis.lines) > 1:
-                axis.legend()
+                legend(axis)
         figure.suptitle("learning curves")
         axes[-1].set_xlabel("step")
         axes[-1].xaxis.set_major_formatter("{x:,.0f}")
@@ -97,7 +106,7 @@ def _draw_runs(axis, curves, name, is_dashed):
             style = (
                 {"linestyle": "--", "linewidth": 0.8} if is_dashed else {"marker": _marker(curve)}
             )
-            axis.plot(*curve.T, color=colour, label=f"{label} {name}".strip(), **style)
+            axis.plot(*curve.T, color=colour, label=curve_label(f"{label} {name}".strip()), **style)
 
 
 def _marker(curve):
@@ -115,23 +124,30 @@ def _curve(records, key):
 
     A resumed run may have logged a step twice: the later record counts.
     """
-    points = {
-        record["step"]: record[key]
-        for record in records
-        if record.get("step") is not None and record.get(key) is not None
-    }
+    points = {}
+    for record in records:
+        step, value = record.get("step"), record.get(key)
+        if step is None or value is None:
+            continue
+        try:
+            points[float(step)] = float(value)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"Expected numbers in the records of a run. Received: {step=}, {key}={value!r}. "
+                "Remove the record."
+            ) from None
     return np.array([p for p in sorted(points.items()) if math.isfinite(p[1])]).reshape(-1, 2)
 
 
 def _read_json_lines(path):
-    """Returns the values of a JSON-lines file, without lines that a killed run left half."""
+    """Returns the values of a JSON-lines file, without lines that are damaged or were left half."""
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(
             f"Expected a run's metrics.jsonl or a list of records. Received: {path}: No such file."
         )
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(json.JSONDecodeError, RecursionError):
             records.append(json.loads(line))
     return records

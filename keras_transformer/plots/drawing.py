@@ -7,6 +7,8 @@ import warnings
 
 from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
+from keras_transformer.fonts import families_for
+from keras_transformer.types import StrPath
 
 FORMATS = ("png", "pdf", "svg")
 BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
@@ -32,9 +34,10 @@ STYLE = {
 }
 SENTENCE_PIECE_SPACE = "\u2581"
 READABLE_SPACE = "\u2423"
+ZERO_WIDTH_SPACE = "\u200b"
 
 
-def check_format(path, formats=FORMATS):
+def check_format(path: StrPath, formats: tuple[str, ...] = FORMATS) -> None:
     """Raises `ValueError` where `path` has a suffix that is not among `formats`."""
     if _format_of(path) not in formats:
         raise InputError(
@@ -76,8 +79,21 @@ def colours_of(curves):
 
 
 def labels(tokens):
-    """Returns the tokens as they are drawn, with a visible space."""
-    return [token.replace(SENTENCE_PIECE_SPACE, READABLE_SPACE) for token in tokens]
+    """Returns the tokens as they are drawn, with a visible space and without control characters."""
+    spaced = [token.replace(SENTENCE_PIECE_SPACE, READABLE_SPACE) for token in tokens]
+    return ["".join(map(_drawable, token)) for token in spaced]
+
+
+def curve_label(text):
+    """Returns the label of a curve; matplotlib's legend leaves out one that begins with `_`."""
+    (label,) = labels([text])
+    return f"{ZERO_WIDTH_SPACE}{label}" if label.startswith("_") else label
+
+
+def legend(axis, **arguments):
+    """Draws the legend of the curves, in fonts that have the letters of their labels."""
+    texts = [line.get_label() for line in axis.lines]
+    axis.legend(prop={"family": families_for(texts)}, **arguments)
 
 
 def label_inches(tokens, size):
@@ -96,6 +112,13 @@ def write(figure, path):
 
 def _format_of(path):
     return pathlib.Path(path).suffix.removeprefix(".").lower() or "png"
+
+
+def _drawable(letter):
+    """Returns the letter, or another for what neither fonts nor SVG files can have."""
+    is_no_character = ord(letter) & 0xFFFE == 0xFFFE
+    is_drawable = unicodedata.category(letter) not in ("Cc", "Cs") and not is_no_character
+    return letter if is_drawable else "\ufffd"
 
 
 def _letter_width(letter):

@@ -4,15 +4,22 @@ Shapes: B batch (images), T target length (words).
 """
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.fonts import families_for
 from keras_transformer.plots.drawing import house_style, labels, new_figure, write
+from keras_transformer.types import StrPath, Tensor, Texts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def image_attention(images, maps, path=None):
+def image_attention(
+    images: Tensor, maps: dict[str, Tensor], path: StrPath | None = None
+) -> "Figure":
     """Draws images, and beside each what is attended to: the rest is dark.
 
     The contrast of each image is stretched to the whole range from black to white.
@@ -52,7 +59,9 @@ def image_attention(images, maps, path=None):
     return figure
 
 
-def caption_attention(image, words, maps, path=None):
+def caption_attention(
+    image: Tensor, words: Texts, maps: Tensor, path: StrPath | None = None
+) -> "Figure":
     """Draws an image, and for each word of its caption what the word attends to.
 
     Args:

@@ -1,11 +1,31 @@
 """How well translators do on short and on long sentences."""
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu, length_groups
-from keras_transformer.plots.drawing import colours_of, house_style, new_figure, write
+from keras_transformer.plots.drawing import (
+    colours_of,
+    curve_label,
+    house_style,
+    legend,
+    new_figure,
+    write,
+)
+from keras_transformer.types import StrPath, Texts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def bleu_by_length(sources, references, translations, path=None, edges=(9, 12, 15, 19)):
+def bleu_by_length(
+    sources: Texts,
+    references: Texts,
+    translations: dict[str, list[str]],
+    path: StrPath | None = None,
+    edges: Iterable[int] = (9, 12, 15, 19),
+) -> "Figure":
     """Draws the BLEU of one or several translators by the number of words of the source.
 
     Args:
@@ -39,13 +59,12 @@ def bleu_by_length(sources, references, translations, path=None, edges=(9, 12, 1
                 bleu([texts[i] for i in rows], [references[i] for i in rows], hints=False).value
                 for rows in groups.values()
             ]
-            axis.plot(
-                range(len(groups)), scores, "o-", color=colour, label=f"{label} ({whole:.1f})"
-            )
+            label = curve_label(f"{label} ({whole:.1f})")
+            axis.plot(range(len(groups)), scores, "o-", color=colour, label=label)
         names = [f"{name}\n{len(rows)} sentences" for name, rows in groups.items()]
         axis.set_xticks(range(len(groups)), names)
         axis.set(xlabel="words of the source", ylabel="BLEU", title="BLEU by length of the source")
         axis.grid(axis="y", color="#e6e6e6")
-        axis.legend(title="BLEU of all sentences in brackets")
+        legend(axis, title="BLEU of all sentences in brackets")
         write(figure, path)
     return figure

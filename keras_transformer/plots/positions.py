@@ -1,5 +1,7 @@
 """The picture of sinusoidal positions."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from keras_transformer.plots.drawing import (
@@ -12,9 +14,15 @@ from keras_transformer.plots.drawing import (
     new_figure,
     write,
 )
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def position_encoding(num_positions, d_model, layout="interleaved", path=None):
+def position_encoding(
+    num_positions: int, d_model: int, layout: str = "interleaved", path: StrPath | None = None
+) -> "Figure":
     """Draws the sinusoidal position encoding: the whole matrix, and some of its waves below.
 
     Args:

@@ -1,15 +1,33 @@
 """Learning rates over the steps of a training."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.drawing import colours_of, house_style, new_figure, write
+from keras_transformer.plots.drawing import (
+    colours_of,
+    curve_label,
+    house_style,
+    legend,
+    new_figure,
+    write,
+)
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Schedule: TypeAlias = Callable[[Any], Any]
 
 MOST_POINTS = 500
 """Steps that are drawn of each schedule at most."""
 
 
-def learning_rates(schedules, num_steps, path=None):
+def learning_rates(
+    schedules: Schedule | dict[str, Schedule], num_steps: int, path: StrPath | None = None
+) -> "Figure":
     """Draws one or several learning-rate schedules over the steps of a training.
 
     Args:
@@ -41,12 +59,12 @@ def learning_rates(schedules, num_steps, path=None):
         axis = figure.subplots()
         for (label, schedule), colour in zip(schedules.items(), colours_of(schedules), strict=True):
             rates = [float(ops.convert_to_numpy(schedule(int(step) - 1))) for step in steps]
-            axis.plot(steps, rates, color=colour, label=label)
+            axis.plot(steps, rates, color=colour, label=curve_label(label))
         axis.set(xlabel="step", ylabel="learning rate", title="learning rate schedule")
         axis.set_ylim(bottom=0)
         axis.grid(axis="y", color="#e6e6e6")
         axis.xaxis.set_major_formatter("{x:,.0f}")
         if any(schedules):
-            axis.legend()
+            legend(axis)
         write(figure, path)
     return figure

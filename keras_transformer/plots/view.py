@@ -7,12 +7,17 @@ import base64
 import html
 import json
 import pathlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_transformer.atomic_files import replacing
 from keras_transformer.plots.attention import kind_of, warn_if_cut
 from keras_transformer.plots.drawing import check_format, labels
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from keras_transformer.translator import AttentionMap
 
 PAGE = pathlib.Path(__file__).with_name("attention_view.html")
 ROW_PIXELS = 20
@@ -29,11 +34,11 @@ class AttentionView:
         height: pixels that the page takes in a notebook.
     """
 
-    def __init__(self, html, height):
+    def __init__(self, html: str, height: int) -> None:
         self.html = html
         self.height = height
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         # a frame of its own: several views on one page, and no style of the notebook in them
         return (
             f'<iframe srcdoc="{html.escape(self.html)}" sandbox="allow-scripts" '
@@ -42,7 +47,7 @@ class AttentionView:
         )
 
 
-def attention_view(attention_map, path=None):
+def attention_view(attention_map: "AttentionMap", path: StrPath | None = None) -> AttentionView:
     """Makes an interactive page of all kinds, layers and heads of attention.
 
     It shows two columns of tokens with a line for each weight, in the colour of its head; a token

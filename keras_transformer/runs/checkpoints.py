@@ -15,6 +15,8 @@ import pathlib
 import re
 import shutil
 import zipfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +29,10 @@ from keras_transformer.runs.old_checkpoints import (
     variables_by_index,
 )
 from keras_transformer.runs.old_weights import read_weights
+from keras_transformer.types import StrPath, Tensor
+
+if TYPE_CHECKING:
+    import keras
 
 WEIGHTS = "model.weights.h5"
 NUM_FULL = 2
@@ -87,29 +93,29 @@ class Checkpoints:
         run_id: str; checkpoints of another run are refused.
     """
 
-    def __init__(self, directory, run_id=""):
+    def __init__(self, directory: StrPath, run_id: str = "") -> None:
         self.directory = pathlib.Path(directory)
         self.run_id = run_id
 
-    def path(self, step):
+    def path(self, step: Tensor) -> pathlib.Path:
         return self.directory / f"step-{step:08d}"
 
-    def all(self):
+    def all(self) -> list[pathlib.Path]:
         """Returns the checkpoints' paths, oldest first."""
         return sorted(self.directory.glob(f"step-{'[0-9]' * 8}"))
 
-    def newest(self):
+    def newest(self) -> pathlib.Path | None:
         """Returns the newest checkpoint's path, or None."""
         return self.all()[-1] if self.all() else None
 
-    def stored_run_id(self):
+    def stored_run_id(self) -> str:
         """Returns the run id in the newest readable checkpoint, or ""."""
         for path in reversed(self.all()):
             with contextlib.suppress(DamagedCheckpoint):
                 return _read_state(path).run_id
         return ""
 
-    def read_state(self, path):
+    def read_state(self, path: pathlib.Path) -> TrainingState:
         """Returns the `TrainingState` of a checkpoint.
 
         Raises:
@@ -124,7 +130,7 @@ class Checkpoints:
             )
         return state
 
-    def check(self, path):
+    def check(self, path: pathlib.Path) -> None:
         """Raises `DamagedCheckpoint` if the weights or the state are not as they were saved."""
         state = self.read_state(path)
         try:
@@ -132,7 +138,7 @@ class Checkpoints:
         except ValueError as error:
             raise DamagedCheckpoint(path, error) from None
 
-    def save(self, model, state, keep):
+    def save(self, model: "keras.Model", state: TrainingState, keep: int) -> None:
         """Writes a checkpoint, then deletes all except the last `keep` and the best.
 
         Raises:
@@ -140,7 +146,9 @@ class Checkpoints:
                 as no training could go on from there.
         """
         state.run_id = self.run_id
-        rest = {name: np.asarray(value) for name, value in training_state(model).items()}
+        rest: dict[str, Any] = {
+            name: np.asarray(value) for name, value in training_state(model).items()
+        }
         if not all_finite([*model.weights, *rest.values()]):
             raise FloatingPointError("the weights or the optimizer's state are not finite")
         path = self.path(state.step)
@@ -157,7 +165,7 @@ class Checkpoints:
     def _aside(self, path):
         return self.directory / f".before-{path.name}"
 
-    def recover(self):
+    def recover(self) -> None:
         """Moves back what a killed process had moved aside, and removes its unfinished files."""
         for aside in self.directory.glob(".before-*"):
             path = self.directory / aside.name.removeprefix(".before-")
@@ -168,7 +176,7 @@ class Checkpoints:
         for partial in self.directory.glob(".partial-*"):
             shutil.rmtree(partial)
 
-    def restore(self, model, path):
+    def restore(self, model: "keras.Model", path: pathlib.Path) -> TrainingState:
         """Gives a compiled model the content of a checkpoint; returns its `TrainingState`.
 
         Raises:
@@ -191,7 +199,9 @@ class Checkpoints:
             raise DamagedCheckpoint(path, error) from None
         return state
 
-    def restore_newest(self, model, write=print):
+    def restore_newest(
+        self, model: "keras.Model", write: Callable[[str], Any] = print
+    ) -> tuple[TrainingState | None, list[pathlib.Path]]:
         """Gives a compiled model the content of the newest checkpoint that is not damaged.
 
         Args:
@@ -203,7 +213,7 @@ class Checkpoints:
         Raises:
             InputError: there are checkpoints, but the training cannot go on from any of them.
         """
-        damaged = []
+        damaged: list[pathlib.Path] = []
         for path in reversed(self.all()):
             if damaged and not (path / "state.npz").exists():
                 break  # older checkpoints hold only weights
@@ -223,14 +233,14 @@ class Checkpoints:
             )
         return None, []
 
-    def put_aside(self, paths):
+    def put_aside(self, paths: Sequence[pathlib.Path]) -> None:
         """Renames damaged checkpoints from `step-...` to `damaged-step-...`."""
         for path in paths:
             aside = path.with_name(f"damaged-{path.name}")
             shutil.rmtree(aside, ignore_errors=True)
             os.rename(path, aside)
 
-    def validated(self, write=print):
+    def validated(self, write: Callable[[str], Any] = print) -> list[pathlib.Path]:
         """Returns the undamaged checkpoints that were validated, oldest first.
 
         Args:
@@ -246,14 +256,14 @@ class Checkpoints:
                 found += [path] if self.read_state(path).validated else []
         return found
 
-    def best(self):
+    def best(self) -> pathlib.Path | None:
         """Returns the path of the checkpoint with the best validation score, or None."""
         for path in reversed(self.all()):
             with contextlib.suppress(DamagedCheckpoint):  # the one before names it too, or nearly
                 return self.path(self.read_state(path).best_step)
         return None
 
-    def load_mean(self, model, paths):
+    def load_mean(self, model: "keras.Model", paths: Sequence[pathlib.Path]) -> None:
         """Gives the model the mean of the weights of some checkpoints."""
         totals = [np.zeros(weight.shape, "float64") for weight in model.weights]
         for path in paths:

@@ -20,6 +20,8 @@ import os
 import pathlib
 import shutil
 import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import keras_transformer  # rooms load when used: tokenizers need TensorFlow, training does not
 from keras_transformer.atomic_files import replacing
@@ -28,6 +30,12 @@ from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import WEIGHTS, Checkpoints, DamagedCheckpoint
 from keras_transformer.runs.old_weights import read_weights
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    import keras
+
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 CHECKPOINTS = ("best", "last", "averaged")
 TRAIN_FURTHER = "Train further: training goes back to an undamaged checkpoint, if there is one."
@@ -83,7 +91,7 @@ class Run:
         path: the directory; it need not exist.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: StrPath) -> None:
         self.path = pathlib.Path(path)
         self.config_path = self.path / "config.yaml"
         self.tokenizer_path = self.path / "tokenizer"
@@ -95,11 +103,11 @@ class Run:
         self.lock_path = self.path / ".lock"
 
     @property
-    def exists(self):
+    def exists(self) -> bool:
         return self.config_path.is_file()
 
     @property
-    def identity(self):
+    def identity(self) -> Identity:
         """The `Identity` of the run; raises `InputError` if its file is damaged."""
         try:
             content = json.loads(self.identity_path.read_text())
@@ -115,10 +123,10 @@ class Run:
             ) from None
 
     @property
-    def checkpoints(self):
+    def checkpoints(self) -> Checkpoints:
         return Checkpoints(self.path / "checkpoints", self.identity.run_id)
 
-    def check_usable(self):
+    def check_usable(self) -> None:
         """Raises `InputError` if the directory holds anything but a run."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"Expected a directory for the run. Received: the file {self.path}.")
@@ -139,7 +147,7 @@ class Run:
             )
 
     @contextlib.contextmanager
-    def locked(self):
+    def locked(self) -> Iterator[None]:
         """Prevents other processes from training in this directory.
 
         At the end, it removes a directory that it has created if there is no run in it.
@@ -179,13 +187,15 @@ class Run:
                 ) from None
             file.close()
 
-    def recover(self):
+    def recover(self) -> None:
         """Removes the unfinished files of a killed process."""
         self.checkpoints.recover()
         for partial in self.path.glob(".[0-9]*.*"):  # of `replacing`
             partial.unlink()
 
-    def create(self, config, source_tokenizer, target_tokenizer):
+    def create(
+        self, config: Config, source_tokenizer: "Tokenizer", target_tokenizer: "Tokenizer"
+    ) -> None:
         """Writes the tokenizers, then the settings, which make the directory a run."""
         shutil.rmtree(self.tokenizer_path, ignore_errors=True)  # left by a killed process
         self.finished_path.unlink(missing_ok=True)  # left when somebody removed the other files
@@ -196,11 +206,11 @@ class Run:
             target_tokenizer.save(self.tokenizer_path, "target")
         config.save(self.config_path)
 
-    def write_identity(self, identity):
+    def write_identity(self, identity: Identity) -> None:
         with replacing(self.identity_path) as partial:
             partial.write_text(json.dumps(dataclasses.asdict(identity), indent=2))
 
-    def load_config(self):
+    def load_config(self) -> Config:
         if not self.exists:
             raise InputError(
                 f"Expected a run directory, with a config.yaml. Received: {self.path}. "
@@ -208,7 +218,7 @@ class Run:
             )
         return Config.load(self.config_path)
 
-    def load_tokenizers(self, config):
+    def load_tokenizers(self, config: Config) -> "tuple[Tokenizer, Tokenizer]":
         """Returns `(source, target)`: the same tokenizer twice if they share their vocabulary."""
         if config.tokenizer.shared:
             tokenizers = [keras_transformer.tokenizers.load(self.tokenizer_path)] * 2
@@ -223,9 +233,9 @@ class Run:
                 f"Expected the tokenizers that the run began with. Received: other or damaged "
                 f"files in {self.tokenizer_path}. Restore a copy of the right files."
             )
-        return tuple(tokenizers)
+        return tokenizers[0], tokenizers[1]
 
-    def check_same(self, config):
+    def check_same(self, config: Config) -> None:
         """Raises `InputError` if `config` describes another model or training than this run's."""
         old, new = (dataclasses.asdict(c) for c in (self.load_config(), config))
         for model in (old["model"], new["model"]):
@@ -240,7 +250,7 @@ class Run:
                         f"Received: {group}.{key}={now!r}. Choose another directory for a new run."
                     )
 
-    def weights_path(self, checkpoint=None):
+    def weights_path(self, checkpoint: str | None = None) -> pathlib.Path:
         """Returns the path of a file of weights that is not damaged.
 
         Args:
@@ -259,7 +269,7 @@ class Run:
             remedy = f"Choose the {' or the '.join(others)} weights." if others else TRAIN_FURTHER
             raise InputError(f"{error} {remedy}") from None
 
-    def any_weights_path(self, write=print):
+    def any_weights_path(self, write: Callable[[str], Any] = print) -> pathlib.Path:
         """Returns the file of the default weights, or of others if these are damaged.
 
         Args:
@@ -313,7 +323,7 @@ class Run:
         self.checkpoints.check(path)
         return path / WEIGHTS
 
-    def default_checkpoint(self):
+    def default_checkpoint(self) -> str:
         """Returns which weights have the better validation score, "best" or "averaged"."""
         finished = self.finished()
         if finished is None:
@@ -327,7 +337,7 @@ class Run:
         mean_score = finished["metrics"].get("val_bleu", math.inf)
         return "averaged" if mean_score >= best_score else "best"
 
-    def finished(self):
+    def finished(self) -> dict[str, Any] | None:
         """Returns the content of `finished.json`, or None if training has not ended."""
         try:
             finished = json.loads(self.finished_path.read_text())
@@ -399,7 +409,9 @@ def load_weights(model, path):
         ) from None
 
 
-def load_run(path, checkpoint=None):
+def load_run(
+    path: StrPath, checkpoint: str | None = None
+) -> "tuple[keras.Model, Tokenizer, Tokenizer, Config]":
     """Returns `(model, source_tokenizer, target_tokenizer, config)` of a run.
 
     Args:

@@ -7,7 +7,9 @@ from keras_transformer.errors import InputError
 from keras_transformer.settings import Count, Positive, PositiveOrZero, SettingsGroup
 
 # the cores that this process may use, if the system tells
-NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+NUM_CORES = (
+    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,13 +4,15 @@ import pathlib
 
 from keras_transformer.errors import InputError
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SentencePieceTokenizer
+from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.tokenizers.uncased_word_piece_tokenizer import UncasedWordPieceTokenizer
 from keras_transformer.tokenizers.word_piece_tokenizer import WordPieceTokenizer
+from keras_transformer.types import StrPath
 
 CLASSES = (SentencePieceTokenizer, WordPieceTokenizer, UncasedWordPieceTokenizer)
 
 
-def load(directory, name="tokenizer"):
+def load(directory: StrPath, name: str = "tokenizer") -> Tokenizer:
     """Returns the tokenizer that `Tokenizer.save(directory, name)` wrote.
 
     Raises:
@@ -28,7 +30,7 @@ def load(directory, name="tokenizer"):
     return _read(cls, path)
 
 
-def from_file(path):
+def from_file(path: StrPath) -> Tokenizer:
     """Returns the tokenizer in a user's file, with any layout of special ids.
 
     Args:

@@ -6,7 +6,7 @@ from sentencepiece import sentencepiece_model_pb2
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
-Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
+Piece = sentencepiece_model_pb2.ModelProto.SentencePiece  # type: ignore[attr-defined]
 
 
 def with_our_special_ids(model):

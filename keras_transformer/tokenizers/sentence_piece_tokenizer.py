@@ -4,6 +4,7 @@ import hashlib
 import io
 import itertools
 import re
+from collections.abc import Iterable
 
 import numpy as np
 import sentencepiece
@@ -15,9 +16,11 @@ from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.sentence_piece_model import with_our_special_ids
 from keras_transformer.tokenizers.tokenizer import Tokenizer
+from keras_transformer.types import Self, Texts
 
 MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # their names in a model trained here
+SPACE = "\u2581"  # what SentencePiece writes for a space
 NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
 
 
@@ -57,7 +60,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     SUFFIX = ".model"
 
-    def __init__(self, model):
+    def __init__(self, model: bytes) -> None:
         super().__init__(name="sentence_piece_tokenizer")
         self._model = with_our_special_ids(model)
         try:
@@ -68,7 +71,14 @@ class SentencePieceTokenizer(Tokenizer):
         self._ops._model_resource = _SharedModel(self._model, name=None)
 
     @classmethod
-    def train(cls, sentences, vocab_size, model_type="bpe", seed=1, user_symbols=()):
+    def train(
+        cls,
+        sentences: Iterable[str],
+        vocab_size: int,
+        model_type: str = "bpe",
+        seed: int = 1,
+        user_symbols: Texts = (),
+    ) -> Self:
         """Learns a vocabulary of exactly `vocab_size` tokens, including the four special ones.
 
         Args:
@@ -84,8 +94,7 @@ class SentencePieceTokenizer(Tokenizer):
         """
         if model_type not in ("bpe", "unigram"):
             raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
-        user_symbols = list(user_symbols)
-        _check_symbols(user_symbols)
+        user_symbols = _checked_symbols(user_symbols)
         sentences = (sentence for sentence in sentences if sentence.strip())
         first = next(sentences, None)
         if first is None:
@@ -116,15 +125,15 @@ class SentencePieceTokenizer(Tokenizer):
         return cls(model.getvalue())
 
     @property
-    def pieces(self):
+    def pieces(self) -> list[str]:
         return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
 
     @property
-    def vocab_size(self):
+    def vocab_size(self) -> int:
         return self._processor.get_piece_size()
 
     @property
-    def serialized(self):
+    def serialized(self) -> bytes:
         return self._model
 
     def _tokenize(self, texts):
@@ -133,7 +142,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _detokenize(self, ids):
         return self._ops.detokenize(ids)
 
-    def encode_sampled(self, sentences, sampling, seed):
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
         """Returns one random segmentation of each sentence: list of int32 arrays.
 
         Args:
@@ -155,14 +164,23 @@ class SentencePieceTokenizer(Tokenizer):
         return [np.array(row, "int32") for row in rows]
 
 
-def _check_symbols(symbols):
-    """Refuses what SentencePiece would refuse with less explanation, or misread."""
-    are_words = all(symbol and symbol.split() == [symbol] for symbol in symbols)
-    if not are_words or len({*symbols, *SPECIAL_PIECES}) < len(symbols) + len(SPECIAL_PIECES):
+def _checked_symbols(symbols):
+    """Returns a list; refuses what SentencePiece would refuse with less explanation, or misread."""
+    if isinstance(symbols, str):  # each of its letters would become a symbol
         raise InputError(
-            "Expected user symbols without white space, each given once, other than "
+            "Expected a list of user symbols. "
+            f"Received: user_symbols={symbols!r}. Put it in a list."
+        )
+    symbols = list(symbols)
+    are_words = all(symbol and symbol.split() == [symbol] for symbol in symbols)
+    has_space = any(SPACE in symbol for symbol in symbols)
+    is_known = len({*symbols, *SPECIAL_PIECES}) < len(symbols) + len(SPECIAL_PIECES)
+    if not are_words or has_space or is_known:
+        raise InputError(
+            f"Expected user symbols without white space or {SPACE}, each given once, other than "
             f"{', '.join(SPECIAL_PIECES)}. Received: user_symbols={symbols}. Choose others."
         )
+    return symbols
 
 
 def _vocab_size_message(vocab_size, reason):

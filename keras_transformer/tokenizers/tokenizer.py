@@ -5,12 +5,18 @@ Shapes: B batch (sentences), S source length.
 
 import abc
 import pathlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.types import StrPath, Tensor, Texts
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PIECE_CHARACTERS = 64
 """More characters than any token has, including the white space around it."""
@@ -29,12 +35,12 @@ class Tokenizer(tf.Module, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def pieces(self):
+    def pieces(self) -> list[str]:
         """The vocabulary as a list of strings: item i is the token with id i."""
 
     @property
     @abc.abstractmethod
-    def serialized(self):
+    def serialized(self) -> bytes:
         """Bytes of the one file that holds the whole tokenizer."""
 
     @abc.abstractmethod
@@ -46,10 +52,10 @@ class Tokenizer(tf.Module, abc.ABC):
         """Ragged int32 `(B, None)` of ids within the vocabulary to a string tensor `(B,)`."""
 
     @property
-    def vocab_size(self):
+    def vocab_size(self) -> int:
         return len(self.pieces)
 
-    def encode(self, texts):
+    def encode(self, texts: Tensor) -> tf.RaggedTensor:
         """Returns the ids of each text, ragged int32 `(B, None)`, without start and end token.
 
         Args:
@@ -59,7 +65,7 @@ class Tokenizer(tf.Module, abc.ABC):
         """
         return self._tokenize(valid_texts(texts))
 
-    def encode_truncated(self, texts, max_tokens):
+    def encode_truncated(self, texts: Tensor, max_tokens: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Returns the ids of each text, cut to a length and ended by the end token.
 
         Args:
@@ -79,7 +85,7 @@ class Tokenizer(tf.Module, abc.ABC):
         end = tf.fill([tokens.nrows(), 1], END_ID)
         return tf.concat([tokens[:, :max_tokens], end], axis=1), truncated
 
-    def encode_padded(self, texts, max_tokens):
+    def encode_padded(self, texts: Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what `encode_truncated` does, with the ids as int32 `(B, S)`, padded with 0.
 
         S is 1 + the most tokens of a text, and 1 when B is 0.
@@ -87,7 +93,7 @@ class Tokenizer(tf.Module, abc.ABC):
         ids, truncated = self.encode_truncated(texts, max_tokens)
         return padded(ids), truncated
 
-    def decode(self, ids):
+    def decode(self, ids: Tensor) -> tf.Tensor:
         """Returns the text of each row of ids: strings `(B,)`, always valid UTF-8.
 
         Args:
@@ -105,7 +111,7 @@ class Tokenizer(tf.Module, abc.ABC):
         return self._detokenize(tf.ragged.boolean_mask(ids, kept))
 
     @abc.abstractmethod
-    def encode_sampled(self, sentences, sampling, seed):
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "list[np.ndarray]":
         """Returns one random segmentation of each sentence (subword regularization).
 
         Runs on the host, outside any graph.
@@ -120,7 +126,7 @@ class Tokenizer(tf.Module, abc.ABC):
             ValueError: the tokenizer has no sampling.
         """
 
-    def to_pieces(self, ids):
+    def to_pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the token of each of `ids` (1-D): list of strings."""
         pieces = self.pieces  # a model may have more embeddings
         return [pieces[i if i < len(pieces) else UNKNOWN_ID] for i in ids]
@@ -128,7 +134,7 @@ class Tokenizer(tf.Module, abc.ABC):
     def __reduce__(self):
         return type(self), (self.serialized,)
 
-    def save(self, directory, name="tokenizer"):
+    def save(self, directory: StrPath, name: str = "tokenizer") -> None:
         """Writes the tokenizer to one file in `directory`: whole, or not at all."""
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,12 @@
 """WordPiece without case and accents, as in the uncased models of BERT."""
 
+from collections.abc import Iterable
+
 import tensorflow as tf
 import tensorflow_text
 
 from keras_transformer.tokenizers.word_piece_tokenizer import WordPieceTokenizer
+from keras_transformer.types import Self
 
 
 class UncasedWordPieceTokenizer(WordPieceTokenizer):
@@ -20,7 +23,7 @@ class UncasedWordPieceTokenizer(WordPieceTokenizer):
     NORMALIZATION_FORM = None  # the text stays decomposed
 
     @classmethod
-    def train(cls, sentences, vocab_size):
+    def train(cls, sentences: Iterable[str], vocab_size: int) -> Self:
         texts = _uncased(tf.constant(list(sentences), tf.string))
         return super().train([text.decode() for text in texts.numpy()], vocab_size)
 

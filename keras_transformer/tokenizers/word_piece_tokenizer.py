@@ -1,5 +1,7 @@
 """WordPiece (Schuster and Nakajima, 2012; as in BERT, https://arxiv.org/abs/1810.04805)."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
@@ -8,6 +10,7 @@ from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.tokenizer import Tokenizer
+from keras_transformer.types import Self, Texts
 
 SPECIAL_TOKENS = {
     PAD_ID: ("[PAD]",),
@@ -38,9 +41,9 @@ class WordPieceTokenizer(Tokenizer):
     """
 
     SUFFIX = ".vocab.txt"
-    NORMALIZATION_FORM = "NFC"  # of text, before it is split into words
+    NORMALIZATION_FORM: str | None = "NFC"  # of text, before it is split into words
 
-    def __init__(self, vocabulary):
+    def __init__(self, vocabulary: bytes) -> None:
         super().__init__(name="word_piece_tokenizer")
         pieces = _with_our_special_ids(vocabulary)
         self._vocabulary = "\n".join(pieces)
@@ -59,7 +62,7 @@ class WordPieceTokenizer(Tokenizer):
         )
 
     @classmethod
-    def train(cls, sentences, vocab_size):
+    def train(cls, sentences: Iterable[str], vocab_size: int) -> Self:
         """Learns a vocabulary of `vocab_size` tokens or up to 5 % fewer, with the special ones.
 
         Args:
@@ -96,11 +99,11 @@ class WordPieceTokenizer(Tokenizer):
         return cls("\n".join(pieces).encode())
 
     @property
-    def pieces(self):
+    def pieces(self) -> list[str]:
         return self._vocabulary.split("\n")
 
     @property
-    def serialized(self):
+    def serialized(self) -> bytes:
         return f"{self._vocabulary}\n".encode()
 
     def _tokenize(self, texts):
@@ -115,7 +118,7 @@ class WordPieceTokenizer(Tokenizer):
         text = tf.strings.regex_replace(text, r"([(\[{]) ", r"\1")
         return tf.strings.regex_replace(text, r" (['’-]) ", r"\1")
 
-    def encode_sampled(self, sentences, sampling, seed):
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
         """Raises ValueError: WordPiece splits a word in one way."""
         raise InputError(
             f"Expected no sampling with WordPiece. Received: sampling={sampling}. "

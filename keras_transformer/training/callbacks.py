@@ -1,6 +1,8 @@
 """Callbacks that translate text during `model.fit` of a translation model."""
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 import keras
 
@@ -8,6 +10,10 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu
 from keras_transformer.translator import Translator
+from keras_transformer.types import Texts
+
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
 class TranslationCallback(keras.callbacks.Callback):
@@ -21,7 +27,14 @@ class TranslationCallback(keras.callbacks.Callback):
         every: number of epochs between translations.
     """
 
-    def __init__(self, source, tokenizer, target_tokenizer=None, decoding=None, every=1):
+    def __init__(
+        self,
+        source: Texts,
+        tokenizer: "Tokenizer",
+        target_tokenizer: "Tokenizer | None" = None,
+        decoding: DecodingConfig | None = None,
+        every: int = 1,
+    ) -> None:
         super().__init__()
         self.source = source
         self.tokenizer = tokenizer
@@ -29,20 +42,20 @@ class TranslationCallback(keras.callbacks.Callback):
         self.decoding = decoding or DecodingConfig(beam_size=1)
         self.every = every
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         """Called by `fit`, before the first epoch."""
         super().set_model(model)
         self.translator = Translator(model, self.tokenizer, self.target_tokenizer, self.decoding)
 
-    def translations(self):
+    def translations(self) -> list[str]:
         """Returns the translations of `source` with the current weights."""
         return self.translator(self.source)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if (epoch + 1) % self.every == 0:
             self.on_translations(epoch, self.translations(), logs)
 
-    def on_translations(self, epoch, translations, logs):
+    def on_translations(self, epoch: int, translations: list[str], logs: Any) -> None:
         """Called with the epoch (counted from 0), the translations, and the logs of the epoch."""
         raise NotImplementedError
 
@@ -73,27 +86,27 @@ class BleuCallback(TranslationCallback):
 
     def __init__(
         self,
-        source,
-        references,
-        tokenizer,
-        target_tokenizer=None,
-        decoding=None,
-        every=1,
-        lowercase=False,
-        tokenize="13a",
-    ):
+        source: Texts,
+        references: Texts | Sequence[Texts],
+        tokenizer: "Tokenizer",
+        target_tokenizer: "Tokenizer | None" = None,
+        decoding: DecodingConfig | None = None,
+        every: int = 1,
+        lowercase: bool = False,
+        tokenize: str = "13a",
+    ) -> None:
         super().__init__(source, tokenizer, target_tokenizer, decoding, every)
         self.references = references
         self.lowercase = lowercase
         self.tokenize = tokenize
         self.score(source)  # refuses wrong references now, not after an epoch
 
-    def score(self, translations):
+    def score(self, translations: Texts) -> float:
         """Returns the BLEU of `translations`, a list of str."""
         # without hints, which would appear after each epoch
         return bleu(translations, self.references, self.lowercase, self.tokenize, hints=False).value
 
-    def on_translations(self, epoch, translations, logs):
+    def on_translations(self, epoch: int, translations: list[str], logs: Any) -> None:
         logs["val_bleu"] = self.score(translations)
 
 
@@ -111,14 +124,14 @@ class SampleTranslations(TranslationCallback):
 
     def __init__(
         self,
-        source,
-        references,
-        tokenizer,
-        target_tokenizer=None,
-        decoding=None,
-        every=1,
-        stream=None,
-    ):
+        source: Texts,
+        references: Texts,
+        tokenizer: "Tokenizer",
+        target_tokenizer: "Tokenizer | None" = None,
+        decoding: DecodingConfig | None = None,
+        every: int = 1,
+        stream: TextIO | None = None,
+    ) -> None:
         if len(source) != len(references):
             raise InputError(
                 "Expected a reference for each source sentence. Received: "
@@ -128,7 +141,7 @@ class SampleTranslations(TranslationCallback):
         self.references = references
         self.stream = stream
 
-    def on_translations(self, epoch, translations, logs):
+    def on_translations(self, epoch: int, translations: list[str], logs: Any) -> None:
         lines = [f"\nepoch {epoch + 1}"]  # the line break ends the line of the progress bar
         for sentence in zip(self.source, self.references, translations, strict=True):
             for name, text in zip(("source", "reference", "translation"), sentence, strict=True):

@@ -11,7 +11,7 @@ class Interrupted(Exception):
         signal_number: which signal it was.
     """
 
-    def __init__(self, signal_number):
+    def __init__(self, signal_number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(signal_number).name}; the work is saved")
         self.signal_number = signal_number
 

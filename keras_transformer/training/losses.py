@@ -3,11 +3,14 @@
 Shapes: B batch, T target length, D width, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -31,7 +34,9 @@ class TokenCrossEntropy(keras.losses.Loss):
         InputError: label_smoothing is not in `[0, 1)`.
     """
 
-    def __init__(self, label_smoothing=0.1, name="token_cross_entropy", **kwargs):
+    def __init__(
+        self, label_smoothing: float = 0.1, name: str = "token_cross_entropy", **kwargs: Any
+    ) -> None:
         kwargs.setdefault("reduction", "sum")
         super().__init__(name=name, **kwargs)
         if not 0.0 <= label_smoothing < 1.0:
@@ -40,13 +45,19 @@ class TokenCrossEntropy(keras.losses.Loss):
             )
         self.label_smoothing = label_smoothing
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         labels = _labels_of(y_true, y_pred)
         return backend.token_cross_entropy(y_pred, labels, self.label_smoothing)
 
     def from_hidden(
-        self, hidden, table, labels, sample_weight=None, training=False, jit_compile=False
-    ):
+        self,
+        hidden: Tensor,
+        table: Tensor,
+        labels: Tensor,
+        sample_weight: Tensor | None = None,
+        training: bool = False,
+        jit_compile: bool = False,
+    ) -> Any:
         """Returns the loss of the logits `hidden · table^T` without an array of all logits.
 
         Args:
@@ -72,7 +83,7 @@ class TokenCrossEntropy(keras.losses.Loss):
             jit_compile,
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 

@@ -1,15 +1,16 @@
 """Learning-rate schedules with a warm-up. Steps are counted from 1, as in the paper."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
-
-Schedule = keras.optimizers.schedules.LearningRateSchedule
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class NoamSchedule(Schedule):
+class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
 
     Source: Vaswani et al., 2017, eq. 3, https://arxiv.org/abs/1706.03762. The maximum, at step
@@ -20,21 +21,21 @@ class NoamSchedule(Schedule):
         warmup_steps: number of steps in which the rate rises; 4,000 in the paper.
     """
 
-    def __init__(self, d_model, warmup_steps=4000):
+    def __init__(self, d_model: int, warmup_steps: int = 4000) -> None:
         super().__init__()
         _check_positive(d_model=d_model, warmup_steps=warmup_steps)
         self.d_model = d_model
         self.warmup_steps = warmup_steps
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         return self.d_model**-0.5 * _warmup_then_decay(step, self.warmup_steps)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class InverseSquareRoot(Schedule):
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """peak_learning_rate * min(step / warmup_steps, sqrt(warmup_steps / step)).
 
     The curve of `NoamSchedule`, with a peak that is given instead of derived from the width, as in
@@ -45,17 +46,17 @@ class InverseSquareRoot(Schedule):
         warmup_steps: number of steps in which the rate rises.
     """
 
-    def __init__(self, peak_learning_rate, warmup_steps=4000):
+    def __init__(self, peak_learning_rate: float, warmup_steps: int = 4000) -> None:
         super().__init__()
         _check_positive(peak_learning_rate=peak_learning_rate, warmup_steps=warmup_steps)
         self.peak_learning_rate = peak_learning_rate
         self.warmup_steps = warmup_steps
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         scale = self.peak_learning_rate * self.warmup_steps**0.5
         return scale * _warmup_then_decay(step, self.warmup_steps)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "peak_learning_rate": self.peak_learning_rate,
             "warmup_steps": self.warmup_steps,

@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tqdm
@@ -11,6 +13,7 @@ import tqdm
 from keras_transformer import backend
 from keras_transformer.atomic_files import check_space, replacing
 from keras_transformer.checksums import checksum
+from keras_transformer.config import Config
 from keras_transformer.runs.checkpoints import bytes_of
 from keras_transformer.runs.run import Run
 from keras_transformer.training import distribution
@@ -21,6 +24,10 @@ from keras_transformer.training.progress import Log, ObeyAtOnce, ProgressBar, Sa
 from keras_transformer.training.schedules import schedule_of
 from keras_transformer.training.selection import candidates, choose_weights
 from keras_transformer.training.translation_task import TranslationTask
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from keras_transformer.data.parallel import ParallelCorpus
 
 
 def print_line(text):
@@ -29,7 +36,14 @@ def print_line(text):
         tqdm.tqdm.write(text, file=sys.stderr)
 
 
-def train(config, output, init_from=None, corpora=None, strategy="auto", write=print_line):
+def train(
+    config: Config,
+    output: StrPath,
+    init_from: StrPath | None = None,
+    corpora: "tuple[ParallelCorpus, ParallelCorpus] | None" = None,
+    strategy: str = "auto",
+    write: Callable[[str], Any] = print_line,
+) -> dict[str, float]:
     """Trains a translation model on parallel text in a run directory, or goes on training it.
 
     Args:

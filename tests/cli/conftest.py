@@ -10,6 +10,11 @@ import pytest
 from keras_transformer import cli, console
 from keras_transformer.config import DecodingConfig
 
+PICTURES = (
+    *("alignment", "attention_maps", "attention_view", "beam_tree", "bleu_by_length"),
+    *("learning_curves", "learning_rates", "position_encoding"),
+)
+
 
 class FakeTranslator:
     """Translates into capitals; hypothesis n ends in n exclamation marks and scores -n."""
@@ -41,8 +46,12 @@ class FakeTranslator:
             for text in texts
         ]
 
-    def attention(self, text):
-        return f"attention of {text} with {self.decoding.beam_size} beams"
+    def attention(self, text, target=None):
+        target = f" and {target}" if target else ""
+        return f"attention of {text}{target} with {self.decoding.beam_size} beams"
+
+    def search_tree(self, text):
+        return f"tree of {text} with {self.decoding.beam_size} beams"
 
 
 class FakeExport:
@@ -68,13 +77,14 @@ def calls(monkeypatch):
 
         return function
 
-    monkeypatch.setattr(console, "start_keras", lambda: calls.append("keras"))
+    monkeypatch.setattr(console, "start_keras", lambda with_text=True: calls.append("keras"))
     replace("translator", Translator=FakeTranslator)
     replace("loading", load=FakeTranslator.load)
     replace("training.train", train=recorded("train"))
     replace("training", train=None)
     replace("export", export_saved_model=recorded("export", pathlib.Path("models/3")))
-    replace("plots", attention_maps=recorded("plot"), check_format=lambda path: None)
+    drawn = {name: recorded(name) for name in PICTURES}
+    replace("plots", check_format=lambda path: None, **drawn)
     tour = types.SimpleNamespace(run=recorded("quickstart"))
     monkeypatch.setitem(sys.modules, "keras_transformer.quickstart.tour", tour)
     monkeypatch.setattr("keras_transformer.quickstart.tour", tour, raising=False)

@@ -29,6 +29,9 @@ from keras_transformer.settings import settings
         (["evaluate", "x", "--hypothesis", "y", "--target", "z"], "not allowed with argument"),
         (["export", "x"], "the following arguments are required: DIR"),
         (["plot", "x", "y"], "the following arguments are required: --output"),
+        (["plot"], "the following arguments are required: PICTURE"),
+        (["plot", "curves", "--output", "x"], "the following arguments are required: RUN"),
+        (["plot", "positions", "--output", "x", "--d-model", "0"], "a whole number from 1 to"),
     ],
 )
 def test_a_usage_error_is_one_line(arguments, message, capsys):
@@ -41,7 +44,7 @@ def test_a_usage_error_is_one_line(arguments, message, capsys):
 
 def help_of(command, capsys):
     with pytest.raises(SystemExit, match="^0$"):
-        cli.main([command, "--help"])
+        cli.main([*command.split(), "--help"])
     return " ".join(capsys.readouterr().out.split())
 
 
@@ -51,7 +54,7 @@ def in_help(setting):
     return meaning[0].lower() + meaning[1:].removesuffix(".")
 
 
-@pytest.mark.parametrize("command", ["translate", "evaluate", "export", "plot"])
+@pytest.mark.parametrize("command", ["translate", "evaluate", "export", "plot beam"])
 def test_help_of_the_search_comes_from_the_settings(command, capsys):
     meaning = in_help(settings(DecodingConfig)["beam_size"])
     assert f"--beam-size N {meaning}" in help_of(command, capsys)
@@ -87,6 +90,8 @@ def test_a_directory_that_cannot_be_is_refused_before_keras_starts(
         ["quickstart", "--output", "LONG"],
         ["export", "LONG", "models"],
         ["plot", "MODEL", "A dog.", "--output", "LONG"],
+        ["plot", "curves", "LONG", "--output", "a.png"],
+        ["plot", "lengths", "MODEL", "--source", "LONG", "--target", "LONG", "--output", "a.png"],
         ["serve", "LONG"],
     ],
 )

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -60,3 +61,41 @@ def test_learning_curves_without_a_file_or_records_are_refused(tmp_path):
     (tmp_path / "numbers.jsonl").write_text("5\n[6]\n")
     with pytest.raises(ValueError, match="Received: 0 records"):
         plots.learning_curves(tmp_path / "numbers.jsonl")
+
+
+def test_each_of_several_runs_has_its_colour(tmp_path):
+    other = [{"step": 10, "loss": 6.0}, {"step": 20, "loss": 5.5, "val_loss": 5.0, "val_bleu": 1.0}]
+    first = write_json_lines(tmp_path / "metrics.jsonl", RECORDS)
+    figure = plots.learning_curves({"first": first, "second": other}, tmp_path / "curves.png")
+    loss, bleu, _ = figure.axes
+    found = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in loss.lines}
+    assert found == {
+        "first training": (BLUE, "--"),
+        "first validation": (BLUE, "-"),
+        "second training": (ORANGE, "--"),
+        "second validation": (ORANGE, "-"),
+    }
+    assert [line.get_xydata().tolist() for line in bleu.lines] == [
+        [[20, 3.0], [40, 2.0]],
+        [[20, 1.0]],
+    ]
+    assert [text.get_text() for text in bleu.get_legend().get_texts()] == ["first", "second"]
+
+
+def test_no_run_among_several_with_anything_to_draw_is_refused():
+    with pytest.raises(ValueError, match="Received: 1 records without these"):
+        plots.learning_curves({"a": [], "b": [{"step": 1}]})
+
+
+def test_damaged_lines_are_skipped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    whole = json.dumps(RECORDS[0]).encode()
+    path.write_bytes(b"\xff\xfe\n" + b"[" * 100_000 + b"\n" + whole + b'\n{"val_bleu": "\xc3')
+    assert curves_of(plots.learning_curves(path))[0] == {BLUE: [[10, 5.0]]}
+
+
+@pytest.mark.parametrize("step, loss", [("x", 1.0), ([1], 1.0), (1, "x"), (1, {})])
+def test_records_that_are_no_numbers(step, loss):
+    expected = f"Received: {step=}, {loss=}. Remove the record."
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        plots.learning_curves([RECORDS[0], {"step": step, "loss": loss}])

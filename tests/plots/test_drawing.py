@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import warnings
+from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
@@ -97,3 +98,24 @@ def test_a_broken_font_is_passed_over(installed_fonts, tmp_path):
     installed_fonts(tmp_path / "Broken.ttf", letters="")
     installed_fonts(tmp_path / "Good.ttf", "犬")
     assert fonts.families_for(["犬"])[-1] == "Good"
+
+
+def test_characters_that_svg_cannot_have_are_replaced(attention_map, tmp_path):
+    strange = attention_map._replace(target_pieces=["a\x00\x1b", "\udc80\n", "\ufffe"])
+    plots.attention_maps(strange, tmp_path / "a.svg")
+    texts = [text.text for text in ElementTree.parse(tmp_path / "a.svg").iter() if text.text]
+    assert {"a\ufffd\ufffd", "\ufffd\ufffd", "\ufffd"} <= set(texts)
+
+
+def test_a_legend_has_labels_with_any_letters(installed_fonts, tmp_path):
+    installed_fonts(tmp_path / "Han.ttf", "犬")
+    records = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
+    figures = {
+        "curves": plots.learning_curves({"_犬\udc80": records, "b": records}, tmp_path / "a.svg"),
+        "lengths": plots.bleu_by_length(["a"], ["a"], {"_犬": ["a"]}),
+        "schedules": plots.learning_rates({"_犬": lambda step: 1.0}, 2),
+    }
+    for name, figure in figures.items():
+        first, *_ = figure.axes[0].get_legend().get_texts()
+        assert first.get_text().removeprefix("\u200b").startswith("_犬"), name
+        assert first.get_fontfamily()[-1] == "Han", name

@@ -141,10 +141,15 @@ def test_user_symbols_stay_whole(sentences, model_type):
     assert again.encode(texts).to_list() == tokenizer.encode(texts).to_list()
 
 
-@pytest.mark.parametrize("symbols", [["a b"], [""], ["<s>"], ["#", "#"]])
+@pytest.mark.parametrize("symbols", [["a b"], [""], ["<s>"], ["#", "#"], ["▁de"]])
 def test_user_symbols_that_are_no_words(sentences, symbols):
     with pytest.raises(ValueError, match=re.escape(f"Received: user_symbols={symbols}. Choose")):
         SentencePieceTokenizer.train(sentences, 130, user_symbols=symbols)
+
+
+def test_user_symbols_are_a_list(sentences):
+    with pytest.raises(ValueError, match="Received: user_symbols='<de>'. Put it in a list."):
+        SentencePieceTokenizer.train(sentences, 130, user_symbols="<de>")
 
 
 @pytest.mark.parametrize("sampling", [0.0, -0.1, 1.5])

@@ -6,9 +6,12 @@ Shapes: B batch, T query length, S key length, D_q and D_k widths of a query and
 from keras import ops
 
 from keras_transformer.layers.attention.projection import project
+from keras_transformer.types import Tensor
 
 
-def additive_scores(query, key, query_weight, key_weight, score_weight):
+def additive_scores(
+    query: Tensor, key: Tensor, query_weight: Tensor, key_weight: Tensor, score_weight: Tensor
+) -> Tensor:
     """Returns score(q, k) = u · tanh(W1 k + W2 q), a network of one hidden layer.
 
     Args:

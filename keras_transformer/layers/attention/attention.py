@@ -4,6 +4,8 @@ Shapes: B batch, T query length, S key length, D_q, D_k and D_v widths of a quer
 value, U units.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -19,6 +21,7 @@ from keras_transformer.layers.attention.projection import project
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.types import Self, Shape, Tensor
 
 SCORES = ("dot_product", "scaled_dot_product", "multiplicative", "additive")
 
@@ -70,7 +73,12 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
     (1, 6)
     """
 
-    def __init__(self, score="scaled_dot_product", units=None, **kwargs):
+    def __init__(
+        self,
+        score: str | keras.layers.Layer = "scaled_dot_product",
+        units: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         if not isinstance(score, keras.layers.Layer) and score not in SCORES:
@@ -85,7 +93,9 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         self.score = score
         self.units = units
 
-    def build(self, query_shape, key_shape=None, value_shape=None):
+    def build(
+        self, query_shape: Shape, key_shape: Shape | None = None, value_shape: Shape | None = None
+    ) -> None:
         if len(query_shape) not in (2, 3):
             raise InputError(
                 "query must have shape (B, T, D) or, for one query per sentence, (B, D). "
@@ -118,14 +128,14 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
 
     def call(
         self,
-        query,
-        key=None,
-        value=None,
-        padding_mask=None,
-        causal=False,
-        attention_mask=None,
-        return_attention_weights=False,
-    ):
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        causal: bool = False,
+        attention_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+    ) -> Tensor:
         is_one = len(query.shape) == 2
         query = query[:, None] if is_one else query
         key = query if key is None else key
@@ -146,7 +156,9 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
 
     # === Many queries, one after the other, to the same keys ===
 
-    def start_memory(self, key, value=None, padding_mask=None):
+    def start_memory(
+        self, key: Tensor, value: Tensor | None = None, padding_mask: Tensor | None = None
+    ) -> Any:
         """Returns keys, values and mask in the form that `attend_to_memory` reads, a dict.
 
         Additive scores project the keys here, once for all queries.
@@ -159,7 +171,7 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
             memory["mask"] = ops.cast(padding_mask, "bool")
         return memory
 
-    def attend_to_memory(self, query, memory):
+    def attend_to_memory(self, query: Tensor, memory: Any) -> tuple[Tensor, Tensor]:
         """Does what the call does for queries `(B, T, D_q)`; returns the context and the weights.
 
         The layer must be built.
@@ -199,14 +211,14 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
             )
         return scores[..., 0]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         score = self.score
         if callable(score):
             score = keras.saving.serialize_keras_object(score)
         return {**super().get_config(), "score": score, "units": self.units}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         if isinstance(config["score"], dict):
             config = {**config, "score": keras.saving.deserialize_keras_object(config["score"])}
         return cls(**config)

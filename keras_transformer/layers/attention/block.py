@@ -3,6 +3,8 @@
 Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions per block.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -14,6 +16,7 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
 )
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -39,15 +42,17 @@ class BlockAttention(SparseAttention):
     (1, 9, 2, 4)
     """
 
-    def __init__(self, block_size=16, **kwargs):
+    def __init__(self, block_size: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_integers(block_size=block_size)
         self.block_size = block_size
 
-    def pattern(self, query_positions, key_positions):
+    def pattern(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         return query_positions // self.block_size == key_positions // self.block_size
 
-    def attend(self, query, key, value, padding_mask, causal):
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool
+    ) -> tuple[Tensor, Tensor]:
         length, num_heads = ops.shape(query)[1], query.shape[2]
         real = in_blocks(real_positions(key, padding_mask), self.block_size)
         num_sentences, num_blocks = ops.shape(real)[:2]
@@ -65,5 +70,5 @@ class BlockAttention(SparseAttention):
         shape = num_sentences, num_blocks, self.block_size, num_heads, value.shape[-1]
         return from_blocks(ops.reshape(context, shape), length)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "block_size": self.block_size}

@@ -7,8 +7,10 @@ import math
 
 from keras import ops
 
+from keras_transformer.types import Tensor
 
-def dot_product_scores(query, key):
+
+def dot_product_scores(query: Tensor, key: Tensor) -> Tensor:
     """Returns score(q, k) = q · k, from `(B, T, K)` and `(B, S, K)` to `(B, T, S)`.
 
     Costs T S K products per sentence.
@@ -16,7 +18,7 @@ def dot_product_scores(query, key):
     return ops.matmul(query, ops.transpose(key, (0, 2, 1)))
 
 
-def scaled_dot_product_scores(query, key):
+def scaled_dot_product_scores(query: Tensor, key: Tensor) -> Tensor:
     """Returns q · k / sqrt(K) (Vaswani et al., 2017, eq. 1, https://arxiv.org/abs/1706.03762).
 
     If the components of q and k have unit variance, q · k has variance K. Without the scale, large

@@ -4,12 +4,14 @@ Shapes: B batch, T length, H heads, K head_dim, M features.
 """
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.types import Shape, Tensor
 
 LARGEST_EXPONENT = 36.0
 """Larger exponents are clipped to it: a sum of 10^6 squared features stays finite in float32."""
@@ -40,19 +42,19 @@ class EluFeatures(keras.layers.Layer):
     (1, 5, 2, 4)
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         x = ops.cast(x, "float32")
         # exp(x) rather than elu(x) + 1, which would round to 0 below -17
         return ops.where(x > 0, x + 1.0, ops.exp(ops.clip(x, LEAST_EXPONENT, 0.0)))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         # Without this method Keras records the arguments itself, and fails on a dtype policy.
         return super().get_config()
 
@@ -95,7 +97,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
     (1, 5, 2, 8)
     """
 
-    def __init__(self, num_features=256, seed=None, **kwargs):
+    def __init__(self, num_features: int = 256, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         check_positive_integers(num_features=num_features)
@@ -103,7 +105,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.directions = self.add_weight(
             name="directions",
             shape=(self.num_features, input_shape[-1]),
@@ -112,7 +114,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
             dtype="float32",
         )
 
-    def redraw(self):
+    def redraw(self) -> None:
         """Draws new directions, which training may do every thousand steps (the paper, 4.2)."""
         if not self.built:
             raise InputError(
@@ -131,15 +133,15 @@ class PositiveRandomFeatures(keras.layers.Layer):
         gaussian = keras.random.normal((num_features, width), seed=self.seed_generator)
         return directions * ops.norm(gaussian, axis=-1, keepdims=True)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         x = ops.cast(x, "float32") * x.shape[-1] ** -0.25
         exponents = ops.matmul(x, ops.transpose(self.directions))
         exponents = exponents - ops.sum(ops.square(x), axis=-1, keepdims=True) / 2
         features = ops.exp(ops.minimum(exponents, LARGEST_EXPONENT)) + EPSILON
         return features * (1.0 / math.sqrt(self.num_features))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_features)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "num_features": self.num_features, "seed": self.seed}

@@ -3,12 +3,15 @@
 Shapes: B batch, T length, D width of the input, H heads, K head_dim.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -37,7 +40,7 @@ class HeadwiseDense(Unquantized, keras.layers.Layer):
     (1, 5, 6)
     """
 
-    def __init__(self, num_heads, head_dim, use_bias=True, **kwargs):
+    def __init__(self, num_heads: int, head_dim: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         check_positive_integers(num_heads=num_heads, head_dim=head_dim)
@@ -45,7 +48,7 @@ class HeadwiseDense(Unquantized, keras.layers.Layer):
         self.head_dim = head_dim
         self.use_bias = use_bias
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         if width % self.num_heads:
             raise InputError(
@@ -65,23 +68,23 @@ class HeadwiseDense(Unquantized, keras.layers.Layer):
             )
 
     @property
-    def kernel(self):
+    def kernel(self) -> Tensor:
         """`(D, H * K)`, the equivalent kernel of a `Dense`, block-diagonal."""
         apart = ops.eye(self.num_heads, dtype=self.kernels.dtype)[:, None, :, None]
         whole = apart * ops.expand_dims(self.kernels, 2)  # (H, D / H, H, K)
         return ops.reshape(whole, (-1, self.num_heads * self.head_dim))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         shape = ops.shape(x)[:-1]
         slices = ops.reshape(x, (-1, self.num_heads, x.shape[-1] // self.num_heads))
         y = ops.einsum("rhd,hdk->rhk", slices, self.kernels)
         y = ops.reshape(y, (*shape, self.num_heads * self.head_dim))
         return y if self.bias is None else y + self.bias
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_heads * self.head_dim)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

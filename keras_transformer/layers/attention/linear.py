@@ -4,6 +4,8 @@ Shapes: B batch, T query length, S key length, H heads, K head_dim, K' value_dim
 chunks, C positions per chunk; in decoding R rows and N hypotheses of each input.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -14,6 +16,7 @@ from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_b
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import check_lengths, known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -55,7 +58,9 @@ class LinearAttention(KeepsFrozen, keras.layers.Layer):
 
     gives_weights = False
 
-    def __init__(self, feature_map=None, chunk_size=64, **kwargs):
+    def __init__(
+        self, feature_map: keras.layers.Layer | None = None, chunk_size: int = 64, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         check_positive_integers(chunk_size=chunk_size)
@@ -67,20 +72,20 @@ class LinearAttention(KeepsFrozen, keras.layers.Layer):
         self.feature_map = feature_map or EluFeatures(dtype=self.dtype_policy)
         self.chunk_size = chunk_size
 
-    def build(self, query_shape, key_shape, value_shape):
+    def build(self, query_shape: Shape, key_shape: Shape, value_shape: Shape) -> None:
         if not self.feature_map.built:
             self.feature_map.build(query_shape)
 
     def call(
         self,
-        query,
-        key,
-        value,
-        padding_mask=None,
-        causal=False,
-        attention_mask=None,
-        return_attention_weights=False,
-    ):
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        padding_mask: Tensor | None = None,
+        causal: bool = False,
+        attention_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+    ) -> Tensor:
         if attention_mask is not None:
             raise InputError(
                 "LinearAttention supports only padding_mask and causal. "
@@ -140,13 +145,17 @@ class LinearAttention(KeepsFrozen, keras.layers.Layer):
         context = context / ops.where(divisor > 0, divisor, 1.0)
         return ops.cast(context, self.compute_dtype)
 
-    def start_cache(self, num_rows, max_length, num_heads, head_dim, value_dim):
+    def start_cache(
+        self, num_rows: int, max_length: int, num_heads: int, head_dim: int, value_dim: int
+    ) -> Any:
         """Returns the empty cache of step-by-step decoding: {"sums": `(R, H, 1, M, K' + 1)`}."""
         num_features = self.feature_map.compute_output_shape((None, 1, num_heads, head_dim))[-1]
         shape = num_rows, num_heads, 1, num_features, value_dim + 1
         return {"sums": ops.zeros(shape, dtype="float32")}
 
-    def decode_step(self, query, key, value, step, cache):
+    def decode_step(
+        self, query: Tensor, key: Tensor, value: Tensor, step: Tensor, cache: Any
+    ) -> tuple[Tensor, Any]:
         """Computes the next position of causal self-attention; `step` has no effect.
 
         Args:
@@ -160,17 +169,17 @@ class LinearAttention(KeepsFrozen, keras.layers.Layer):
         sums = ops.einsum("rshm,rhsmv->rhv", query, total)
         return self._divided(sums), {"sums": total}
 
-    def start_memory(self, key, value, padding_mask=None):
+    def start_memory(self, key: Tensor, value: Tensor, padding_mask: Tensor | None = None) -> Any:
         """Returns {"sums": `(B, H, M, K' + 1)`}, the sums over the keys."""
         _, key, value = self._features(key, key, value, padding_mask)
         return {"sums": ops.einsum("bshm,bshv->bhmv", key, value)}
 
-    def attend_to_memory(self, query, memory):
+    def attend_to_memory(self, query: Tensor, memory: Any) -> Tensor:
         """Does what the call does: from queries `(B, N, H, K)` to the context `(B, N, H, K')`."""
         query = self.feature_map(query)
         return self._divided(ops.einsum("bnhm,bhmv->bnhv", query, memory["sums"]))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         feature_map = keras.saving.serialize_keras_object(self.feature_map)
         return {
             **super().get_config(),
@@ -179,6 +188,6 @@ class LinearAttention(KeepsFrozen, keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         feature_map = keras.saving.deserialize_keras_object(config["feature_map"])
         return cls(**{**config, "feature_map": feature_map})

@@ -4,6 +4,8 @@ Shapes: B batch, T query length, S key length (equal), H heads, K head_dim, N bl
 per block.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -18,6 +20,7 @@ from keras_transformer.layers.attention.sparse import (
     with_neighbours,
 )
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -44,15 +47,17 @@ class LocalAttention(SparseAttention):
     (1, 9, 2, 4)
     """
 
-    def __init__(self, window=16, **kwargs):
+    def __init__(self, window: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_integers(window=window)
         self.window = window
 
-    def pattern(self, query_positions, key_positions):
+    def pattern(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         return ops.abs(query_positions - key_positions) <= self.window
 
-    def attend(self, query, key, value, padding_mask, causal):
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool
+    ) -> tuple[Tensor, Tensor]:
         length, num_heads = ops.shape(query)[1], query.shape[2]
         block_size = at_most(self.window, length)
         real = in_blocks(real_positions(key, padding_mask), block_size)
@@ -77,5 +82,5 @@ class LocalAttention(SparseAttention):
         shape = num_sentences, num_blocks, block_size, num_heads, value.shape[-1]
         return from_blocks(ops.reshape(context, shape), length)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "window": self.window}

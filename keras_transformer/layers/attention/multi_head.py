@@ -4,6 +4,8 @@ Shapes: B batch, T query length, S key length, D d_model, D_k and D_v widths of 
 H heads, K head_dim, K' value_dim; in decoding R rows, N hypotheses of each input.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -16,6 +18,7 @@ from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.rotary import rotate
+from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -64,16 +67,16 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_dim=None,
-        attention=None,
-        use_bias=True,
-        value_dim=None,
-        output_dim=None,
-        sliced=False,
-        rotary=False,
-        **kwargs,
-    ):
+        num_heads: int,
+        head_dim: int | None = None,
+        attention: keras.layers.Layer | None = None,
+        use_bias: bool = True,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        sliced: bool = False,
+        rotary: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         check_positive_integers(
@@ -90,7 +93,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
             )
         self.num_heads = num_heads
         self.head_dim = head_dim
-        self.attention = attention or ScaledDotProductAttention(dtype=self.dtype_policy)
+        self.attention: Any = attention or ScaledDotProductAttention(dtype=self.dtype_policy)
         self.use_bias = use_bias
         self.value_dim = value_dim
         self.output_dim = output_dim
@@ -98,11 +101,13 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         self.rotary = rotary
 
     @property
-    def gives_weights(self):
+    def gives_weights(self) -> bool:
         """Whether the call can return its weights; `LinearAttention` has none."""
         return getattr(self.attention, "gives_weights", True)
 
-    def build(self, query_shape, key_shape=None, value_shape=None):
+    def build(
+        self, query_shape: Shape, key_shape: Shape | None = None, value_shape: Shape | None = None
+    ) -> None:
         key_shape = key_shape or query_shape
         value_shape = value_shape or key_shape
         _check_ranks(query_shape, key_shape, value_shape)
@@ -146,14 +151,14 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
 
     def call(
         self,
-        query,
-        key=None,
-        value=None,
-        padding_mask=None,
-        causal=False,
-        attention_mask=None,
-        return_attention_weights=False,
-    ):
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        causal: bool = False,
+        attention_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+    ) -> Tensor:
         if self.rotary and key is not None:
             raise InputError(
                 "Rotary positions are for self-attention, whose queries and keys share them. "
@@ -181,7 +186,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         output = self.output_projection(self._join_heads(context))
         return (output, weights) if return_attention_weights else output
 
-    def decoding_weights(self):
+    def decoding_weights(self) -> Any:
         """Returns the weights for `decode_step`: the three input projections concatenated.
 
         Returns:
@@ -195,7 +200,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
             weights["bias"] = ops.concatenate(biases, 0)
         return weights
 
-    def start_cache(self, num_rows, max_length):
+    def start_cache(self, num_rows: int, max_length: int) -> Any:
         """Returns the empty cache for `decode_step`.
 
         Args:
@@ -208,7 +213,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
             num_rows, max_length, self.num_heads, self.width_per_head, self.value_width
         )
 
-    def decode_step(self, x, step, cache, weights):
+    def decode_step(self, x: Tensor, step: Tensor, cache: Any, weights: Any) -> tuple[Tensor, Any]:
         """Computes the next position of masked self-attention, with the same result as the call.
 
         Args:
@@ -235,7 +240,9 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         context = ops.reshape(context, (-1, self.num_heads * self.value_width))
         return self.output_projection(context), cache
 
-    def start_memory(self, key, value=None, padding_mask=None):
+    def start_memory(
+        self, key: Tensor, value: Tensor | None = None, padding_mask: Tensor | None = None
+    ) -> Any:
         """Returns the projected keys and values for `attend_to_memory`.
 
         Args:
@@ -251,7 +258,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
             padding_mask,
         )
 
-    def attend_to_memory(self, x, memory, num_hypotheses):
+    def attend_to_memory(self, x: Tensor, memory: Any, num_hypotheses: int) -> Tensor:
         """Does what the call does, for one position of N hypotheses of each input.
 
         Args:
@@ -276,7 +283,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         batch, length, _, _ = ops.shape(x)
         return ops.reshape(x, (batch, length, self.num_heads * self.value_width))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -290,7 +297,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         attention = keras.saving.deserialize_keras_object(config["attention"])
         return cls(**{**config, "attention": attention})
 

@@ -5,9 +5,10 @@ Shapes: B batch, T query length, S key length, D_q and D_k widths of a query and
 
 from keras_transformer.layers.attention.dot_product import dot_product_scores
 from keras_transformer.layers.attention.projection import project
+from keras_transformer.types import Tensor
 
 
-def multiplicative_scores(query, key, weight):
+def multiplicative_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     """Returns score(q, k) = q W k, a dot product for queries and keys of different widths.
 
     Args:

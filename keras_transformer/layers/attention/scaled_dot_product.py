@@ -5,6 +5,7 @@ cache length, R rows, N hypotheses of each input.
 """
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -18,9 +19,16 @@ from keras_transformer.layers.attention.masked_softmax import (
     softmax,
 )
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
+from keras_transformer.types import Shape, Tensor
 
 
-def scaled_dot_product_attention(query, key, value, attention_mask=None, score_bias=None):
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    score_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Returns softmax(query · key / sqrt(K) + bias) · value, with the softmax in float32.
 
     Args:
@@ -96,24 +104,24 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     gives_weights = True
 
-    def __init__(self, alibi=False, **kwargs):
+    def __init__(self, alibi: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.alibi = alibi
 
-    def build(self, query_shape, key_shape, value_shape):
+    def build(self, query_shape: Shape, key_shape: Shape, value_shape: Shape) -> None:
         check_heads(query_shape, key_shape, value_shape)
 
     def call(
         self,
-        query,
-        key,
-        value,
-        padding_mask=None,
-        causal=False,
-        attention_mask=None,
-        return_attention_weights=False,
-    ):
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        padding_mask: Tensor | None = None,
+        causal: bool = False,
+        attention_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+    ) -> Tensor:
         check_heads(query.shape, key.shape, value.shape)
         padding_mask = known_padding_mask(padding_mask, key, value)
         check_lengths(query, key, value, padding_mask, attention_mask)
@@ -124,7 +132,9 @@ class ScaledDotProductAttention(keras.layers.Layer):
         context, weights = scaled_dot_product_attention(query, key, value, mask, bias)
         return (context, weights) if return_attention_weights else context
 
-    def score_bias(self, query_positions, key_positions, num_heads):
+    def score_bias(
+        self, query_positions: Tensor, key_positions: Tensor, num_heads: int
+    ) -> Tensor | None:
         """Returns the bias `(H, T, S)` of the scores for positions `(T,)` and `(S,)`, or None.
 
         A subclass can return another bias; the call and the decoding both add it.
@@ -133,11 +143,13 @@ class ScaledDotProductAttention(keras.layers.Layer):
             return None
         return alibi_bias(query_positions[:, None] - key_positions[None], num_heads)
 
-    def may_see(self, query_positions, key_positions):
+    def may_see(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
         """Returns bool, which keys a query may see in decoding: its own and all before it."""
         return key_positions <= query_positions
 
-    def start_cache(self, num_rows, max_length, num_heads, head_dim, value_dim):
+    def start_cache(
+        self, num_rows: int, max_length: int, num_heads: int, head_dim: int, value_dim: int
+    ) -> Any:
         """Returns the empty cache for `decode_step`, with room for keys and values.
 
         Returns:
@@ -149,7 +161,9 @@ class ScaledDotProductAttention(keras.layers.Layer):
             for name, width in widths.items()
         }
 
-    def decode_step(self, query, key, value, step, cache):
+    def decode_step(
+        self, query: Tensor, key: Tensor, value: Tensor, step: Tensor, cache: Any
+    ) -> tuple[Tensor, Any]:
         """Computes the next position of causal self-attention.
 
         Args:
@@ -173,7 +187,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
         context = ops.reshape(context, (-1, num_heads, values.shape[-1]))
         return context, {"keys": keys, "values": values}
 
-    def start_memory(self, key, value, padding_mask=None):
+    def start_memory(self, key: Tensor, value: Tensor, padding_mask: Tensor | None = None) -> Any:
         """Returns the keys, values and mask in the form that `attend_to_memory` reads.
 
         Args:
@@ -194,7 +208,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
             memory["score_bias"] = ops.where(padding_mask, 0.0, MASKED_SCORE)[:, None, None]
         return memory
 
-    def attend_to_memory(self, query, memory):
+    def attend_to_memory(self, query: Tensor, memory: Any) -> Tensor:
         """Does what the call does: from queries `(B, N, H, K)` to the context `(B, N, H, K')`."""
         values = memory["values"]
         num_queries, num_heads, head_dim = query.shape[1:]
@@ -212,5 +226,5 @@ class ScaledDotProductAttention(keras.layers.Layer):
             return ops.reshape(context, (-1, 1, num_heads, values.shape[-1]))
         return ops.transpose(context, (0, 2, 1, 3))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "alibi": self.alibi}

@@ -3,6 +3,8 @@
 Shapes: B batch, T length, H heads, K head_dim, K' value_dim, N blocks, C positions per block.
 """
 
+from typing import Any
+
 from keras import ops
 
 from keras_transformer.errors import InputError
@@ -11,6 +13,7 @@ from keras_transformer.layers.attention.scaled_dot_product import (
     check_heads,
 )
 from keras_transformer.layers.masks import check_lengths, known_padding_mask
+from keras_transformer.types import Tensor
 
 
 class SparseAttention(ScaledDotProductAttention):
@@ -27,28 +30,30 @@ class SparseAttention(ScaledDotProductAttention):
         ValueError: an attention_mask, or keys and queries of different static lengths.
     """
 
-    def pattern(self, query_positions, key_positions):
+    def pattern(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Returns bool, broadcast from both: whether two positions see each other (symmetric)."""
         raise NotImplementedError
 
-    def attend(self, query, key, value, padding_mask, causal):
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool
+    ) -> tuple[Tensor, Tensor]:
         """Returns the context, `(B, T, H, K')`; padding_mask may be None."""
         raise NotImplementedError
 
-    def may_see(self, query_positions, key_positions):
+    def may_see(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         before = super().may_see(query_positions, key_positions)
         return before & self.pattern(query_positions, key_positions)
 
     def call(
         self,
-        query,
-        key,
-        value,
-        padding_mask=None,
-        causal=False,
-        attention_mask=None,
-        return_attention_weights=False,
-    ):
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        padding_mask: Tensor | None = None,
+        causal: bool = False,
+        attention_mask: Tensor | None = None,
+        return_attention_weights: bool = False,
+    ) -> Tensor:
         if attention_mask is not None:
             raise InputError(
                 f"{type(self).__name__} supports only padding_mask and causal. Received: an "
@@ -71,7 +76,7 @@ class SparseAttention(ScaledDotProductAttention):
         pairs = self.pattern(positions[:, None], positions)
         return super().call(query, key, value, padding_mask, causal, pairs, True)
 
-    def start_memory(self, key, value, padding_mask=None):
+    def start_memory(self, key: Tensor, value: Tensor, padding_mask: Tensor | None = None) -> Any:
         raise InputError(
             f"{type(self).__name__} is self-attention and attends to no source. "
             "Leave cross_attention dense, or make it linear."

@@ -5,6 +5,7 @@ per block (the stride).
 """
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -20,6 +21,7 @@ from keras_transformer.layers.attention.sparse import (
     with_neighbours,
 )
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -46,16 +48,18 @@ class StridedAttention(SparseAttention):
     (1, 9, 2, 4)
     """
 
-    def __init__(self, stride=16, **kwargs):
+    def __init__(self, stride: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_integers(stride=stride)
         self.stride = stride
 
-    def pattern(self, query_positions, key_positions):
+    def pattern(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         distances = query_positions - key_positions
         return (ops.abs(distances) < self.stride) | (distances % self.stride == 0)
 
-    def attend(self, query, key, value, padding_mask, causal):
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool
+    ) -> tuple[Tensor, Tensor]:
         length, num_heads = ops.shape(query)[1], query.shape[2]
         query = query * (1.0 / math.sqrt(query.shape[-1]))
         real = in_blocks(real_positions(key, padding_mask), self.stride)
@@ -74,7 +78,9 @@ class StridedAttention(SparseAttention):
         far_scores = ops.einsum("bnthk,bmthk->bnthm", query, key)  # (B, N, C, H, N)
         blocks = ops.arange(num_blocks)
         others = blocks[:, None] > blocks if causal else blocks[:, None] != blocks
-        far_mask = others[:, None] & ops.transpose(real, (0, 2, 1))[:, None]  # (B, N, C, N)
+        # as floats: where TensorFlow cannot transpose bools by oneDNN, it logs an error
+        far_real = ops.transpose(ops.cast(real, "float32"), (0, 2, 1)) > 0  # (B, C, N)
+        far_mask = others[:, None] & far_real[:, None]  # (B, N, C, N)
 
         near_scores, far_scores = (ops.cast(x, "float32") for x in (near_scores, far_scores))
         if self.alibi:
@@ -90,5 +96,5 @@ class StridedAttention(SparseAttention):
         context = context + ops.einsum("bnthm,bmthk->bnthk", weights[..., num_near:], value)
         return from_blocks(context, length)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "stride": self.stride}

@@ -1,0 +1,39 @@
+"""Models create their weights themselves, also where a part of them has some already."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.models import Bert, Gpt, RnnSeq2Seq, Transformer
+
+SIZES = dict(num_layers=1, d_model=12, num_heads=3)
+IDS = np.array([[5, 6, 3]])
+PAIR = {"source_ids": IDS, "target_ids": np.array([[2, 7]])}
+
+
+@pytest.mark.parametrize(
+    "make, call_part, inputs",
+    [
+        (lambda: Transformer(20, ff_dim=17, **SIZES), lambda model: model.encode(IDS), PAIR),
+        (
+            lambda: RnnSeq2Seq(20, d_model=12, units=7),
+            lambda model: model.encoder(IDS),
+            PAIR,
+        ),
+        (lambda: Gpt(20, **SIZES), lambda model: model.decoder(IDS), IDS),
+        (lambda: Bert(20, ff_dim=17, max_length=9, **SIZES), lambda model: model.encoder(IDS), IDS),
+    ],
+    ids=["transformer", "rnn", "gpt", "bert"],
+)
+def test_a_part_may_be_called_before_its_model(make, call_part, inputs, tmp_path):
+    model, other = make(), make()
+    call_part(model)
+    first = ops.convert_to_numpy(call_part(model)[0])
+    other.build()
+    model(inputs)
+    assert model.built and len(model.weights) == len(other.weights)
+    np.testing.assert_array_equal(ops.convert_to_numpy(call_part(model)[0]), first)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    for ours, theirs in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(ours), ops.convert_to_numpy(theirs))
