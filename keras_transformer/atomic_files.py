@@ -19,10 +19,11 @@ def replacing(path):
     its name, so that a machine that loses power keeps one of the two files. A link stays a link. A
     pipe or a device cannot be replaced and is yielded itself.
     """
-    path = pathlib.Path(path).resolve()
+    path = pathlib.Path(path)
     if path.exists() and not path.is_file():
-        yield path
+        yield path  # not resolved: /dev/stdout may lead to a pipe, which has no name
         return
+    path = path.resolve()
     partial = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield partial

@@ -114,3 +114,11 @@ def test_all_bytes_are_on_the_disk_before_the_directory_has_its_name(tmp_path, m
         (partial / "a" / "b").touch()
         put_in_place(partial, tmp_path / "1")
     assert events == ["a", "b", partial.name, "rename", tmp_path.name]
+
+
+def test_a_pipe_without_a_name_is_written():
+    reader, writer = os.pipe()
+    with open(reader, "rb") as stream, open(writer, "wb"):
+        with atomic_files.replacing(f"/dev/fd/{writer}") as path:
+            path.write_bytes(b"content")
+        assert stream.read(7) == b"content"

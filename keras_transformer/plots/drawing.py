@@ -1,6 +1,7 @@
 """What all pictures share: style, colours, labels in any script, and files written whole."""
 
 import contextlib
+import io
 import pathlib
 import unicodedata
 import warnings
@@ -106,8 +107,10 @@ def write(figure, path):
     if path is None:
         return
     check_format(path)
+    content = io.BytesIO()  # matplotlib cannot write to a pipe, in which it cannot go back
+    figure.savefig(content, format=_format_of(path))
     with replacing(path) as partial:
-        figure.savefig(partial, format=_format_of(path))
+        partial.write_bytes(content.getvalue())
 
 
 def _format_of(path):

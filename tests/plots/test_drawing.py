@@ -1,10 +1,12 @@
+import concurrent.futures
+import os
+import pathlib
 import subprocess
 import sys
 import warnings
 from xml.etree import ElementTree
 
 import pytest
-from matplotlib.figure import Figure
 
 from keras_transformer import fonts, plots
 
@@ -65,11 +67,11 @@ def test_a_picture_that_fails_leaves_the_old_one(attention_map, tmp_path, monkey
     path = tmp_path / "attention.png"
     path.write_bytes(b"old")
 
-    def fail(figure, temporary, **arguments):
-        temporary.write_bytes(b"half")
+    def fail(temporary, content):
+        temporary.write_text("half")
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(Figure, "savefig", fail)
+    monkeypatch.setattr(pathlib.Path, "write_bytes", fail)
     with pytest.raises(OSError, match="No space"):
         plots.attention_maps(attention_map, path)
     assert path.read_bytes() == b"old"
@@ -101,10 +103,10 @@ def test_a_broken_font_is_passed_over(installed_fonts, tmp_path):
 
 
 def test_characters_that_svg_cannot_have_are_replaced(attention_map, tmp_path):
-    strange = attention_map._replace(target_pieces=["a\x00\x1b", "\udc80\n", "\ufffe"])
+    strange = attention_map._replace(target_pieces=["a\x00\x1b", "\udc80\n", "b\x7f"])
     plots.attention_maps(strange, tmp_path / "a.svg")
     texts = [text.text for text in ElementTree.parse(tmp_path / "a.svg").iter() if text.text]
-    assert {"a\ufffd\ufffd", "\ufffd\ufffd", "\ufffd"} <= set(texts)
+    assert {"a\ufffd\ufffd", "\ufffd\ufffd", "b\ufffd"} <= set(texts)
 
 
 def test_a_legend_has_labels_with_any_letters(installed_fonts, tmp_path):
@@ -119,3 +121,12 @@ def test_a_legend_has_labels_with_any_letters(installed_fonts, tmp_path):
         first, *_ = figure.axes[0].get_legend().get_texts()
         assert first.get_text().removeprefix("\u200b").startswith("_犬"), name
         assert first.get_fontfamily()[-1] == "Han", name
+
+
+def test_a_picture_goes_through_a_pipe(attention_map, tmp_path):
+    plots.attention_maps(attention_map, tmp_path / "file.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        received = pool.submit((tmp_path / "pipe.png").read_bytes)
+        plots.attention_maps(attention_map, tmp_path / "pipe.png")
+        assert received.result(timeout=60) == (tmp_path / "file.png").read_bytes()
