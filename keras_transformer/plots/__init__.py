@@ -1,8 +1,8 @@
 """Pictures for papers and notebooks.
 
-Each function returns the matplotlib `Figure`, which a notebook shows after `%matplotlib inline`, and
-writes it to `path` where one is given: PNG, PDF or SVG by its suffix, and whole or not at all.
-`attention_view` returns a page of HTML instead.
+Each function returns the matplotlib `Figure`, which a notebook shows after `%matplotlib inline`.
+It writes the picture to `path` where one is given: PNG, PDF or SVG by its suffix, and whole or not
+at all. `attention_view` returns a page of HTML instead.
 """
 
 from keras_transformer.plots.attention import alignment, attention_from, attention_maps
