@@ -120,12 +120,16 @@ def test_a_program_is_checked_and_each_wrong_line_is_reported(tmp_path):
     program = tmp_path / "client.py"
     program.write_text(CLIENT + "\n".join(WRONG))
     command = [sys.executable, "-m", "mypy", "--strict", "--allow-untyped-calls", str(program)]
-    config = ["--config-file", str(ROOT / "setup.cfg"), "--no-error-summary"]
+    # silent: only the program is held to the strict rules, as with an installed package
+    config = ["--config-file", str(ROOT / "setup.cfg"), "--follow-imports=silent"]
+    config.append("--no-error-summary")
     process = subprocess.run([*command, *config], capture_output=True, text=True, cwd=ROOT)
     reported = {}
     for line in process.stdout.splitlines():
         place, found, message = line.partition(": error: ")
-        assert found or ": note: " in line, line
+        if not found:
+            assert ": note: " in line, line
+            continue
         reported.setdefault(int(place.rpartition(":")[2]), message)
     first = len(CLIENT.splitlines()) + 1
     expected = dict(enumerate(WRONG.values(), start=first))
