@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
-from keras_transformer.text_files import iterate_lines
+from keras_transformer.text_files import check_parallel, iterate_lines
 from keras_transformer.types import Self, StrPath
 
 CHUNK = 1024  # pairs taken from a dataset at once
@@ -82,11 +82,7 @@ class ParallelCorpus:
                 or no pair with text on both sides is left.
         """
         source_lines, target_lines = read_lines(source), read_lines(target)
-        if len(source_lines) != len(target_lines):
-            raise InputError(
-                "Expected as many target lines as source lines. Received: "
-                f"{source}: {len(source_lines)} lines, {target}: {len(target_lines)} lines."
-            )
+        check_parallel(source, source_lines, target, target_lines)
         try:
             return cls.from_pairs(zip(source_lines, target_lines, strict=True))
         except ValueError as error:
