@@ -9,6 +9,7 @@ import keras
 from keras_transformer.backend.portable import (
     TokenLosses,
     add_bias,
+    cache_place,
     cache_update,
     compile_function,
     dropout,
@@ -27,6 +28,7 @@ from keras_transformer.backend.portable import (
 if keras.backend.backend() == "tensorflow":
     from keras_transformer.backend.tensorflow import (
         add_bias,
+        cache_place,
         cache_update,
         compile_function,
         dropout,
@@ -44,6 +46,7 @@ if keras.backend.backend() == "tensorflow":
 __all__ = [
     "TokenLosses",
     "add_bias",
+    "cache_place",
     "cache_update",
     "compile_function",
     "dropout",

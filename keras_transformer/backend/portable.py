@@ -99,14 +99,23 @@ def start_cache(num_rows, num_heads, max_length, width, dtype):
     return ops.zeros((num_rows, num_heads, max_length, width), dtype=dtype)
 
 
-def cache_update(caches, step, values):
-    """Returns caches `(R, H, L, ...)` with the values `(R, H, ...)` written to position `step`.
+def cache_place(cache, step):
+    """Returns where caches of the shape of `cache` `(R, H, L, ...)` have position `step`."""
+    return (ops.arange(ops.shape(cache)[2]) == step)[:, None]
+
+
+def cache_update(caches, place, values):
+    """Returns caches `(R, H, L, ...)` with the values `(R, H, ...)` written to one position.
 
     Callers must not read the arguments afterwards: a backend may change them in place.
+
+    Args:
+        caches: list of caches with the same R, H and L.
+        place: the position, from `cache_place`.
+        values: list of as many values.
     """
-    at_step = (ops.arange(ops.shape(caches[0])[2]) == step)[:, None]
     return [
-        ops.where(at_step, value[:, :, None], cache)
+        ops.where(place, value[:, :, None], cache)
         for cache, value in zip(caches, values, strict=True)
     ]
 

@@ -15,7 +15,7 @@ from keras_transformer.backend.portable import TokenLosses
 CACHE_GROWTH = 8
 """Minimum number of positions by which a search's cache grows when it is full."""
 
-CACHE_ROWS = 128
+CACHE_ROWS = 64
 """Minimum rows times positions by which it grows: for few rows, space costs less than growing."""
 
 CHUNK_ROWS = 256
@@ -234,14 +234,18 @@ def start_cache(num_rows, num_heads, max_length, width, dtype):
     return tf.ensure_shape(cache, [None, num_heads, None, width])
 
 
-def cache_update(caches, step, values):
+def cache_place(cache, step):
+    """As in `portable.py`: the indices `(R * H,)` of the rows that `cache_update` writes."""
+    num_rows, num_heads, length, _ = tf.unstack(tf.shape(cache))
+    return tf.range(num_rows * num_heads) * length + step
+
+
+def cache_update(caches, place, values):
     """As in `portable.py`, in place: TensorFlow's scatter copies a loop variable in every step."""
-    num_rows, num_heads, length, _ = tf.unstack(tf.shape(caches[0]))
-    places = tf.range(num_rows * num_heads) * length + step
     updated = []
     for cache, value in zip(caches, values, strict=True):
         rows, new_rows = (tf.reshape(x, [-1, x.shape[-1]]) for x in (cache, value))
-        rows = tf.raw_ops.InplaceUpdate(x=rows, i=places, v=new_rows)
+        rows = tf.raw_ops.InplaceUpdate(x=rows, i=place, v=new_rows)
         updated.append(tf.reshape(rows, tf.shape(cache)))
         updated[-1].set_shape(cache.shape)
     return updated

@@ -165,6 +165,8 @@ class Decoder(Stack):
         if self.position_layer is not None:
             x = x + self.position_layer.encode(ops.reshape(step, (1,)))
         num_hypotheses, new_cache = ids.shape[1], []
+        step = self.blocks[0].start_step(step, state.cache[0])
+        x = self.blocks[0].ready_to_decode(x)
         for block, *parts in zip(self.blocks, state.cache, state.memory, weights, strict=True):
             cache, memory, block_weights = parts
             x, cache = block.decode_step(x, step, cache, memory, num_hypotheses, block_weights)

@@ -7,6 +7,7 @@ Shapes: B batch, T target length, S source length, D d_model, H heads, N hypothe
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention import MultiHeadAttention
@@ -163,8 +164,21 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
             )
 
     def decoding_weights(self) -> Any:
-        """Returns the weights in the form that `decode_step` reads: a dict of tensors."""
-        return self.self_attention.decoding_weights()
+        """Returns the weights in the form that `decode_step` reads: nested dicts of tensors."""
+        centered = self.normalize_first
+        weights = {
+            "self_attention": self.self_attention.decoding_weights(
+                self.self_attention_residual.decoding_norm(), centered
+            ),
+            "feed_forward": self.feed_forward.decoding_weights(
+                self.feed_forward_residual.decoding_norm(), centered
+            ),
+        }
+        if self.has_cross_attention:
+            weights["cross_attention"] = self.cross_attention.memory_weights(
+                self.cross_attention_residual.decoding_norm(), centered
+            )
+        return weights
 
     def start_cache(self, num_rows: int, max_length: int) -> Any:
         """Returns the empty cache of `decode_step`: a dict of tensors `(num_rows, ...)`.
@@ -188,14 +202,29 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
             return {}
         return self.cross_attention.start_memory(encoder_output, padding_mask=source_padding_mask)
 
+    def ready_to_decode(self, x: Tensor) -> Tensor:
+        """Returns `x` `(R, D)` as `decode_step` expects it: with pre-norm, minus its mean."""
+        return x - ops.mean(x, axis=-1, keepdims=True) if self.normalize_first else x
+
+    def start_step(self, step: Tensor, cache: Any) -> Any:
+        """Returns what `decode_step` needs to know of a step, the same for all blocks of a decoder.
+
+        Args:
+            step: int scalar, counted from 0.
+            cache: from `start_cache` or the previous step, of any of the blocks.
+        """
+        return self.self_attention.start_step(step, cache)
+
     def decode_step(
-        self, x: Tensor, step: Tensor, cache: Any, memory: Any, num_hypotheses: int, weights: Any
+        self, x: Tensor, step: Any, cache: Any, memory: Any, num_hypotheses: int, weights: Any
     ) -> tuple[Tensor, Any]:
         """Computes the next position of `call` for N hypotheses of each input, without dropout.
 
         Args:
-            x: `(B * N, D)`.
-            step: int scalar, counted from 0.
+            x: `(B * N, D)`. With pre-norm the mean of each row is 0 (`ready_to_decode`), here and
+                in the output, so that a normalization need not subtract it; no layer that reads x
+                can see the difference.
+            step: from `start_step`.
             cache: from `start_cache` or the previous step.
             memory: from `start_memory`.
             num_hypotheses: N.
@@ -203,17 +232,20 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
         Returns:
             `(output, cache)`: `(B * N, D)` and the cache with this position added.
         """
-        output, cache = self.self_attention.decode_step(
-            self.self_attention_residual.normalize_input(x), step, cache, weights
+        residual, of_sublayer = self.self_attention_residual, weights["self_attention"]
+        inner, cache = self.self_attention.decode_step(
+            residual.decoding_input(x), step, cache, of_sublayer
         )
-        x = self.self_attention_residual(x, output)
+        x = residual.decode_step(x, inner, of_sublayer["output"])
         if self.has_cross_attention:
-            output = self.cross_attention.attend_to_memory(
-                self.cross_attention_residual.normalize_input(x), memory, num_hypotheses
+            residual, of_sublayer = self.cross_attention_residual, weights["cross_attention"]
+            inner = self.cross_attention.attend_to_memory(
+                residual.decoding_input(x), memory, num_hypotheses, of_sublayer
             )
-            x = self.cross_attention_residual(x, output)
-        output = self.feed_forward(self.feed_forward_residual.normalize_input(x))
-        return self.feed_forward_residual(x, output), cache
+            x = residual.decode_step(x, inner, of_sublayer["output"])
+        residual, of_sublayer = self.feed_forward_residual, weights["feed_forward"]
+        inner = self.feed_forward.decode_step(residual.decoding_input(x), of_sublayer)
+        return residual.decode_step(x, inner, of_sublayer["outer"]), cache
 
     def get_config(self) -> dict[str, Any]:
         cross_attention = self.cross_attention and self.cross_attention.attention

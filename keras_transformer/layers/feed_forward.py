@@ -8,8 +8,10 @@ from typing import Any
 import keras
 
 from keras_transformer.layers.activations import activation_config, activation_function
+from keras_transformer.layers.decoding_weights import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.types import Shape, Tensor
 
@@ -52,6 +54,26 @@ class FeedForward(KeepsFrozen, keras.layers.Layer):
 
     def call(self, x: Tensor) -> Tensor:
         return self.outer(self.inner(x))
+
+    def decoding_weights(
+        self, norm: LayerNormalization | None = None, centered: bool = False
+    ) -> Any:
+        """Returns the weights for `decode_step`: {"inner", "outer"}, each from `dense_weights`.
+
+        Args:
+            norm: the normalization of the input; None: there is none.
+            centered: whether the mean of the output over D becomes 0.
+        """
+        outer = dense_weights([self.outer], centered=centered)
+        return {"inner": dense_weights([self.inner], norm), "outer": outer}
+
+    def decode_step(self, x: Tensor, weights: Any) -> Tensor:
+        """Returns the inner layer `(R, F)` of rows `x` `(R, D)`, the input of the outer layer.
+
+        Args:
+            weights: from `decoding_weights`.
+        """
+        return self.activation(project_rows(x, weights["inner"]))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_transformer.layers.decoding_weights import add_projection, standardized
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
@@ -74,6 +75,31 @@ class Residual(KeepsFrozen, keras.layers.Layer):
         if sublayer_output is None:
             return self.normalization(x) if self.normalize_first else x
         x = x + self.output_dropout(sublayer_output, training=training)
+        return x if self.normalize_first else self.normalization(x)
+
+    # === Step by step, without dropout ===
+
+    def decoding_norm(self) -> LayerNormalization | None:
+        """Returns the normalization of the sublayer's input, for `dense_weights`."""
+        return self.normalization if self.normalize_first else None
+
+    def decoding_input(self, x: Tensor) -> Tensor:
+        """Returns the sublayer's input `(R, D)`, without what `dense_weights` adds to it.
+
+        Args:
+            x: `(R, D)`; with pre-norm, the mean of each row is 0.
+        """
+        return standardized(x, self.layer_norm_epsilon) if self.normalize_first else x
+
+    def decode_step(self, x: Tensor, inner: Tensor, weights: Any) -> Tensor:
+        """Adds the sublayer's output to `x`, and normalizes the sum with post-norm.
+
+        Args:
+            x: `(R, D)`.
+            inner: `(R, F)`, the input of the sublayer's last projection.
+            weights: of this projection, from `dense_weights`; with pre-norm, centered.
+        """
+        x = add_projection(x, inner, weights)
         return x if self.normalize_first else self.normalization(x)
 
     def get_config(self) -> dict[str, Any]:

@@ -49,7 +49,9 @@ class ToyModel:
         inputs = ops.take(ops.convert_to_tensor(self.embeddings), tokens, axis=0)  # (R, D)
         states = state.cache["states"][:, 0, 0]
         states = ops.tanh(ops.matmul(states, self.recurrence) + inputs)
-        [history] = backend.cache_update([state.cache["history"]], step, [inputs[:, None]])
+        history = state.cache["history"]
+        place = backend.cache_place(history, step)
+        [history] = backend.cache_update([history], place, [inputs[:, None]])
         weights = ops.convert_to_tensor(self.position_weights)[: ops.shape(history)[2], None]
         features = states + ops.sum(weights * history[:, 0], axis=1)
         features = ops.reshape(features, (-1, token_ids.shape[1], features.shape[-1]))

@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import layers
+from keras_transformer.layers.decoding_weights import project_rows
 
 D, V = 12, 19
 IDS = np.array([[5, 7, 3, 9, 0, 0], [4, 6, 0, 0, 0, 0], [8, 2, 11, 5, 6, 3]], "int32")
@@ -131,9 +132,14 @@ def test_decoding_step_by_step_honours_the_mask_of_the_source():
     memory, plain = embedded(MEMORY_IDS)
     query = ops.convert_to_tensor(np.random.default_rng(1).normal(size=(3, D)).astype("float32"))
     expected = ops.convert_to_numpy(layer(query[:, None], memory))[:, 0]
-    found = layer.attend_to_memory(query, layer.start_memory(memory), 1)
+    weights = layer.memory_weights()
+    found, without = (
+        project_rows(
+            layer.attend_to_memory(query, layer.start_memory(key), 1, weights), weights["output"]
+        )
+        for key in (memory, plain)
+    )
     np.testing.assert_allclose(ops.convert_to_numpy(found), expected, rtol=1e-5, atol=1e-5)
-    without = layer.attend_to_memory(query, layer.start_memory(plain), 1)
     assert np.abs(ops.convert_to_numpy(without) - expected).max() > 1e-3
 
 

@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention, rotate
+from keras_transformer.layers.decoding_weights import project_rows
 
 B, T, H, K = 2, 7, 3, 6
 
@@ -51,8 +52,10 @@ def test_attention_sees_distances_and_its_steps_do(randomize):
     whole = ops.convert_to_numpy(layer(x, causal=True))
     weights, cache = layer.decoding_weights(), layer.start_cache(B, T)
     for t in range(T):
-        position, step = ops.convert_to_tensor(x[:, t]), ops.convert_to_tensor(t, "int32")
-        output, cache = layer.decode_step(position, step, cache, weights)
+        step = layer.start_step(ops.convert_to_tensor(t, "int32"), cache)
+        position = ops.convert_to_tensor(x[:, t])
+        context, cache = layer.decode_step(position, step, cache, weights)
+        output = project_rows(context, weights["output"])
         np.testing.assert_allclose(ops.convert_to_numpy(output), whole[:, t], rtol=1e-4, atol=1e-4)
 
 

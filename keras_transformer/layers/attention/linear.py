@@ -153,8 +153,12 @@ class LinearAttention(KeepsFrozen, keras.layers.Layer):
         shape = num_rows, num_heads, 1, num_features, value_dim + 1
         return {"sums": ops.zeros(shape, dtype="float32")}
 
+    def start_step(self, step: Tensor, cache: Any) -> Any:
+        """Returns what `decode_step` needs to know of a step: nothing."""
+        return {}
+
     def decode_step(
-        self, query: Tensor, key: Tensor, value: Tensor, step: Tensor, cache: Any
+        self, query: Tensor, key: Tensor, value: Tensor, step: Any, cache: Any
     ) -> tuple[Tensor, Any]:
         """Computes the next position of causal self-attention; `step` has no effect.
 

@@ -9,12 +9,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer import backend
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.headwise_dense import HeadwiseDense
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.decoding_weights import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.rotary import rotate
@@ -186,19 +187,35 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         output = self.output_projection(self._join_heads(context))
         return (output, weights) if return_attention_weights else output
 
-    def decoding_weights(self) -> Any:
-        """Returns the weights for `decode_step`: the three input projections concatenated.
+    def decoding_weights(
+        self, norm: LayerNormalization | None = None, centered: bool = False
+    ) -> Any:
+        """Returns the weights for `decode_step`.
 
+        Args:
+            norm: the normalization of the input, see `dense_weights`; None: there is none.
+            centered: whether the mean of the output over D becomes 0.
         Returns:
-            {"kernel": `(D, H (2 K + K'))`} and, with biases, "bias": `(H (2 K + K'),)`.
+            {"input": those of the three input projections side by side, "output": those of the
+            output projection}, each from `dense_weights`.
         """
         inputs = (self.query_projection, self.key_projection, self.value_projection)
-        kernels = [ops.cast(x.kernel, self.compute_dtype) for x in inputs]
-        weights = {"kernel": ops.concatenate(kernels, 1)}
-        if self.use_bias:
-            biases = [ops.cast(x.bias, self.compute_dtype) for x in inputs]
-            weights["bias"] = ops.concatenate(biases, 0)
-        return weights
+        return {"input": dense_weights(inputs, norm), "output": self._output_weights(centered)}
+
+    def memory_weights(self, norm: LayerNormalization | None = None, centered: bool = False) -> Any:
+        """Returns the weights for `attend_to_memory`.
+
+        Args:
+            norm, centered: see `decoding_weights`.
+        Returns:
+            {"query": those of the query projection, "output": those of the output projection},
+            each from `dense_weights`.
+        """
+        query = dense_weights([self.query_projection], norm)
+        return {"query": query, "output": self._output_weights(centered)}
+
+    def _output_weights(self, centered):
+        return dense_weights([self.output_projection], centered=centered)
 
     def start_cache(self, num_rows: int, max_length: int) -> Any:
         """Returns the empty cache for `decode_step`.
@@ -213,20 +230,31 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
             num_rows, max_length, self.num_heads, self.width_per_head, self.value_width
         )
 
-    def decode_step(self, x: Tensor, step: Tensor, cache: Any, weights: Any) -> tuple[Tensor, Any]:
-        """Computes the next position of masked self-attention, with the same result as the call.
+    def start_step(self, step: Tensor, cache: Any) -> Any:
+        """Returns what `decode_step` needs to know of a step, the same for all layers of a decoder.
+
+        Args:
+            step: int scalar, counted from 0.
+            cache: from `start_cache` or the previous step, of any of the layers.
+        Returns:
+            {"position": `(1,)`, "attention": what `attention` needs}.
+        """
+        attention = self.attention.start_step(step, cache)
+        return {"position": ops.reshape(step, (1,)), "attention": attention}
+
+    def decode_step(self, x: Tensor, step: Any, cache: Any, weights: Any) -> tuple[Tensor, Any]:
+        """Computes the next position of masked self-attention, up to the output projection.
 
         Args:
             x: `(R, D)`, one position of each hypothesis.
-            step: int scalar, counted from 0.
+            step: from `start_step`.
             cache: from `start_cache` or the previous step.
             weights: from `decoding_weights`.
         Returns:
-            `(output, cache)`: `(R, D)` and the cache with this position added.
+            `(context, cache)`: `(R, H * K')`, the input of the output projection, and the cache
+            with this position added.
         """
-        projected = ops.matmul(x, weights["kernel"])
-        if self.use_bias:
-            projected = backend.add_bias(projected, weights["bias"])
+        projected = project_rows(x, weights["input"])
         width = self.num_heads * self.width_per_head
         query, key, value = ops.split(projected, [width, 2 * width], axis=1)
         query, key = (
@@ -234,11 +262,9 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         )
         value = ops.reshape(value, (-1, self.num_heads, self.value_width))
         if self.rotary:
-            position = ops.reshape(step, (1,))
-            query, key = (rotate(x[:, None], position)[:, 0] for x in (query, key))
-        context, cache = self.attention.decode_step(query, key, value, step, cache)
-        context = ops.reshape(context, (-1, self.num_heads * self.value_width))
-        return self.output_projection(context), cache
+            query, key = (rotate(x[:, None], step["position"])[:, 0] for x in (query, key))
+        context, cache = self.attention.decode_step(query, key, value, step["attention"], cache)
+        return ops.reshape(context, (-1, self.num_heads * self.value_width)), cache
 
     def start_memory(
         self, key: Tensor, value: Tensor | None = None, padding_mask: Tensor | None = None
@@ -258,22 +284,22 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
             padding_mask,
         )
 
-    def attend_to_memory(self, x: Tensor, memory: Any, num_hypotheses: int) -> Tensor:
-        """Does what the call does, for one position of N hypotheses of each input.
+    def attend_to_memory(self, x: Tensor, memory: Any, num_hypotheses: int, weights: Any) -> Tensor:
+        """Attends with one position of N hypotheses of each input, up to the output projection.
 
         Args:
             x: `(B * N, D)`. The hypotheses of an input are queries of the same keys and values,
                 which are in memory once.
             memory: from `start_memory`.
             num_hypotheses: N.
+            weights: from `memory_weights`.
         Returns:
-            `(B * N, D)`.
+            `(B * N, H * K')`, the input of the output projection.
         """
-        query = self.query_projection(x)
+        query = project_rows(x, weights["query"])
         query = ops.reshape(query, (-1, num_hypotheses, self.num_heads, self.width_per_head))
         context = self.attention.attend_to_memory(query, memory)
-        context = ops.reshape(context, (-1, self.num_heads * self.value_width))
-        return self.output_projection(context)
+        return ops.reshape(context, (-1, self.num_heads * self.value_width))
 
     def _split_heads(self, x, width):
         batch, length, _ = ops.shape(x)  # not -1, which is ambiguous where T is 0

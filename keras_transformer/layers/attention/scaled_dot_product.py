@@ -161,28 +161,41 @@ class ScaledDotProductAttention(keras.layers.Layer):
             for name, width in widths.items()
         }
 
+    def start_step(self, step: Tensor, cache: Any) -> Any:
+        """Returns what `decode_step` needs to know of a step, the same for all layers of a decoder.
+
+        Args:
+            step: int scalar, counted from 0.
+            cache: from `start_cache` or the previous step, of any of the layers.
+        Returns:
+            {"place": where the caches have this position, see `backend.cache_place`; "score_bias":
+            `(L,)`, `(1, 1, L)` or `(H, 1, L)` float32, which is added to the scores}.
+        """
+        keys = cache["keys"]
+        positions = ops.arange(ops.shape(keys)[2], dtype="int32")
+        bias = self.score_bias(ops.reshape(step, (1,)), positions, keys.shape[1])
+        # A position always sees itself, so a plain softmax is enough.
+        bias = ops.where(self.may_see(step, positions), 0.0 if bias is None else bias, MASKED_SCORE)
+        return {"place": backend.cache_place(keys, step), "score_bias": bias}
+
     def decode_step(
-        self, query: Tensor, key: Tensor, value: Tensor, step: Tensor, cache: Any
+        self, query: Tensor, key: Tensor, value: Tensor, step: Any, cache: Any
     ) -> tuple[Tensor, Any]:
         """Computes the next position of causal self-attention.
 
         Args:
-            query, key, value: `(R, H, K)`, `(R, H, K)` and `(R, H, K')`, of position `step`.
-            step: int scalar, counted from 0.
+            query, key, value: `(R, H, K)`, `(R, H, K)` and `(R, H, K')`, of this position.
+            step: from `start_step`.
             cache: from `start_cache` or the previous step.
         Returns:
             `(context, cache)`: `(R, H, K')` and the cache with this position added.
         """
         num_heads, head_dim = query.shape[1:]
-        keys, values = backend.cache_update([cache["keys"], cache["values"]], step, [key, value])
+        caches = [cache["keys"], cache["values"]]
+        keys, values = backend.cache_update(caches, step["place"], [key, value])
         query = ops.reshape(query * (1.0 / math.sqrt(head_dim)), (-1, num_heads, 1, head_dim))
         scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
-        positions = ops.arange(ops.shape(keys)[2], dtype="int32")
-        bias = self.score_bias(ops.reshape(step, (1,)), positions, num_heads)
-        if bias is not None:
-            scores = scores + bias
-        # A position always sees itself, so a plain softmax is enough.
-        weights = softmax(ops.where(self.may_see(step, positions), scores, MASKED_SCORE))
+        weights = softmax(scores + step["score_bias"])
         context = ops.matmul(ops.cast(weights, values.dtype), values)  # (R, H, 1, K')
         context = ops.reshape(context, (-1, num_heads, values.shape[-1]))
         return context, {"keys": keys, "values": values}

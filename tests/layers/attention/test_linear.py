@@ -84,7 +84,8 @@ def test_steps_equal_the_whole_pass(arrays, kind):
     steps = []
     for t in range(T):
         position = [ops.convert_to_tensor(x[:, t]) for x in arrays]
-        context, cache = layer.decode_step(*position, ops.convert_to_tensor(t, "int32"), cache)
+        step = layer.start_step(ops.convert_to_tensor(t, "int32"), cache)
+        context, cache = layer.decode_step(*position, step, cache)
         steps.append(ops.convert_to_numpy(context))
     assert_equal(layer(*arrays, causal=True), np.stack(steps, axis=1))
 

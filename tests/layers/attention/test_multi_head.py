@@ -12,6 +12,7 @@ from keras_transformer.layers import (
     PositiveRandomFeatures,
     ScaledDotProductAttention,
 )
+from keras_transformer.layers.decoding_weights import project_rows
 
 B, T, S, H, K = 2, 5, 7, 3, 11
 D, D_K, D_V = 12, 17, 19  # widths of query, key and value
@@ -153,9 +154,11 @@ def test_a_sentence_of_padding_alone_gives_the_bias_and_finite_gradients(gradien
     assert np.all(np.isfinite(result)) and np.any(result[0] != 0) and np.all(result[1] == 0)
 
 
-def one_step(layer, x, step, cache, weights):
-    position, step = ops.convert_to_tensor(x[:, step]), ops.convert_to_tensor(step, "int32")
-    return layer.decode_step(position, step, cache, weights)
+def one_step(layer, x, step_number, cache, weights):
+    step = layer.start_step(ops.convert_to_tensor(step_number, "int32"), cache)
+    x = ops.convert_to_tensor(x[:, step_number])
+    context, cache = layer.decode_step(x, step, cache, weights)
+    return project_rows(context, weights["output"]), cache
 
 
 @pytest.mark.parametrize(
@@ -190,7 +193,7 @@ def test_steps_in_bfloat16_come_close():
     for step in range(T):
         position = ops.cast(x, "bfloat16")
         output, cache = one_step(layer, position, step, cache, weights)
-        parts = output, *cache.values(), *weights.values()
+        parts = output, *cache.values(), *keras.tree.flatten(weights)
         assert {ops.dtype(part) for part in parts} == {"bfloat16"}
         assert_equal(ops.cast(output, "float32"), whole[:, step], tolerance=0.03)
 
@@ -210,6 +213,12 @@ def test_a_cache_follows_its_rows_when_they_are_reordered():
     assert_equal(output, whole[:, -1])
 
 
+def attend(layer, x, memory, num_hypotheses):
+    weights = layer.memory_weights()
+    context = layer.attend_to_memory(x, memory, num_hypotheses, weights)
+    return project_rows(context, weights["output"])
+
+
 @pytest.mark.parametrize("num_hypotheses", [1, 3])
 @pytest.mark.parametrize("masked", [False, True])
 def test_memory_made_once_serves_many_queries(randomize, num_hypotheses, masked):
@@ -226,7 +235,7 @@ def test_memory_made_once_serves_many_queries(randomize, num_hypotheses, masked)
     for t in range(T):
         those = slice(t * num_hypotheses, (t + 1) * num_hypotheses)
         x = ops.convert_to_tensor(query[:, those].reshape(-1, D))
-        output = layer.attend_to_memory(x, memory, num_hypotheses)
+        output = attend(layer, x, memory, num_hypotheses)
         assert_equal(output, whole[:, those].reshape(-1, D), tolerance=3e-5)
 
 
@@ -235,7 +244,7 @@ def test_the_value_of_a_memory_defaults_to_the_key():
     query, key = map(ops.convert_to_tensor, (query, key))
     layer = MultiHeadAttention(H)
     expected = ops.convert_to_numpy(layer(query[:, None], key))[:, 0]
-    assert_equal(layer.attend_to_memory(query, layer.start_memory(key), 1), expected)
+    assert_equal(attend(layer, query, layer.start_memory(key), 1), expected)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_tests")

@@ -172,10 +172,11 @@ def test_steps_equal_the_whole_pass(arrays, layer_class):
     assert shapes == {"keys": (B, H, T + 2, K), "values": (B, H, T + 2, V)}
     # what is not written yet must not be read
     cache = {name: part + 1e9 for name, part in cache.items()}
-    for step in range(T):
-        position = [ops.convert_to_tensor(x[:, step]) for x in (query, key, value)]
-        context, cache = layer.decode_step(*position, ops.convert_to_tensor(step, "int32"), cache)
-        assert_equal(context, whole[:, step])
+    for t in range(T):
+        position = [ops.convert_to_tensor(x[:, t]) for x in (query, key, value)]
+        step = layer.start_step(ops.convert_to_tensor(t, "int32"), cache)
+        context, cache = layer.decode_step(*position, step, cache)
+        assert_equal(context, whole[:, t])
 
 
 @pytest.mark.parametrize("num_queries", [1, T])

@@ -80,7 +80,7 @@ def test_equals_the_loop_and_its_steps_do(arrays, kind, causal, alibi):
         cache = {name: part + 1e9 for name, part in cache.items()}
         for t in range(T):
             position = [ops.convert_to_tensor(x[:, t]) for x in arrays]
-            step = ops.convert_to_tensor(t, "int32")
+            step = layer.start_step(ops.convert_to_tensor(t, "int32"), cache)
             found, cache = layer.decode_step(*position, step, cache)
             assert_equal(found, expected[:, t])
 

@@ -1,0 +1,71 @@
+"""The weights of dense layers in the form in which the steps of decoding read them.
+
+A step has few rows, so that each of its operations costs more than its arithmetic. What does not
+depend on the rows is therefore computed once, before the first step.
+
+Shapes: R rows, D width of the input, F width of the output.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.layers.layer_normalization import LayerNormalization
+from keras_transformer.types import Tensor
+
+
+def dense_weights(
+    layers: Sequence[keras.layers.Layer],
+    norm: LayerNormalization | None = None,
+    centered: bool = False,
+) -> dict[str, Tensor]:
+    """Returns the weights of dense layers that read the same input, side by side.
+
+    Args:
+        layers: layers with a `kernel` `(D, F_i)` and a `bias` `(F_i,)` or None.
+        norm: a normalization before the layers, whose gamma and beta become part of the weights;
+            only `standardized` is left of it. None: there is none.
+        centered: whether the mean of the output over F becomes 0.
+    Returns:
+        {"kernel": `(D, F)`} and, if there is a bias, "bias": `(F,)`, in the layers' compute dtype.
+    """
+    dtype = layers[0].compute_dtype
+    kernel = ops.concatenate([ops.cast(layer.kernel, "float32") for layer in layers], axis=1)
+    bias = None
+    if layers[0].bias is not None:
+        bias = ops.concatenate([ops.cast(layer.bias, "float32") for layer in layers], axis=0)
+    if norm is not None:
+        beta = ops.matmul(ops.cast(norm.beta, "float32")[None], kernel)[0]
+        bias = beta if bias is None else beta + bias
+        kernel = ops.cast(norm.gamma, "float32")[:, None] * kernel
+    if centered:
+        kernel = kernel - ops.mean(kernel, axis=1, keepdims=True)
+        bias = None if bias is None else bias - ops.mean(bias)
+    weights = {"kernel": kernel} if bias is None else {"kernel": kernel, "bias": bias}
+    return {name: ops.cast(weight, dtype) for name, weight in weights.items()}
+
+
+def project_rows(x: Tensor, weights: Any) -> Tensor:
+    """Returns `(R, F)`, the output of the dense layers for `x` `(R, D)`.
+
+    Args:
+        weights: from `dense_weights`.
+    """
+    y = ops.matmul(x, weights["kernel"])
+    return backend.add_bias(y, weights["bias"]) if "bias" in weights else y
+
+
+def add_projection(x: Tensor, inner: Tensor, weights: Any) -> Tensor:
+    """Returns `x` `(R, F)` plus the output `(R, F)` of the dense layers for `inner` `(R, D)`."""
+    y = x + ops.matmul(inner, weights["kernel"])
+    return y + weights["bias"] if "bias" in weights else y
+
+
+def standardized(x: Tensor, epsilon: float) -> Tensor:
+    """Returns the rows of `x` `(R, D)`, whose means are 0, divided by their standard deviations."""
+    precise = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+    variance = ops.mean(ops.square(precise), axis=-1, keepdims=True)
+    return ops.cast(precise * ops.rsqrt(variance + epsilon), x.dtype)
