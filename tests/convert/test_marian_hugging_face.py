@@ -226,9 +226,10 @@ def their_model(transformers, vocab_size, **settings):
                 parameter.normal_(1.0 if is_scale else 0.0, 0.2)
         tables = [stack.embed_tokens.weight for stack in (model.get_encoder(), model.get_decoder())]
         if config.share_encoder_decoder_embeddings:  # version 5 shares them only if all are tied
+            tables = [model.model.shared.weight, *tables]
             for table in tables:
-                table.copy_(model.model.shared.weight)
-        for table in (*tables, model.get_input_embeddings().weight):
+                table.copy_(tables[0])
+        for table in tables:
             table[-1] = 0.0
         model.final_logits_bias.normal_(0.0, 0.3)
     return model
