@@ -235,11 +235,9 @@ def their_model(transformers, vocab_size, **settings):
     return model
 
 
-def save(model, directory, **generation):
+def save(model, directory):
     pad = model.config.pad_token_id
-    model.generation_config.update(
-        **{"num_beams": 4, "max_length": 64, "bad_words_ids": [[pad]], **generation}
-    )
+    model.generation_config.update(num_beams=4, max_length=64, bad_words_ids=[[pad]])
     model.save_pretrained(directory)
 
 
@@ -399,11 +397,11 @@ def test_logits_of_the_published_shapes(transformers, marian, shape, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def trained(transformers, marian, tmp_path_factory):
+def trained(transformers, marian_of_phrases, tmp_path_factory):
     """A directory of a `MarianMTModel` that knows some hundred phrases, trained by PyTorch."""
     import torch
 
-    directory = tmp_path_factory.mktemp("trained")
+    directory, marian = tmp_path_factory.mktemp("trained"), marian_of_phrases
     marian.hugging_face(directory)
     tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
     model = their_model(transformers, marian.vocab_size, d_model=48, decoder_layers=2)
@@ -411,7 +409,7 @@ def trained(transformers, marian, tmp_path_factory):
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1 and "embed_positions" not in name:
                 parameter.mul_(0.6)
-    pairs = phrase_corpus(1200).train[:640]
+    pairs = phrase_corpus(1200).train
     pad = marian.vocab_size - 1
     optimizer = torch.optim.Adam(model.parameters(), 3e-3, betas=(0.9, 0.98))
     generator = np.random.default_rng(1)
@@ -443,7 +441,7 @@ def test_strings_are_those_of_generate(transformers, trained, beam_size, record_
     theirs = transformers.MarianMTModel.from_pretrained(trained).eval()
     tokenizer = transformers.MarianTokenizer.from_pretrained(trained)
     corpus = phrase_corpus(1200)
-    sources = [source for source, _ in [*corpus.train[:250], *corpus.test]][:300]
+    sources = [source for source, _ in [*corpus.test, *corpus.train[:250]]]
     translator = read_marian(trained)
     decoding = dataclasses.replace(translator.decoding, beam_size=beam_size)
     parts = translator.model, translator.tokenizer, translator.target_tokenizer, decoding
@@ -456,4 +454,4 @@ def test_strings_are_those_of_generate(transformers, trained, beam_size, record_
     assert len(set(expected)) > 250 and np.mean([len(text) for text in expected]) > 15
     num_different = sum(one != other for one, other in zip(found, expected, strict=True))
     record_property("strings other than those of generate", num_different)
-    assert num_different <= 3
+    assert num_different <= 0.01 * len(sources)
