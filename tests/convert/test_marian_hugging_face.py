@@ -11,9 +11,13 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.config import DecodingConfig
-from keras_transformer.convert import from_hugging_face, read_marian
+from keras_transformer.config import Config, DecodingConfig
+from keras_transformer.convert import from_hugging_face, import_run, read_marian
+from keras_transformer.data import ParallelCorpus
+from keras_transformer.evaluation import bleu
+from keras_transformer.loading import load
 from keras_transformer.quickstart.phrases import phrase_corpus
+from keras_transformer.training import train
 from keras_transformer.translator import Translator
 
 pytest.importorskip("safetensors.numpy")
@@ -455,3 +459,28 @@ def test_strings_are_those_of_generate(transformers, trained, beam_size, record_
     num_different = sum(one != other for one, other in zip(found, expected, strict=True))
     record_property("strings other than those of generate", num_different)
     assert num_different <= 0.01 * len(sources)
+
+
+@pytest.mark.slow
+def test_fine_tuning_on_2000_pairs_raises_its_score(trained, tmp_path, record_property):
+    """A model that PyTorch has trained on 1,100 phrases; scored on phrases that are new to both."""
+    train_pairs, valid_pairs, test_pairs = phrase_corpus(6000)
+    run = import_run(trained, tmp_path / "imported", lambda line: None)
+    training = {
+        "schedule": "inverse_square_root",
+        "peak_learning_rate": 0.002,
+        "warmup_steps": 50,
+        "batch_tokens": 1024,
+        "checkpoint_every": 150,
+        "max_steps": 300,
+    }
+    corpora = [ParallelCorpus.from_pairs(pairs) for pairs in (train_pairs[-2000:], valid_pairs)]
+    config = Config().merged({"training": training})
+    train(config, tmp_path / "tuned", init_from=run, corpora=corpora, write=lambda line: None)
+    sources, references = zip(*test_pairs, strict=True)
+    before, after = (
+        bleu(load(tmp_path / name)(list(sources)), [list(references)]).value
+        for name in ("imported", "tuned")
+    )
+    record_property("BLEU before and after 2,000 pairs", f"{before:.1f}, {after:.1f}")
+    assert after > before + 5
