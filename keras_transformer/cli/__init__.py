@@ -6,7 +6,16 @@ TensorFlow load after the arguments have been checked, so help and usage errors 
 """
 
 from keras_transformer import console
-from keras_transformer.cli import evaluate, export, plot, quickstart, serve, train, translate
+from keras_transformer.cli import (
+    evaluate,
+    export,
+    lexicon,
+    plot,
+    quickstart,
+    serve,
+    train,
+    translate,
+)
 from keras_transformer.cli.parser import Parser
 
 COMMANDS = {
@@ -14,6 +23,7 @@ COMMANDS = {
     "train": train,
     "translate": translate,
     "evaluate": evaluate,
+    "lexicon": lexicon,
     "export": export,
     "serve": serve,
     "plot": plot,

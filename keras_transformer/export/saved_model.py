@@ -15,6 +15,7 @@ from keras_transformer.export.settings import write_settings
 from keras_transformer.export.signatures import served_functions
 from keras_transformer.export.verification import random_sentences, verify
 from keras_transformer.export.warmup import write_warmup_requests
+from keras_transformer.lexicon import Lexicon
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
@@ -82,13 +83,17 @@ def _in_float32(translator):
     if model is translator.model:
         return translator
     tokenizers = translator.tokenizer, translator.target_tokenizer
-    return Translator(model, *tokenizers, translator.decoding, translator.batch_size)
+    return Translator(
+        model, *tokenizers, translator.decoding, translator.batch_size, translator.lexicon
+    )
 
 
 def _write(translator, n_best, split_sentences, path):
     """Writes the SavedModel."""
     tracked = tracked_weights(translator.model)
     tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
+    lexicon = _lexicon_variables(translator)
+    tracked.lexicon = None if lexicon is None else list(lexicon)
     functions = served_functions(
         translator.model,
         translator.tokenizer,
@@ -97,9 +102,18 @@ def _write(translator, n_best, split_sentences, path):
         n_best,
         tracked.decoding_weights,
         split_sentences,
+        lexicon,
     )
     tf.saved_model.save(tracked, str(path), signatures=functions)
     write_warmup_requests(path, _warmup_requests(functions, translator))
+
+
+def _lexicon_variables(translator):
+    """Returns the `Lexicon` that the search needs, as variables; None without shortlists."""
+    if not translator.decoding.shortlist:
+        return None
+    lexicon = translator.lexicon.top(translator.decoding.shortlist)
+    return Lexicon(*(tf.Variable(array, trainable=False) for array in lexicon))
 
 
 def _warmup_requests(functions, translator):
