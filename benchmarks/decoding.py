@@ -79,7 +79,7 @@ def write_models(run, folder, sides, num_translations):
         corpus = data / "train.en.gz", data / "train.de.gz"
         tokens = (plain.tokenizer.encode(list(iterate_lines(path))) for path in corpus)
         rows = ([row.numpy() for row in each] for each in tokens)
-        lexicon = Lexicon.learn(*rows, plain.tokenizer.vocab_size, shared=True)
+        lexicon = Lexicon.learn(*rows, plain.tokenizer.vocab_size)
     for beam_size in BEAM_SIZES:
         for size in [0, num_translations] if lexicon else [0]:
             search = dataclasses.replace(plain.decoding, beam_size=beam_size, shortlist=size)

@@ -39,7 +39,7 @@ class Lexicon(NamedTuple):
     """The likely translations of each token, from which the shortlist of a text is made.
 
     Example:
-        lexicon = Lexicon.learn([[5, 6], [5]], [[8, 9], [9]], vocab_size=10, shared=False)
+        lexicon = Lexicon.learn([[5, 6], [5]], [[8, 9], [9]], vocab_size=10)
         decode(model, source_ids, config, shortlist=lexicon.top(50).shortlist(source_ids))
     """
 
@@ -50,13 +50,16 @@ class Lexicon(NamedTuple):
     frequent: Any
     """`(A,)` int32, the most frequent target tokens."""
 
+    target_vocab_size: int
+    """Number of target tokens."""
+
     @classmethod
     def learn(
         cls,
         source_rows: Sequence[Any],
         target_rows: Sequence[Any],
         vocab_size: int,
-        shared: bool,
+        target_vocab_size: int | None = None,
     ) -> Self:
         """Returns the lexicon of a parallel text.
 
@@ -69,10 +72,11 @@ class Lexicon(NamedTuple):
             source_rows, target_rows: lists of int arrays, the tokens of each sentence and of its
                 translation, without start and end token.
             vocab_size: V.
-            shared: whether source and target share one vocabulary.
+            target_vocab_size: None: source and target share one vocabulary.
         """
         table = np.zeros((vocab_size, 1 + MOST_TRANSLATIONS), "int32")
-        if shared:
+        if target_vocab_size is None:
+            target_vocab_size = vocab_size
             table[:, 0] = np.arange(vocab_size)
         sources, targets, probabilities = _model_1(source_rows, target_rows)
         order = np.lexsort((-probabilities, sources))
@@ -83,7 +87,8 @@ class Lexicon(NamedTuple):
 
         counts = np.bincount(np.concatenate(target_rows))
         frequent = np.argsort(-counts, kind="stable")[:NUM_FREQUENT]
-        return cls(table, frequent[counts[frequent] > 0].astype("int32"))
+        frequent = frequent[counts[frequent] > 0].astype("int32")
+        return cls(table, frequent, target_vocab_size)
 
     def top(self, num_translations: int) -> Self:
         """Returns the lexicon with at most `num_translations` of each token."""
@@ -101,7 +106,8 @@ class Lexicon(NamedTuple):
         translations = ops.reshape(translations, (num_texts, length * table.shape[1]))
         frequent = ops.convert_to_tensor(self.frequent)
         frequent = ops.broadcast_to(frequent, (num_texts, frequent.shape[0]))
-        return Shortlist.of(ops.concatenate([frequent, translations], axis=1))
+        candidates = ops.concatenate([frequent, translations], axis=1)
+        return Shortlist.of(candidates, self.target_vocab_size)
 
     def save(self, path: StrPath, tokenizers: str = "") -> None:
         """Writes the lexicon to a file `.npz`, whole or not at all.
@@ -121,10 +127,8 @@ class Lexicon(NamedTuple):
         """
         try:
             with np.load(path) as arrays:
-                lexicon, stored = (
-                    cls(arrays["table"], arrays["frequent"]),
-                    str(arrays["tokenizers"]),
-                )
+                parts = {name: arrays[name] for name in cls._fields}
+                stored = str(arrays["tokenizers"])
         except FileNotFoundError:
             raise InputError(
                 f"Expected a lexicon, from which shortlists are made. Received: {path}, which does "
@@ -140,7 +144,7 @@ class Lexicon(NamedTuple):
                 f"Expected the lexicon of the run's tokenizers. Received: {path}, made with "
                 "others. Make it again with `keras-transformer lexicon RUN`."
             )
-        return lexicon
+        return cls(**{**parts, "target_vocab_size": int(parts["target_vocab_size"])})
 
 
 def _model_1(source_rows, target_rows):

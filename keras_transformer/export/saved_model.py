@@ -15,7 +15,6 @@ from keras_transformer.export.settings import write_settings
 from keras_transformer.export.signatures import served_functions
 from keras_transformer.export.verification import random_sentences, verify
 from keras_transformer.export.warmup import write_warmup_requests
-from keras_transformer.lexicon import Lexicon
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
@@ -92,8 +91,8 @@ def _write(translator, n_best, split_sentences, path):
     """Writes the SavedModel."""
     tracked = tracked_weights(translator.model)
     tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
-    lexicon = _lexicon_variables(translator)
-    tracked.lexicon = None if lexicon is None else list(lexicon)
+    lexicon = _lexicon_of_variables(translator)
+    tracked.lexicon = None if lexicon is None else [lexicon.table, lexicon.frequent]
     functions = served_functions(
         translator.model,
         translator.tokenizer,
@@ -108,12 +107,14 @@ def _write(translator, n_best, split_sentences, path):
     write_warmup_requests(path, _warmup_requests(functions, translator))
 
 
-def _lexicon_variables(translator):
-    """Returns the `Lexicon` that the search needs, as variables; None without shortlists."""
+def _lexicon_of_variables(translator):
+    """Returns the `Lexicon` that the search needs, in variables; None without shortlists."""
     if not translator.decoding.shortlist:
         return None
     lexicon = translator.lexicon.top(translator.decoding.shortlist)
-    return Lexicon(*(tf.Variable(array, trainable=False) for array in lexicon))
+    arrays = lexicon.table, lexicon.frequent
+    table, frequent = (tf.Variable(array, trainable=False) for array in arrays)
+    return lexicon._replace(table=table, frequent=frequent)
 
 
 def _warmup_requests(functions, translator):

@@ -11,7 +11,6 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding import DecodingStart, Shortlist
-from keras_transformer.layers import DecodingState
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.types import Tensor
 
@@ -49,13 +48,11 @@ class DecoderModel(TokenModel):
         return ops.cast(ops.transpose(self.output_layer.kernel), self.compute_dtype)
 
     def output_columns(self, ids: Tensor) -> Tensor:
-        """Returns `(B, D, C)`, the columns of the output layer for the tokens `ids` `(B, C)`."""
+        """Returns `(D, C)`, the columns of the output layer for the tokens `ids` `(C,)`."""
         if self.output_layer is None:
-            rows = backend.take_rows(self.decoder.embedding.embeddings, ids)  # (B, C, D)
-            columns = ops.transpose(rows, (0, 2, 1))
+            columns = ops.transpose(backend.take_rows(self.decoder.embedding.embeddings, ids))
         else:
-            columns = ops.take(self.output_layer.kernel, ids, axis=1)  # (D, B, C)
-            columns = ops.transpose(columns, (1, 0, 2))
+            columns = ops.take(self.output_layer.kernel, ids, axis=1)
         return ops.cast(columns, self.compute_dtype)
 
     # === Step by step ===
@@ -93,31 +90,17 @@ class DecoderModel(TokenModel):
             weights: from `decoding_weights`.
             shortlist: see `decode`; the step function then reads places in it instead of ids.
         """
-
-        def decode_step(ids, step, state):
-            ids = ops.reshape(self.ids_to_embed(ids), (-1, num_hypotheses))  # N may be unknown
-            return self.decoder.decode_step(ids, step, state, weights["decoder"])
+        output = weights["output"] if shortlist is None else self.output_columns(shortlist.ids)
 
         def step_fn(ids, step, state):
-            x, state = decode_step(ids, step, state)
-            logits = ops.cast(ops.matmul(x, weights["output"]), "float32")
-            return ops.reshape(logits, (-1, num_hypotheses, logits.shape[-1])), state
+            ids = ops.reshape(self.ids_to_embed(ids), (-1, num_hypotheses))  # N may be unknown
+            x, state = self.decoder.decode_step(ids, step, state, weights["decoder"])
+            logits = ops.cast(ops.matmul(x, output), "float32")
+            return ops.reshape(logits, (-1, num_hypotheses, ops.shape(logits)[-1])), state
 
-        if shortlist is None:
-            return DecodingStart(step_fn, state, prompts, limits, max_length)
-
-        def shortlisted_step_fn(places, step, state):
-            cache, memory = state
-            ids = memory["shortlist"].tokens(places)
-            x, state = decode_step(ids, step, DecodingState(cache, memory["decoder"]))
-            x = ops.reshape(x, (-1, num_hypotheses, x.shape[-1]))
-            logits = ops.cast(ops.matmul(x, memory["columns"]), "float32")  # (B, N, C)
-            return logits + memory["shortlist"].bias[:, None], DecodingState(state.cache, memory)
-
-        columns = self.output_columns(shortlist.ids)
-        memory = {"decoder": state.memory, "shortlist": shortlist, "columns": columns}
-        state = DecodingState(state.cache, memory)
-        return DecodingStart(shortlisted_step_fn, state, prompts, limits, max_length)
+        if shortlist is not None:
+            step_fn, state = shortlist.restrict(step_fn, state)
+        return DecodingStart(step_fn, state, prompts, limits, max_length)
 
     def ids_to_embed(self, ids: Tensor) -> Tensor:
         """Returns ids that the embedding has, for ids of which some may be padding."""

@@ -59,7 +59,7 @@ def write_lexicon(
         list(itertools.compress(source_rows, kept)),
         list(itertools.compress(target_rows, kept)),
         tokenizers[0].vocab_size,
-        shared=tokenizers[0] is tokenizers[1],
+        None if tokenizers[0] is tokenizers[1] else tokenizers[1].vocab_size,
     )
     lexicon.save(run.lexicon_path, checksum_of_tokenizers(tokenizers))
     num_entries = np.count_nonzero(lexicon.table[:, 1:])
