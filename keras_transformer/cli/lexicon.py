@@ -3,7 +3,6 @@
 from keras_transformer import console
 from keras_transformer.cli.models import add_model
 from keras_transformer.errors import InputError
-from keras_transformer.text_files import check_readable
 
 SUMMARY = "learn the lexicon of a run, which --shortlist needs, from its training text"
 
@@ -23,10 +22,9 @@ def run(arguments):
             "Expected --source and --target together. Received: "
             f"source={files[0]}, target={files[1]}. Give both files, or neither."
         )
-    for file in files:
-        if file is not None:
-            check_readable(file)
     console.start_keras()
+    from keras_transformer.data import ParallelCorpus
     from keras_transformer.training import write_lexicon
 
-    print(write_lexicon(arguments.model, *files, write=console.say), flush=True)
+    corpus = None if files[0] is None else ParallelCorpus.from_files(*files)
+    print(write_lexicon(arguments.model, corpus, write=console.say), flush=True)

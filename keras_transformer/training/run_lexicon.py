@@ -3,7 +3,7 @@
 import itertools
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,41 +14,41 @@ from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.training.translation_task import read_corpora
 from keras_transformer.types import StrPath
 
+if TYPE_CHECKING:
+    from keras_transformer.data import ParallelCorpus
+
 
 def write_lexicon(
     path: StrPath,
-    source: StrPath | None = None,
-    target: StrPath | None = None,
+    corpus: "ParallelCorpus | None" = None,
     write: Callable[[str], Any] = print,
 ) -> pathlib.Path:
     """Learns a `Lexicon` and writes it into a run directory, where `Translator.from_run` finds it.
 
     Args:
         path: the run directory.
-        source, target: files of parallel text; None: the training text that the run's settings
-            name.
+        corpus: `ParallelCorpus`; None: the training text that the run's settings name.
         write: called with each line of the report.
     Returns:
         `pathlib.Path` of the file.
     Raises:
-        ValueError: there is no run, only one of the files is given, or a file cannot be read.
+        ValueError: there is no run, or its training text cannot be read.
 
     Example:
         write_lexicon("runs/python")
         translator = keras_transformer.load("runs/python", shortlist=50)
     """
-    if (source is None) != (target is None):
-        raise InputError(
-            "Expected source and target together. Received: "
-            f"source={source}, target={target}. Give both files, or neither."
-        )
     run = Run(path)
     config = run.load_config()
     tokenizers = run.load_tokenizers(config)
-    if source is not None and target is not None:
-        corpus = keras_transformer.data.ParallelCorpus.from_files(source, target)
-    else:
-        corpus, _ = read_corpora(config.data, config.training.seed, write)
+    if corpus is None:
+        try:
+            corpus, _ = read_corpora(config.data, config.training.seed, write)
+        except ValueError as error:
+            raise InputError(
+                f"{error} (the text that the settings of {path} name) Give other parallel text: "
+                "--source F --target F, or a corpus."
+            ) from None
     sides = zip(tokenizers, (corpus.source, corpus.target), strict=True)
     source_rows, target_rows = (_rows(tokenizer, texts) for tokenizer, texts in sides)
     kept = [
