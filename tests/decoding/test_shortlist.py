@@ -1,3 +1,4 @@
+import functools
 import itertools
 from types import SimpleNamespace
 
@@ -22,7 +23,7 @@ SIZES = dict(num_layers=1, d_model=12, dropout=0.0)
 MODELS = {
     "tied": lambda: Transformer(V, **SIZES, ff_dim=20, num_heads=2),
     "untied": lambda: Transformer(V, **SIZES, ff_dim=20, num_heads=2, tie_output=False),
-    "recurrent": lambda: RnnSeq2Seq(V, **SIZES, units=10),
+    "rnn": lambda: RnnSeq2Seq(V, **SIZES, units=10),
 }
 
 
@@ -46,9 +47,17 @@ def candidates():
     return rows
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def model(request, source_ids, candidates):
-    model = MODELS[request.param]()
+@pytest.fixture(scope="module")
+def make_model(source_ids, candidates):
+    return functools.cache(lambda name: _make_model(MODELS[name](), source_ids, candidates))
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model("tied")
+
+
+def _make_model(model, source_ids, candidates):
     model.build()
     for seed in itertools.count(40):  # until some outputs end by themselves
         rng = np.random.default_rng(seed)
@@ -102,18 +111,19 @@ def test_places_become_ids(candidates):
     assert found.tolist() == ids[places].tolist()
 
 
-@pytest.mark.parametrize("beam_size,n_best", [(1, 1), (4, 1), (4, 3)])
+@pytest.mark.parametrize("beam_size,n_best", [(1, 1), (4, 3)])
 def test_with_the_whole_vocabulary_nothing_changes(model, source_ids, beam_size, n_best):
     whole = np.tile(np.arange(V, dtype="int32"), (4, 1))
     expected = parts(decode(model, source_ids, settings(beam_size), n_best))
     assert_same(search(model, source_ids, whole, settings(beam_size), n_best), expected)
 
 
-@pytest.mark.parametrize("beam_size,n_best", [(1, 1), (4, 3)])
+@pytest.mark.parametrize("name,beam_size,n_best", [("tied", 1, 1), ("untied", 4, 3), ("rnn", 4, 2)])
 def test_it_is_the_search_in_which_other_tokens_are_impossible_for_each_sentence_alone(
-    model, source_ids, candidates, beam_size, n_best
+    make_model, source_ids, candidates, name, beam_size, n_best
 ):
     """So the softmax is over the shortlist, and neighbours with other lists have no influence."""
+    model = make_model(name)
     together = search(model, source_ids, candidates, settings(beam_size), n_best)
     plain = parts(decode(model, source_ids, settings(beam_size), n_best))
     assert np.any(plain[0] != together[0])
@@ -137,14 +147,11 @@ def test_eager_is_compiled(model, source_ids, candidates):
     assert_same(search(model, source_ids, candidates, settings(3), 2), eager)
 
 
-@pytest.mark.parametrize("options", [{}, {"top_k": 4}, {"top_k": 1000, "temperature": 1.3}])
-@pytest.mark.parametrize("top_p", [1.0, 0.8])
-def test_samples_are_tokens_of_the_shortlist(model, source_ids, candidates, options, top_p):
+@pytest.mark.parametrize("options", [{}, {"top_k": 4}, {"top_k": 1000, "top_p": 0.8}])
+def test_samples_are_tokens_of_the_shortlist(model, source_ids, candidates, options):
     def draw(ids, candidates):
         shortlist = Shortlist.of(candidates, V)
-        return decode_sampled(
-            model, ids, settings(1), **options, top_p=top_p, seed=7, shortlist=shortlist
-        )
+        return decode_sampled(model, ids, settings(1), **options, seed=7, shortlist=shortlist)
 
     compiled = backend.compile_function(draw, model.weights)
     ids, scores, _, _ = parts(compiled(*map(ops.convert_to_tensor, (source_ids, candidates))))
