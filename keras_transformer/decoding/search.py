@@ -57,7 +57,9 @@ def decode(
     Raises:
         ValueError: n_best above the beam size.
     """
-    start = _start(model, inputs, config.max_length, config.beam_size, weights, shortlist)
+    start: DecodingStart = _start(
+        model, inputs, config.max_length, config.beam_size, weights, shortlist
+    )
     if config.beam_size == 1 and n_best == 1:
         found = greedy_search(*start, config.length_penalty, special_ids_of(model))
     else:
@@ -87,7 +89,7 @@ def decode_sampled(
     Returns:
         `SearchResult` with N = 1.
     """
-    start = _start(model, inputs, config.max_length, 1, None, shortlist)
+    start: DecodingStart = _start(model, inputs, config.max_length, 1, None, shortlist)
     found = sample(
         *start,
         temperature,
@@ -100,7 +102,8 @@ def decode_sampled(
     return _with_ids(found, shortlist)
 
 
-def _start(model, inputs, max_length, num_hypotheses, weights, shortlist) -> DecodingStart:
+def _start(model, inputs, max_length, num_hypotheses, weights, shortlist):
+    """Returns the `DecodingStart` of a model; not every model has shortlists."""
     arguments = inputs, max_length, num_hypotheses, weights
     if shortlist is None:
         return model.start_decoding(*arguments)

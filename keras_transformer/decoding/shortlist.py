@@ -54,12 +54,11 @@ class Shortlist(NamedTuple):
         )
         ids = ops.arange(vocab_size, dtype="int32")
         is_in = ops.reshape(is_in, (num_inputs, vocab_size)) | (ids < NUM_SPECIAL)
-        bias = ops.where(is_in, 0.0, IMPOSSIBLE)
         if keras.backend.backend() == "jax":
-            return cls(ids, bias)
-        (ids,) = ops.nonzero(ops.any(is_in, axis=0) | (ids < NUM_SPECIAL))
+            return cls(ids, ops.where(is_in, 0.0, IMPOSSIBLE))
+        (ids,) = ops.nonzero(ops.any(is_in, axis=0) | (ids < NUM_SPECIAL))  # also without inputs
         ids = ops.cast(ids, "int32")
-        bias = ops.take(bias, ids, axis=1)
+        bias = ops.where(ops.take(is_in, ids, axis=1), 0.0, IMPOSSIBLE)
         # whole blocks, and at least two of them, as `best_continuations` expects
         missing = ops.maximum(2 * BLOCK_SIZE - ops.shape(ids)[0], -ops.shape(ids)[0] % BLOCK_SIZE)
         padding = ops.full((missing,), PAD_ID, dtype="int32")
