@@ -1,5 +1,4 @@
 import functools
-import itertools
 from types import SimpleNamespace
 
 import keras
@@ -59,12 +58,13 @@ def model(make_model):
 
 def _make_model(model, source_ids, candidates):
     model.build()
-    for seed in itertools.count(40):  # until some outputs end by themselves
+    for seed in range(40, 60):  # until some outputs end by themselves
         rng = np.random.default_rng(seed)
         model.set_weights([rng.normal(size=w.shape, scale=0.5) for w in model.get_weights()])
         lengths = search(model, source_ids, candidates, settings(1))[2]
         if lengths.min() < 12 and len(set(lengths[:, 0])) > 2:
             return model
+    pytest.fail("no weights with which some outputs end by themselves")
 
 
 def settings(beam_size):
