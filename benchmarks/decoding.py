@@ -4,13 +4,15 @@
 
 translates Multi30k's 1,000 test sentences (DATA/multi30k) with the weights of RUN, a run of the
 preset `tiny`: with our exported SavedModel without XLA, as TensorFlow Serving runs it, and with the
-same weights in CTranslate2 and in Hugging Face. Times are from string to string, including
-tokenization. `benchmarks/decoding_side.py` is the timed process; its search settings are as similar
-as the options of the peers allow. Where a translation differs from ours, our model scores both, to
-tell which search has found the more probable one.
+same weights in CTranslate2 and in Hugging Face. Sides named "shortlist" choose from `--shortlist`
+likely translations of each source token, by the same lexicon. Times are from string to string,
+including tokenization. `benchmarks/decoding_side.py` is the timed process; its search settings are
+as similar as the options of the peers allow. Where a translation differs from ours, our model
+scores both, to tell which search has found the more probable one.
 """
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -19,7 +21,7 @@ import sys
 import tempfile
 
 import sacrebleu
-from decoding_side import LENGTH_PENALTY, SIDES
+from decoding_side import LENGTH_PENALTY, SIDES, export_name
 from pinned import HERE, multi30k, run_pinned, write_results
 
 BEAM_SIZES = (1, 4)
@@ -40,22 +42,23 @@ def main():
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--shortlist", type=int, default=50, help="of the sides of that name")
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        text = write_models(arguments.run, folder, arguments.sides)
+        text = write_models(arguments.run, folder, arguments.sides, arguments.shortlist)
         for task in arguments.tasks:
             results[task] = measure(task, folder, *text, arguments)
             print_table(task, results[task])
     path = arguments.output or HERE / "results" / "decoding.json"
-    settings = {"cores": arguments.cores, "repeats": arguments.repeats}
+    settings = {name: getattr(arguments, name) for name in ("cores", "repeats", "shortlist")}
     write_results(path, {**settings, "results": results})
     plot(results, path.with_suffix(".png"))
 
 
-def write_models(run, folder, sides):
+def write_models(run, folder, sides, num_translations):
     """Writes the models of all libraries, and the source text.
 
     Returns the translator, the source lines and the references.
@@ -64,21 +67,35 @@ def write_models(run, folder, sides):
     import peer_models
 
     from keras_transformer.export import export_saved_model
+    from keras_transformer.lexicon import Lexicon
     from keras_transformer.loading import load
     from keras_transformer.text_files import iterate_lines
+    from keras_transformer.translator import Translator
 
     data = multi30k()
+    plain = load(run, length_penalty=LENGTH_PENALTY)
+    lexicon = None
+    if any("shortlist" in side for side in sides):
+        corpus = data / "train.en.gz", data / "train.de.gz"
+        tokens = (plain.tokenizer.encode(list(iterate_lines(path))) for path in corpus)
+        rows = ([row.numpy() for row in each] for each in tokens)
+        lexicon = Lexicon.learn(*rows, plain.tokenizer.vocab_size)
     for beam_size in BEAM_SIZES:
-        translator = load(run, beam_size=beam_size, length_penalty=LENGTH_PENALTY)
-        export_saved_model(translator, folder / f"export-{beam_size}")
-    peer_models.write_ctranslate2(translator, folder / "ctranslate2")
+        for size in [0, num_translations] if lexicon else [0]:
+            search = dataclasses.replace(plain.decoding, beam_size=beam_size, shortlist=size)
+            translator = Translator(plain.model, plain.tokenizer, None, search, lexicon=lexicon)
+            export_saved_model(translator, folder / export_name(beam_size, shortlist=bool(size)))
+    peer_models.write_ctranslate2(plain, folder / "ctranslate2")
+    if lexicon:
+        vocabulary_map = lexicon.top(num_translations)
+        peer_models.write_ctranslate2(plain, folder / "ctranslate2-shortlist", vocabulary_map)
     if "Hugging Face" in sides:
-        peer_models.write_hugging_face(translator, folder / "hugging_face.pt")
+        peer_models.write_hugging_face(plain, folder / "hugging_face.pt")
     (tokenizer,) = pathlib.Path(run).glob("tokenizer/*.model")
     shutil.copy(tokenizer, folder / "tokenizer.model")
     source = list(iterate_lines(data / "test_2016_flickr.en.gz"))
     (folder / "source.txt").write_text("\n".join(source) + "\n")
-    return translator, source, list(iterate_lines(data / "test_2016_flickr.de.gz"))
+    return plain, source, list(iterate_lines(data / "test_2016_flickr.de.gz"))
 
 
 def measure(task, folder, translator, source, references, arguments):

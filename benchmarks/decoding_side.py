@@ -60,7 +60,12 @@ def max_tokens(longest):
     return min(256, 2 * longest + 10)
 
 
-def exported(folder, beam_size, threads):
+def export_name(beam_size, shortlist=False):
+    """Returns the name of the directory with our export."""
+    return f"export-{beam_size}{'-shortlist' if shortlist else ''}"
+
+
+def exported(folder, beam_size, threads, shortlist=False):
     """Our SavedModel, in a session without XLA, as on TensorFlow Serving."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401, registers the tokenizers' operations
@@ -72,7 +77,7 @@ def exported(folder, beam_size, threads):
         intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
     )
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
-    path = folder / f"export-{beam_size}" / "1"
+    path = folder / export_name(beam_size, shortlist) / "1"
     meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
     signature = meta_graph.signature_def["serving_default"]
     text, translation = signature.inputs["text"].name, signature.outputs["translation"].name
@@ -80,13 +85,18 @@ def exported(folder, beam_size, threads):
     return lambda lines: [answer.decode() for answer in call(lines)]
 
 
-def ctranslate2(folder, beam_size, threads, compute_type="float32"):
+def exported_with_shortlist(folder, beam_size, threads):
+    return exported(folder, beam_size, threads, shortlist=True)
+
+
+def ctranslate2(folder, beam_size, threads, compute_type="float32", shortlist=False):
     import ctranslate2
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(str(folder / "tokenizer.model"))
+    directory = folder / f"ctranslate2{'-shortlist' if shortlist else ''}"
     translator = ctranslate2.Translator(
-        str(folder / "ctranslate2"), compute_type=compute_type, intra_threads=threads
+        str(directory), compute_type=compute_type, intra_threads=threads
     )
 
     forbidden = [[processor.id_to_piece(i)] for i in FORBIDDEN]
@@ -99,6 +109,7 @@ def ctranslate2(folder, beam_size, threads, compute_type="float32"):
             length_penalty=LENGTH_PENALTY,
             max_decoding_length=max_tokens(max(map(len, rows))),
             suppress_sequences=forbidden,
+            use_vmap=shortlist,
         )
         return processor.decode([result.hypotheses[0] for result in found])
 
@@ -107,6 +118,10 @@ def ctranslate2(folder, beam_size, threads, compute_type="float32"):
 
 def ctranslate2_int8(folder, beam_size, threads):
     return ctranslate2(folder, beam_size, threads, compute_type="int8")
+
+
+def ctranslate2_with_shortlist(folder, beam_size, threads):
+    return ctranslate2(folder, beam_size, threads, shortlist=True)
 
 
 def hugging_face(folder, beam_size, threads):
@@ -139,7 +154,9 @@ def hugging_face(folder, beam_size, threads):
 
 SIDES = {
     "keras_transformer": exported,
+    "keras_transformer, shortlist": exported_with_shortlist,
     "CTranslate2": ctranslate2,
+    "CTranslate2, shortlist": ctranslate2_with_shortlist,
     "CTranslate2 int8": ctranslate2_int8,
     "Hugging Face": hugging_face,
 }

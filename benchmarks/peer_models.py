@@ -16,8 +16,12 @@ from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 MAX_POSITIONS = 512
 
 
-def write_ctranslate2(translator, directory):
-    """Writes the model in CTranslate2's format, with its public `TransformerSpec`."""
+def write_ctranslate2(translator, directory, lexicon=None):
+    """Writes the model in CTranslate2's format, with its public `TransformerSpec`.
+
+    Args:
+        lexicon: the `Lexicon` of its vocabulary map, or None.
+    """
     import ctranslate2
 
     model = translator.model
@@ -52,9 +56,22 @@ def write_ctranslate2(translator, directory):
     spec.register_target_vocabulary(pieces)
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = pieces[1:4]
     spec.config.decoder_start_token = pieces[START_ID]
+    if lexicon is not None:
+        path = pathlib.Path(f"{directory}-map.txt")
+        path.write_text("\n".join(_vocabulary_map(lexicon, pieces)) + "\n", encoding="utf-8")
+        spec.register_vocabulary_mapping(str(path))
     spec.validate()
     pathlib.Path(directory).mkdir(parents=True)
     spec.save(str(directory))
+
+
+def _vocabulary_map(lexicon, pieces):
+    """Returns lines of a source token, a tab and target tokens; no source token means always."""
+    rows = {"": lexicon.frequent, **dict(zip(pieces, lexicon.table, strict=True))}
+    for source, ids in rows.items():
+        targets = " ".join(pieces[i] for i in ids if i > END_ID)
+        if targets:
+            yield f"{source}\t{targets}"
 
 
 def _set_self_attention(spec, attention):

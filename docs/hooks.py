@@ -30,6 +30,7 @@ ROOMS = (
     "config",
     "training",
     "translator",
+    "lexicon",
     "decoding",
     "evaluation",
     "plots",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for type checkers and editors
     from keras_transformer import evaluation as evaluation
     from keras_transformer import export as export
     from keras_transformer import layers as layers
+    from keras_transformer import lexicon as lexicon
     from keras_transformer import models as models
     from keras_transformer import plots as plots
     from keras_transformer import tokenizers as tokenizers
@@ -45,6 +46,7 @@ _ROOMS = (
     "evaluation",
     "export",
     "layers",
+    "lexicon",
     "models",
     "plots",
     "tokenizers",

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import pathlib
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from keras_transformer.atomic_files import replacing
 from keras_transformer.core_yaml import parse_yaml, to_yaml, yaml_word
@@ -23,6 +23,7 @@ from keras_transformer.settings import (
     CountOrZero,
     Positive,
     PositiveOrZero,
+    Range,
     SettingsGroup,
     Share,
     accepts,
@@ -33,6 +34,16 @@ from keras_transformer.settings import (
 )
 from keras_transformer.types import Self, StrPath
 
+MOST_TRANSLATIONS = 200
+"""Translations of each source token in a lexicon."""
+
+Translations = Annotated[
+    int,
+    Range(
+        f"a whole number from 0 to {MOST_TRANSLATIONS}",
+        lambda number: 0 <= number <= MOST_TRANSLATIONS,
+    ),
+]
 STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
 
 
@@ -195,6 +206,8 @@ class DecodingConfig(SettingsGroup):
     """Maximum tokens of a translation, including the end token."""
     max_source_length: Count = 256
     """Maximum tokens of an input; a longer one is truncated and flagged."""
+    shortlist: Translations = 0
+    """Number of likely translations of each source token to choose from; 0 means all tokens."""
 
 
 @dataclasses.dataclass(frozen=True)

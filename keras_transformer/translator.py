@@ -15,8 +15,9 @@ from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tr
 from keras_transformer.decoding.batch_search import check_scores, padded_rows
 from keras_transformer.errors import InputError
 from keras_transformer.length_batches import length_batches
+from keras_transformer.lexicon import Lexicon
 from keras_transformer.models.translation_model import TranslationModel
-from keras_transformer.runs import load_run
+from keras_transformer.runs import load_lexicon, load_run
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_right
 from keras_transformer.types import Self, StrPath, Texts
@@ -65,9 +66,10 @@ class Translator:
         target_tokenizer: tokenizer of the target, or None.
         decoding: `DecodingConfig`; None: the default one.
         batch_size: maximum number of texts that are decoded together.
+        lexicon: `Lexicon`, for the shortlists that `decoding.shortlist` asks for; None without one.
     Raises:
-        ValueError: a tokenizer has more tokens than the model has embeddings, or a batch_size below
-            1; in a call, scores that are not finite.
+        ValueError: a tokenizer has more tokens than the model has embeddings, a batch_size below 1,
+            or a shortlist without a lexicon; in a call, scores that are not finite.
 
     Example:
         Translator(model, tokenizer)(["A dog runs."])
@@ -80,12 +82,15 @@ class Translator:
         target_tokenizer: "Tokenizer | None" = None,
         decoding: DecodingConfig | None = None,
         batch_size: int = 64,
+        lexicon: Lexicon | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
         self.decoding = decoding or DecodingConfig()
-        self._batch_search = BatchSearch(model, self.decoding, batch_size)
+        self.lexicon = lexicon
+        shortlist = self._checked_shortlist()
+        self._batch_search = BatchSearch(model, self.decoding, batch_size, shortlist)
         self._check_vocabulary("source", self.tokenizer, model.source_vocab_size)
         self._check_vocabulary("target", self.target_tokenizer, model.output_vocab_size)
         if not model.built:
@@ -98,7 +103,8 @@ class Translator:
 
     def __reduce__(self):
         """For `pickle` and `copy`: the arguments; the copy compiles its searches again."""
-        parts = self.model, self.tokenizer, self.target_tokenizer, self.decoding, self.batch_size
+        tokenizers = self.tokenizer, self.target_tokenizer
+        parts = self.model, *tokenizers, self.decoding, self.batch_size, self.lexicon
         return type(self), parts
 
     @classmethod
@@ -115,7 +121,8 @@ class Translator:
         """
         model, tokenizer, target_tokenizer, config = load_run(path, checkpoint)
         search = dataclasses.replace(config.decoding, **decoding)
-        return cls(model, tokenizer, target_tokenizer, search)
+        lexicon = load_lexicon(path) if search.shortlist else None
+        return cls(model, tokenizer, target_tokenizer, search, lexicon=lexicon)
 
     @overload
     def __call__(self, texts: str) -> str: ...
@@ -249,14 +256,19 @@ class Translator:
         """
         source_row, _ = self._encode_one(text)
         config = self.decoding
-        start = self.model.start_decoding(source_row[None], config.max_length, config.beam_size)
+        arguments = source_row[None], config.max_length, config.beam_size
+        shortlist = self._batch_search.shortlist_of(source_row[None])
+        start = self.model.start_decoding(*arguments, shortlist=shortlist)
         tree = search_tree(
             *start,
             config.beam_size,
             config.length_penalty,
             length_normalization=config.length_normalization,
         )
-        names = self.target_tokenizer.to_pieces([node.token for node in tree.nodes])
+        tokens = np.array([node.token for node in tree.nodes], "int32")
+        if shortlist is not None:
+            tokens = ops.convert_to_numpy(shortlist.tokens(tokens[None]))[0]
+        names = self.target_tokenizer.to_pieces(tokens)
         names[0] = ""  # of the root, which has the start token
         nodes = [node._replace(token=name) for node, name in zip(tree.nodes, names, strict=True)]
         return SearchTree(nodes, tree.best)
@@ -307,6 +319,18 @@ class Translator:
                 f"Expected a text to look at. Received: text={text!r}. Give one with a word in it."
             )
         return row, truncated
+
+    def _checked_shortlist(self):
+        """Returns the function that gives the shortlists of a batch, None without shortlists."""
+        if not self.decoding.shortlist:
+            return None
+        if self.lexicon is None or len(self.lexicon.table) != self.tokenizer.vocab_size:
+            raise InputError(
+                "Expected a lexicon of the source tokenizer for the shortlists. Received: "
+                f"shortlist={self.decoding.shortlist}, lexicon={self.lexicon!r:.40}. Learn one "
+                "with Lexicon.learn, or set shortlist to 0."
+            )
+        return self.lexicon.top(self.decoding.shortlist).shortlist
 
     @staticmethod
     def _check_vocabulary(side, tokenizer, num_embeddings):

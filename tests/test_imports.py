@@ -37,7 +37,7 @@ ROOMS = (  # each may import those that stand before it
     *("types", "text_files", "fonts", "presets", "import_hooks", "keras_names", "quiet_tensorflow"),
     *("teacher_forcing", "length_batches"),
     *("backend", "layers", "decoding", "models"),
-    *("tokenizers", "data", "config", "runs"),
+    *("tokenizers", "data", "config", "lexicon", "runs"),
     *("translator", "evaluation", "plots", "training"),
     "convert",
     *("export", "loading", "console", "serving", "quickstart"),

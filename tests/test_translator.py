@@ -13,6 +13,7 @@ from keras_transformer import export
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.data import TranslationBatches
 from keras_transformer.decoding import batch_search
+from keras_transformer.lexicon import Lexicon
 from keras_transformer.loading import load
 from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.runs.run import Run
@@ -187,6 +188,80 @@ def test_a_translation_that_meets_its_limit_is_flagged(translator, model, tokeni
     assert [best.truncated for (best,) in translator.translate(texts)] == [False, False]
     short = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=1, max_length=3))
     assert [best.truncated for (best,) in short.translate(texts)] == [True, True]
+
+
+@pytest.fixture(scope="module")
+def lexicon(corpus, tokenizer):
+    """Of every other pair, so that shortlists lack some words."""
+    rows = [
+        [row.numpy() for row in tokenizer.encode(texts[::2])]
+        for texts in (corpus.source, corpus.target)
+    ]
+    lexicon = Lexicon.learn(*rows, tokenizer.vocab_size)
+    return lexicon._replace(frequent=lexicon.frequent[:5])
+
+
+def test_a_shortlist_changes_what_it_leaves_out(model, tokenizer, translator, lexicon, sources):
+    whole = lexicon._replace(frequent=np.arange(tokenizer.vocab_size, dtype="int32"))
+    decoding = DecodingConfig(shortlist=4)
+    same = Translator(model, tokenizer, decoding=decoding, lexicon=whole)
+    for found, expected in zip(same.translate(sources), translator.translate(sources), strict=True):
+        assert found[0].text == expected[0].text
+        assert found[0].score == pytest.approx(expected[0].score, abs=1e-4)
+    narrow = Translator(model, tokenizer, decoding=decoding, lexicon=lexicon)
+    found = narrow.translate(sources, n_best=2)
+    assert [best.text for best, _ in found] != translator(sources)
+    # all texts have a score of their own: that of the softmax over the shortlist
+    scores = narrow.score(sources, [best.text for best, _ in found])
+    assert np.all(scores <= np.array([best.score for best, _ in found]) + 1e-4)
+    np.testing.assert_allclose(
+        scores, translator.score(sources, [best.text for best, _ in found]), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_neighbours_with_other_shortlists_have_no_influence(
+    model, tokenizer, lexicon, sources, beam_size, monkeypatch
+):
+    decoding = DecodingConfig(beam_size=beam_size, shortlist=4)
+    translator = Translator(model, tokenizer, decoding=decoding, lexicon=lexicon)
+    alone = [translator(source) for source in sources]
+    assert len(set(alone)) > 6
+    assert translator([*sources, "", *sources[::-1]]) == [*alone, "", *alone[::-1]]
+    monkeypatch.setattr(translator._batch_search, "batch_size", 3)
+    assert translator(sources) == alone
+
+
+def test_every_search_of_a_translator_chooses_from_the_shortlist(
+    model, tokenizer, lexicon, sources
+):
+    decoding = DecodingConfig(beam_size=3, shortlist=2)
+    translator = pickle.loads(
+        pickle.dumps(Translator(model, tokenizer, decoding=decoding, lexicon=lexicon))
+    )
+    drawn = translator.sample(sources[:3], temperature=3.0, seed=1)
+    assert drawn == translator.sample(sources[:3], temperature=3.0, seed=1)
+    for source, text in zip(sources[:3], drawn, strict=True):
+        ids, bias = translator._batch_search.shortlist_of(np.array([ids_of(tokenizer, source)]))
+        pieces = tokenizer.to_pieces(ids.numpy()[bias[0].numpy() == 0])
+        letters = set("".join(pieces).replace("\u2581", " "))
+        assert set(text) <= letters | {"\u2047"}
+        tree = translator.search_tree(source)
+        assert {node.token for node in tree.nodes} <= {"", *pieces}
+        tokens, index = [], tree.best
+        while index:
+            tokens.append(tree.nodes[index].token)
+            index = tree.nodes[index].parent
+        (best,) = translator.translate([source])[0]
+        assert tree.nodes[tree.best].score == pytest.approx(best.score, abs=1e-4)
+        assert translator.attention(source).target_pieces == tokens[::-1]
+
+
+def test_a_shortlist_without_its_lexicon_is_refused(model, tokenizer, lexicon):
+    decoding = DecodingConfig(shortlist=2)
+    for other in (None, lexicon._replace(table=lexicon.table[:-1])):
+        with pytest.raises(ValueError, match="shortlist=2, lexicon=.* Learn one with Lexicon.lear"):
+            Translator(model, tokenizer, decoding=decoding, lexicon=other)
 
 
 def test_new_weights_are_seen_by_the_next_call(greedy_translator, tokenizer, model, sources):

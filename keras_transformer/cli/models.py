@@ -29,6 +29,7 @@ def add_decoding(parser):
     add_settings(group, DecodingConfig, "N", ["beam_size"])
     add_settings(group, DecodingConfig, "ALPHA", ["length_penalty"])
     add_settings(group, DecodingConfig, "N", ["max_length"])
+    add_settings(group, DecodingConfig, "K", ["shortlist"])
     group.add_argument(
         "--checkpoint",
         choices=("best", "last", "averaged"),

@@ -13,6 +13,7 @@ from keras_transformer.decoding.scoring import score
 from keras_transformer.decoding.search import DecodingStart, decode, decode_sampled
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.search_tree import SearchNode, SearchTree, search_tree
+from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.decoding.streaming import stream
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "SearchNode",
     "SearchResult",
     "SearchTree",
+    "Shortlist",
     "beam_search",
     "decode",
     "decode_sampled",

@@ -14,6 +14,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
+from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.length_batches import length_batches
@@ -29,6 +30,8 @@ class BatchSearch:
         model: model with a `start_decoding`, see `decode`, whose inputs are rows of ids.
         config: `DecodingConfig`.
         batch_size: maximum number of inputs that are decoded together.
+        shortlist: function of ids `(B, S)` that returns their `Shortlist`; None: all tokens may be
+            chosen.
     Raises:
         ValueError: batch_size below 1.
 
@@ -37,11 +40,18 @@ class BatchSearch:
             print(indices, found.ids)
     """
 
-    def __init__(self, model: Any, config: Any, batch_size: int = 64) -> None:
+    def __init__(
+        self,
+        model: Any,
+        config: Any,
+        batch_size: int = 64,
+        shortlist: Callable[[Any], Shortlist] | None = None,
+    ) -> None:
         check_positive_integers(batch_size=batch_size)
         self.model = model
         self.config = config
         self.batch_size = batch_size
+        self.shortlist = shortlist
         self._seed_generator = keras.random.SeedGenerator(0)
         self._seed_lock = threading.Lock()  # held from setting the seed to the end of the draw
         self._compiled: dict[Hashable, Callable[..., Any]] = {}
@@ -59,7 +69,7 @@ class BatchSearch:
         """
 
         def find(ids):
-            return decode(self.model, ids, self.config, n_best)
+            return decode(self.model, ids, self.config, n_best, shortlist=self.shortlist_of(ids))
 
         compiled = self.compiled(("decode", n_best), find)
         return self._results(rows, lambda ids, _: compiled(ids))
@@ -85,7 +95,8 @@ class BatchSearch:
 
         def draw(ids):
             options = temperature, top_k, top_p
-            return decode_sampled(self.model, ids, self.config, *options, seed=self._seed_generator)
+            seeded = dict(seed=self._seed_generator, shortlist=self.shortlist_of(ids))
+            return decode_sampled(self.model, ids, self.config, *options, **seeded)
 
         compiled = self.compiled(("sample", temperature, top_k, top_p), draw)
 
@@ -95,6 +106,10 @@ class BatchSearch:
                 return compiled(ids)
 
         return self._results(rows, draw_batch)
+
+    def shortlist_of(self, ids: Any) -> Shortlist | None:
+        """Returns the shortlist of ids `(B, S)`, None if all tokens may be chosen."""
+        return None if self.shortlist is None else self.shortlist(ids)
 
     def _results(self, rows, find):
         lengths, pad_id = [len(row) for row in rows], special_ids_of(self.model).pad

@@ -10,13 +10,16 @@ from keras_transformer.decoding.search_result import IMPOSSIBLE
 from keras_transformer.special_ids import OUR_SPECIAL_IDS
 
 NUM_FORBIDDEN = OUR_SPECIAL_IDS.num_forbidden
+BLOCK_SIZE = 64
+"""Size of the blocks of a vocabulary, and of one whose size is not static, which is a multiple."""
 
 
 def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN):
     """Returns the most probable one-token continuations of the hypotheses of each input.
 
     Args:
-        logits: `(B, N, V)` float32, of the token that follows each hypothesis.
+        logits: `(B, N, V)` float32, of the token that follows each hypothesis. If V is not static,
+            it is a multiple of `BLOCK_SIZE`, and at least two blocks.
         log_probs: `(B, N)`, of the hypotheses.
         num_best: M, at most N * (V - num_forbidden).
         num_forbidden: how many ids, from 0 on, may not be chosen.
@@ -25,9 +28,9 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
         hypothesis plus that of the token (log softmax over all of V), the index of the hypothesis
         that is continued, and the token.
     """
-    num_hypotheses, vocab_size = logits.shape[1:]
+    num_hypotheses = logits.shape[1]
     blocks = _blocks(logits)  # (B, N, number, size)
-    num_blocks, block_size = blocks.shape[2:]
+    num_blocks, block_size = ops.shape(blocks)[2:]
     maxima = ops.max(blocks, axis=-1)  # (B, N, number)
     best_logits, best_log_probs = _best_tokens(logits, blocks, maxima)  # (B, N)
     log_probs = log_probs + best_log_probs
@@ -35,7 +38,9 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
     # The best tokens are in the blocks with the largest maxima. Blocks whose maximum is a forbidden
     # token may be among them, one per hypothesis, so that many more are taken.
     blocks_each = num_hypotheses * num_blocks
-    num_chosen = min(num_best + num_hypotheses, blocks_each)
+    num_chosen = num_best + num_hypotheses
+    if isinstance(blocks_each, int):
+        num_chosen = min(num_chosen, blocks_each)
     maxima = (maxima - best_logits[..., None]) + log_probs[..., None]
     _, chosen = ops.top_k(ops.reshape(maxima, (-1, blocks_each)), num_chosen)  # (B, C)
     chosen = ops.cast(chosen, "int32")
@@ -59,8 +64,8 @@ def _best_tokens(logits, blocks, maxima):
     The log softmax of any other token follows from these two. The probability of the best token is
     never 0, so its logarithm is finite. A softmax is half the work of logsumexp on a CPU.
     """
-    num_blocks, block_size = blocks.shape[2:]
-    flat_logits = ops.reshape(logits, (-1, logits.shape[-1]))  # (B * N, V)
+    num_blocks, block_size = ops.shape(blocks)[2:]
+    flat_logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))  # (B * N, V)
     maxima = ops.reshape(maxima, (-1, num_blocks))
     best_block = ops.cast(ops.argmax(maxima, axis=-1), "int32")[:, None]
     block = take_entries(ops.reshape(blocks, (-1, num_blocks, block_size)), best_block)[:, 0]
@@ -82,12 +87,12 @@ def largest(values, k):
     largest maxima, so only those blocks are sorted.
 
     Args:
-        values: `(R, V)`.
-        k: at most V.
+        values: `(R, V)`; if V is not static, it is a multiple of `BLOCK_SIZE`.
+        k: at most V, an int or int scalar.
     """
     blocks = _blocks(values)
     num_blocks, block_size = blocks.shape[1:]
-    if num_blocks < 4 * k:
+    if num_blocks is None or num_blocks < 4 * k:
         values, ids = ops.top_k(values, k)
         return values, ops.cast(ids, "int32")
     _, best_blocks = ops.top_k(ops.max(blocks, axis=-1), k)  # (R, k)
@@ -101,7 +106,10 @@ def largest(values, k):
 def _blocks(values):
     """Returns `values` `(..., V)` as blocks `(..., number, size)`, padded with -inf."""
     vocab_size = values.shape[-1]
-    size = next((size for size in range(64, 31, -1) if vocab_size % size == 0), 64)
+    if vocab_size is None:
+        shape = ops.shape(values)
+        return ops.reshape(values, (*shape[:-1], shape[-1] // BLOCK_SIZE, BLOCK_SIZE))
+    size = next((n for n in range(BLOCK_SIZE, 31, -1) if vocab_size % n == 0), BLOCK_SIZE)
     number = -(-vocab_size // size)
     missing = number * size - vocab_size
     if missing:
@@ -113,10 +121,10 @@ def _blocks(values):
 def take_entries(values, indices):
     """Returns `(R, M, ...)`, the entries `indices` `(R, M)` of each row of `values` `(R, C, ...)`.
 
-    C must be static. A single gather, while `ops.take_along_axis` is a dozen operations on
+    A single gather, while `ops.take_along_axis` is a dozen operations on
     TensorFlow.
     """
-    num_entries = values.shape[1]
+    num_entries = ops.shape(values)[1]
     row_starts = ops.arange(ops.shape(values)[0], dtype="int32")[:, None] * num_entries
     flat_values = ops.reshape(values, (-1, *ops.shape(values)[2:]))
     return backend.take_rows(flat_values, indices + row_starts)

@@ -95,11 +95,16 @@ def draw(logits, uniforms, temperature, top_k, top_p, special_ids):
         temperature, top_k, top_p, special_ids: see `sample`.
     """
     logits = logits[:, 0]
-    vocab_size, num_forbidden = logits.shape[-1], special_ids.num_forbidden
+    vocab_size, num_forbidden = ops.shape(logits)[-1], special_ids.num_forbidden
     ids = ops.broadcast_to(ops.arange(vocab_size, dtype="int32"), ops.shape(logits))
     log_probs = forbid(ops.log_softmax(logits), ids, num_forbidden)
     if top_k or top_p < 1:
-        log_probs, ids = largest(log_probs, min(top_k or vocab_size, vocab_size))
+        num_likely = top_k or vocab_size
+        if isinstance(vocab_size, int):
+            num_likely = min(num_likely, vocab_size)
+        else:
+            num_likely = ops.minimum(num_likely, vocab_size)
+        log_probs, ids = largest(log_probs, num_likely)
     best = ops.max(log_probs, axis=-1, keepdims=True)
     weights = ops.exp((log_probs - best) / temperature)  # (B, C)
     weights = ops.where(ids < num_forbidden, 0.0, weights)  # also at high temperatures

@@ -10,6 +10,7 @@ from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.special_ids import OUR_SPECIAL_IDS
 from keras_transformer.types import Tensor
 
@@ -30,7 +31,12 @@ class DecodingStart(NamedTuple):
 
 
 def decode(
-    model: Any, inputs: Tensor, config: Any, n_best: int = 1, weights: Any = None
+    model: Any,
+    inputs: Tensor,
+    config: Any,
+    n_best: int = 1,
+    weights: Any = None,
+    shortlist: Shortlist | None = None,
 ) -> SearchResult:
     """Returns the most probable outputs, by beam search or, with one beam, greedy search.
 
@@ -44,25 +50,30 @@ def decode(
         config: `DecodingConfig`.
         n_best: N, hypotheses to return, at most `config.beam_size`.
         weights: from `model.decoding_weights()`, if they are kept for many calls; None: computed.
+        shortlist: the tokens to choose from, for a `TranslationModel`; None: all tokens. Scores are
+            then of the softmax over the shortlist.
     Returns:
         `SearchResult`.
     Raises:
         ValueError: n_best above the beam size.
     """
+    start: DecodingStart = _start(
+        model, inputs, config.max_length, config.beam_size, weights, shortlist
+    )
     if config.beam_size == 1 and n_best == 1:
-        start: DecodingStart = model.start_decoding(inputs, config.max_length, 1, weights)
-        return greedy_search(
+        found = greedy_search(
             *start, config.length_penalty, special_ids_of(model), config.length_normalization
         )
-    start = model.start_decoding(inputs, config.max_length, config.beam_size, weights)
-    return beam_search(
-        *start,
-        config.beam_size,
-        config.length_penalty,
-        n_best,
-        special_ids_of(model),
-        config.length_normalization,
-    )
+    else:
+        found = beam_search(
+            *start,
+            config.beam_size,
+            config.length_penalty,
+            n_best,
+            special_ids_of(model),
+            config.length_normalization,
+        )
+    return _with_ids(found, shortlist)
 
 
 def decode_sampled(
@@ -74,18 +85,19 @@ def decode_sampled(
     top_p: float = 1.0,
     *,
     seed: Any,
+    shortlist: Shortlist | None = None,
 ) -> SearchResult:
     """Returns one random output of each input. Like `decode`, with `sample` as the search.
 
     Args:
-        model, inputs: see `decode`.
+        model, inputs, shortlist: see `decode`.
         config: `DecodingConfig`; its beam_size has no effect.
         temperature, top_k, top_p, seed: see `sample`.
     Returns:
         `SearchResult` with N = 1.
     """
-    start: DecodingStart = model.start_decoding(inputs, config.max_length)
-    return sample(
+    start: DecodingStart = _start(model, inputs, config.max_length, 1, None, shortlist)
+    found = sample(
         *start,
         temperature,
         top_k,
@@ -95,6 +107,20 @@ def decode_sampled(
         special_ids=special_ids_of(model),
         length_normalization=config.length_normalization,
     )
+    return _with_ids(found, shortlist)
+
+
+def _start(model, inputs, max_length, num_hypotheses, weights, shortlist):
+    """Returns the `DecodingStart` of a model; not every model has shortlists."""
+    arguments = inputs, max_length, num_hypotheses, weights
+    if shortlist is None:
+        return model.start_decoding(*arguments)
+    return model.start_decoding(*arguments, shortlist)
+
+
+def _with_ids(found, shortlist):
+    """Returns the `SearchResult` of a search that worked with places in the shortlist, if any."""
+    return found if shortlist is None else found._replace(ids=shortlist.tokens(found.ids))
 
 
 def special_ids_of(model):

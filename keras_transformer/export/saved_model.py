@@ -82,13 +82,17 @@ def _in_float32(translator):
     if model is translator.model:
         return translator
     tokenizers = translator.tokenizer, translator.target_tokenizer
-    return Translator(model, *tokenizers, translator.decoding, translator.batch_size)
+    return Translator(
+        model, *tokenizers, translator.decoding, translator.batch_size, translator.lexicon
+    )
 
 
 def _write(translator, n_best, split_sentences, path):
     """Writes the SavedModel."""
     tracked = tracked_weights(translator.model)
     tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
+    lexicon = _lexicon_of_variables(translator)
+    tracked.lexicon = None if lexicon is None else [lexicon.table, lexicon.frequent]
     functions = served_functions(
         translator.model,
         translator.tokenizer,
@@ -97,9 +101,20 @@ def _write(translator, n_best, split_sentences, path):
         n_best,
         tracked.decoding_weights,
         split_sentences,
+        lexicon,
     )
     tf.saved_model.save(tracked, str(path), signatures=functions)
     write_warmup_requests(path, _warmup_requests(functions, translator))
+
+
+def _lexicon_of_variables(translator):
+    """Returns the `Lexicon` that the search needs, in variables; None without shortlists."""
+    if not translator.decoding.shortlist:
+        return None
+    lexicon = translator.lexicon.top(translator.decoding.shortlist)
+    arrays = lexicon.table, lexicon.frequent
+    table, frequent = (tf.Variable(array, trainable=False) for array in arrays)
+    return lexicon._replace(table=table, frequent=frequent)
 
 
 def _warmup_requests(functions, translator):

@@ -38,6 +38,7 @@ def served_functions(
     n_best=1,
     decoding_weights=None,
     split_sentences=False,
+    lexicon=None,
 ):
     """Returns the served functions of a model: dict from signature name to `tf.function`.
 
@@ -64,6 +65,9 @@ def served_functions(
             (`sentences.split`) and join the translations. The score of the text is the sum of the
             sentences' scores, it is truncated if one of them is, and its k-th best translation
             joins their k-th best ones.
+        lexicon: `Lexicon` of the shortlists, as variables; None: a search chooses from all tokens.
+            The scores of a search are then of the softmax over the shortlist, those of `score`
+            always over all tokens.
     """
     source_table = tf.constant(source_tokenizer.pieces)
     shared = target_tokenizer is source_tokenizer
@@ -75,11 +79,15 @@ def served_functions(
         return ids, truncated, tf.math.count_nonzero(ids, axis=1) <= 1  # the end token at most
 
     def make_search(num_hypotheses):
+        def search_group(ids):
+            shortlist = None if lexicon is None else lexicon.shortlist(ids)
+            return decode(model, ids, decoding, num_hypotheses, decoding_weights, shortlist)
+
         @_graph(TEXT)
         def search(text):
             source_ids, truncated, blank = read(text)
             found = search_by_length_buckets(
-                lambda ids: decode(model, ids, decoding, num_hypotheses, decoding_weights),
+                search_group,
                 source_ids,
                 num_hypotheses,
                 output_limits(source_ids, decoding.max_length)[1],

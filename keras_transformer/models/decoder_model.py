@@ -1,6 +1,7 @@
 """What models that write tokens have in common: the output layer and the steps of decoding.
 
-Shapes: B batch, D d_model, V vocabulary, N hypotheses of each input (in decoding).
+Shapes: B batch, D d_model, V vocabulary, N hypotheses of each input (in decoding), C tokens of a
+shortlist.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.decoding import DecodingStart
+from keras_transformer.decoding import DecodingStart, Shortlist
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.types import Tensor
 
@@ -61,6 +62,17 @@ class DecoderModel(TokenModel):
         ones = ops.ones_like(hidden[..., :1])  # the biases are the weights of a constant
         return ops.concatenate([hidden, ones], -1), ops.concatenate([table, biases], -1)
 
+    def output_columns(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Returns `(D, C)` and `(C,)`: the output layer for the tokens `ids` `(C,)`, its biases."""
+        if self.output_layer is None:
+            columns = ops.transpose(backend.take_rows(self.decoder.embedding.embeddings, ids))
+        else:
+            columns = ops.take(self.output_layer.kernel, ids, axis=1)
+        biases = self.output_biases
+        if biases is not None:
+            biases = ops.cast(backend.take_rows(biases, ids), self.compute_dtype)
+        return ops.cast(columns, self.compute_dtype), biases
+
     # === Step by step ===
 
     def decoding_weights(self) -> Any:
@@ -68,8 +80,8 @@ class DecoderModel(TokenModel):
 
         "output": the output table as `(D, V)`, which makes products with few rows fast;
         "output_biases": `(V,)`, if the model has any; "decoder": the result of the decoder's
-        `decoding_weights`. Computing them takes a millisecond, as long
-        as two decoding steps with one sentence.
+        `decoding_weights`. Computing them takes a millisecond, as long as two decoding steps with
+        one sentence.
         """
         if not self.built:
             self.build()
@@ -89,6 +101,7 @@ class DecoderModel(TokenModel):
         max_length: int,
         num_hypotheses: int,
         weights: Any,
+        shortlist: Shortlist | None = None,
     ) -> DecodingStart:
         """Returns the `DecodingStart` of a search whose steps are those of the decoder.
 
@@ -97,17 +110,24 @@ class DecoderModel(TokenModel):
             prompts, limits, max_length: see `DecodingStart`.
             num_hypotheses: N.
             weights: from `decoding_weights`.
+            shortlist: see `decode`; the step function then reads places in it instead of ids.
         """
+        if shortlist is None:
+            output, biases = weights["output"], weights.get("output_biases")
+        else:
+            output, biases = self.output_columns(shortlist.ids)
 
         def step_fn(ids, step, state):
             ids = ops.reshape(self.ids_to_embed(ids), (-1, num_hypotheses))  # N may be unknown
             x, state = self.decoder.decode_step(ids, step, state, weights["decoder"])
-            logits = ops.matmul(x, weights["output"])
-            if "output_biases" in weights:
-                logits = backend.add_bias(logits, weights["output_biases"])
+            logits = ops.matmul(x, output)
+            if biases is not None:
+                logits = logits + biases
             logits = ops.cast(logits, "float32")
-            return ops.reshape(logits, (-1, num_hypotheses, logits.shape[-1])), state
+            return ops.reshape(logits, (-1, num_hypotheses, ops.shape(logits)[-1])), state
 
+        if shortlist is not None:
+            step_fn, state = shortlist.restrict(step_fn, state)
         return DecodingStart(step_fn, state, prompts, limits, max_length)
 
     def ids_to_embed(self, ids: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_transformer.decoding import DecodingStart
+from keras_transformer.decoding import DecodingStart, Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.models.decoder_model import DecoderModel
@@ -104,7 +104,12 @@ class TranslationModel(DecoderModel):
         raise NotImplementedError
 
     def start_decoding(
-        self, source_ids: Tensor, max_length: int, num_hypotheses: int = 1, weights: Any = None
+        self,
+        source_ids: Tensor,
+        max_length: int,
+        num_hypotheses: int = 1,
+        weights: Any = None,
+        shortlist: Shortlist | None = None,
     ) -> DecodingStart:
         """Encodes the source and returns what a search begins with.
 
@@ -114,6 +119,7 @@ class TranslationModel(DecoderModel):
                 for a source of s tokens has at most 2 s + 10.
             num_hypotheses: N, hypotheses of each source.
             weights: from `decoding_weights`; None: computed here.
+            shortlist: the tokens to choose from, see `decode`; None: all tokens.
         Returns:
             `DecodingStart`.
         """
@@ -126,4 +132,6 @@ class TranslationModel(DecoderModel):
         )
 
         prompts = ops.full((num_sources, 1), START_ID, dtype="int32")
-        return self.decoding_start(state, prompts, limits, max_length, num_hypotheses, weights)
+        return self.decoding_start(
+            state, prompts, limits, max_length, num_hypotheses, weights, shortlist
+        )

@@ -8,6 +8,7 @@ RUN/averaged.weights.h5                 the best mean of the last checkpoints, a
 RUN/finished.json                       how training ended, and which weights are best
 RUN/metrics.jsonl                       one line per validation
 RUN/tensorboard/
+RUN/lexicon.npz                         for shortlists, if `keras-transformer lexicon` has made it
 """
 
 import contextlib
@@ -28,6 +29,7 @@ from keras_transformer.atomic_files import replacing
 from keras_transformer.checksums import checksum
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
+from keras_transformer.lexicon import Lexicon
 from keras_transformer.runs.checkpoints import WEIGHTS, Checkpoints, DamagedCheckpoint
 from keras_transformer.runs.old_weights import read_weights
 from keras_transformer.types import StrPath
@@ -99,6 +101,7 @@ class Run:
         self.metrics_path = self.path / "metrics.jsonl"
         self.finished_path = self.path / "finished.json"
         self.tensorboard_path = self.path / "tensorboard"
+        self.lexicon_path = self.path / "lexicon.npz"
         self.identity_path = self.path / "identity.json"
         self.lock_path = self.path / ".lock"
 
@@ -413,6 +416,13 @@ def load_weights(model, path):
             f"Expected the weights of the model in config.yaml. Received: {path}: {reason} "
             "The file or the settings are damaged: choose another checkpoint."
         ) from None
+
+
+def load_lexicon(path: StrPath) -> Lexicon:
+    """Returns the lexicon of a run directory; raises `InputError` if there is none."""
+    run = Run(path)
+    tokenizers = run.load_tokenizers(run.load_config())
+    return Lexicon.load(run.lexicon_path, checksum_of_tokenizers(tokenizers))
 
 
 def load_run(

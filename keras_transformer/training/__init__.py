@@ -4,6 +4,7 @@ from keras_transformer.training.callbacks import BleuCallback, SampleTranslation
 from keras_transformer.training.interruption import Interrupted
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+from keras_transformer.training.run_lexicon import write_lexicon
 from keras_transformer.training.schedules import InverseSquareRoot, NoamSchedule
 from keras_transformer.training.train import train
 
@@ -17,4 +18,5 @@ __all__ = [
     "TokenAccuracy",
     "TokenCrossEntropy",
     "train",
+    "write_lexicon",
 ]

@@ -1,0 +1,73 @@
+"""Learns the lexicon of a run, from which shortlists are made, from its training text."""
+
+import itertools
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
+from keras_transformer.errors import InputError
+from keras_transformer.lexicon import Lexicon
+from keras_transformer.runs.run import Run, checksum_of_tokenizers
+from keras_transformer.training.translation_task import read_corpora
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from keras_transformer.data import ParallelCorpus
+
+
+def write_lexicon(
+    path: StrPath,
+    corpus: "ParallelCorpus | None" = None,
+    write: Callable[[str], Any] = print,
+) -> pathlib.Path:
+    """Learns a `Lexicon` and writes it into a run directory, where `Translator.from_run` finds it.
+
+    Args:
+        path: the run directory.
+        corpus: `ParallelCorpus`; None: the training text that the run's settings name.
+        write: called with each line of the report.
+    Returns:
+        `pathlib.Path` of the file.
+    Raises:
+        ValueError: there is no run, or its training text cannot be read.
+
+    Example:
+        write_lexicon("runs/python")
+        translator = keras_transformer.load("runs/python", shortlist=50)
+    """
+    run = Run(path)
+    config = run.load_config()
+    tokenizers = run.load_tokenizers(config)
+    if corpus is None:
+        try:
+            corpus, _ = read_corpora(config.data, config.training.seed, write)
+        except ValueError as error:
+            raise InputError(
+                f"{error} (the text that the settings of {path} name) Give other parallel text: "
+                "--source F --target F, or a corpus."
+            ) from None
+    sides = zip(tokenizers, (corpus.source, corpus.target), strict=True)
+    source_rows, target_rows = (_rows(tokenizer, texts) for tokenizer, texts in sides)
+    kept = [
+        max(len(source_row), len(target_row)) < config.data.max_length  # with the end token
+        for source_row, target_row in zip(source_rows, target_rows, strict=True)
+    ]
+    lexicon = Lexicon.learn(
+        list(itertools.compress(source_rows, kept)),
+        list(itertools.compress(target_rows, kept)),
+        tokenizers[0].vocab_size,
+        None if tokenizers[0] is tokenizers[1] else tokenizers[1].vocab_size,
+    )
+    lexicon.save(run.lexicon_path, checksum_of_tokenizers(tokenizers))
+    num_entries = np.count_nonzero(lexicon.table[:, 1:])
+    write(f"lexicon     {num_entries:,} translations, from {sum(kept):,} pairs")
+    return run.lexicon_path
+
+
+def _rows(tokenizer, texts):
+    """Returns the tokens of each text, without the end token: list of int32 arrays."""
+    rows = keras_transformer.data.id_rows.IdRows.encode(tokenizer, texts)
+    return [rows.row(i)[:-1] for i in range(len(rows.lengths))]

@@ -1,0 +1,99 @@
+import copy
+import json
+
+import numpy as np
+import pytest
+
+import keras_transformer
+from keras_transformer.config import Config
+from keras_transformer.data import ParallelCorpus
+from keras_transformer.models import Transformer
+from keras_transformer.runs.run import Run
+from keras_transformer.training import write_lexicon
+
+SIZES = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
+
+
+@pytest.fixture
+def files(corpus, tmp_path):
+    paths = {"source_train": tmp_path / "train.en", "target_train": tmp_path / "train.de"}
+    for path, texts in zip(paths.values(), (corpus.source, corpus.target), strict=True):
+        path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    paths |= {"source_valid": paths["source_train"], "target_valid": paths["target_train"]}
+    return {name: str(path) for name, path in paths.items()}
+
+
+@pytest.fixture
+def make_run(tokenizer, tmp_path, files):
+    """Returns a function that writes an untrained run, whose two tokenizers may be equal files."""
+
+    def make_run(shared=True, **data):
+        values = {"data": {**files, **data}, "tokenizer": {"shared": shared}}
+        run = Run(tmp_path / "run")
+        run.path.mkdir()
+        target_tokenizer = tokenizer if shared else copy.copy(tokenizer)
+        run.create(Config(model=SIZES).merged(values), tokenizer, target_tokenizer)
+        model = Transformer(tokenizer.vocab_size, None if shared else tokenizer.vocab_size, **SIZES)
+        model.build()
+        model.save_weights(run.averaged_path)
+        end = {"step": 1, "limit": "max_steps", "value": 1, "reason": "", "metrics": {}}
+        run.finished_path.write_text(json.dumps(end))
+        return run.path
+
+    return make_run
+
+
+def tokens_of(translator, text):
+    """Returns the set of tokens of which the translation of a text may consist."""
+    rows, _ = translator._encode(translator.tokenizer, [text], 99)
+    ids, bias = translator._batch_search.shortlist_of(rows[0][None])
+    return {int(i) for i, b in zip(ids, bias[0], strict=True) if b == 0}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_run_translates_with_the_lexicon_of_its_text(make_run, corpus, shared):
+    path, lines = make_run(shared), []
+    assert write_lexicon(path, write=lines.append) == path / "lexicon.npz"
+    assert f"from {len(corpus)} pairs" in lines[-1]
+    translator = keras_transformer.load(path, shortlist=3)
+    allowed = tokens_of(translator, "A dog runs.")
+    hund = translator.target_tokenizer.encode(["Ein Hund"]).flat_values.numpy().tolist()
+    assert set(hund) < allowed and len(allowed) < translator.target_tokenizer.vocab_size
+    assert translator.lexicon.table[:, 0].any() == shared  # tokens that can be copied
+    (best,) = translator.translate(["A dog runs."])[0]
+    assert best.text and best.score < 0
+
+
+def test_other_text_can_be_given(make_run, corpus, tmp_path):
+    gone = {"source_train": tmp_path / "gone.en", "target_train": tmp_path / "gone.de"}
+    path = make_run(**gone)
+    with pytest.raises(ValueError) as caught:
+        write_lexicon(path)
+    assert str(gone["source_train"]) in str(caught.value)
+    assert "Give other parallel text: --source F --target F" in str(caught.value)
+    assert not (path / "lexicon.npz").exists()
+    write_lexicon(path, ParallelCorpus.from_pairs([("A dog", "Ein Hund")]), write=lambda line: None)
+    assert keras_transformer.load(path, shortlist=1).lexicon.table.any()
+
+
+def test_pairs_that_training_leaves_out_are_left_out(make_run, sentence_pairs):
+    path, lines = make_run(max_length=16), []
+    write_lexicon(path, write=lines.append)
+    tokenizer = keras_transformer.load(path).tokenizer
+    lengths = [
+        tokenizer.encode(texts).row_lengths().numpy() for texts in zip(*sentence_pairs, strict=True)
+    ]
+    num_short = int((np.maximum(*lengths) < 16).sum())
+    assert 0 < num_short < len(sentence_pairs) and f"from {num_short} pairs" in lines[-1]
+
+
+def test_a_shortlist_needs_the_lexicon_of_the_same_tokenizers(make_run):
+    path = make_run()
+    keras_transformer.load(path)
+    with pytest.raises(ValueError, match="lexicon.npz, which does not exist. Make it with `keras"):
+        keras_transformer.load(path, shortlist=2)
+    write_lexicon(path, write=lambda line: None)
+    lexicon = keras_transformer.load(path, shortlist=2).lexicon
+    lexicon.save(path / "lexicon.npz", tokenizers="others")
+    with pytest.raises(ValueError, match="made with others"):
+        keras_transformer.load(path, shortlist=2)
