@@ -64,6 +64,7 @@ def write_models(run, folder, sides):
     import peer_models
 
     from keras_transformer.export import export_saved_model
+    from keras_transformer.export.ctranslate2_model import write_ctranslate2
     from keras_transformer.loading import load
     from keras_transformer.text_files import iterate_lines
 
@@ -71,7 +72,8 @@ def write_models(run, folder, sides):
     for beam_size in BEAM_SIZES:
         translator = load(run, beam_size=beam_size, length_penalty=LENGTH_PENALTY)
         export_saved_model(translator, folder / f"export-{beam_size}")
-    peer_models.write_ctranslate2(translator, folder / "ctranslate2")
+    (folder / "ctranslate2").mkdir()
+    write_ctranslate2(translator, folder / "ctranslate2")
     if "Hugging Face" in sides:
         peer_models.write_hugging_face(translator, folder / "hugging_face.pt")
     (tokenizer,) = pathlib.Path(run).glob("tokenizer/*.model")

@@ -4,10 +4,9 @@ import pathlib
 
 import tensorflow as tf
 
-from keras_transformer.errors import InputError
+from keras_transformer.export.checked_translator import checked_translator
 from keras_transformer.export.new_version import (
     check_can_export,
-    in_float32,
     tracked_weights,
     write_version,
 )
@@ -56,17 +55,7 @@ def export_saved_model(
         export_saved_model(keras_transformer.load("runs/python"), "export/models/python")
     """
     check_can_export(directory, version)
-    if not isinstance(translator, Translator):
-        raise InputError(
-            f"Expected a Translator to export. Received: {translator!r}. "
-            "Load a run with keras_transformer.load(run)."
-        )
-    translator = _in_float32(translator)
-    if not 1 <= n_best <= translator.decoding.beam_size:
-        raise InputError(
-            "n_best must be from 1 to the beam size. Received: "
-            f"n_best={n_best}, beam_size={translator.decoding.beam_size}. Raise the beam size."
-        )
+    translator = checked_translator(translator, n_best)
 
     def write(path):
         _write(translator, n_best, split_sentences, path)
@@ -74,15 +63,6 @@ def export_saved_model(
         _write_settings(translator, n_best, split_sentences, verification, path)
 
     return write_version(write, directory, version)
-
-
-def _in_float32(translator):
-    """Returns the translator, or one whose model computes in float32 (`in_float32`)."""
-    model = in_float32(translator.model)
-    if model is translator.model:
-        return translator
-    tokenizers = translator.tokenizer, translator.target_tokenizer
-    return Translator(model, *tokenizers, translator.decoding, translator.batch_size)
 
 
 def _write(translator, n_best, split_sentences, path):

@@ -190,11 +190,26 @@ def _translate_in_fresh_process(saved_model, batches):
 
 
 def _run_in_fresh_process(saved_model, batches):
+    request = [packed(batch) for batch in batches]
+    answers = answer_of_fresh_process(FRESH_PROCESS, saved_model, request)
+    return [{key: unpacked(x) for key, x in outputs.items()} for outputs in answers]
+
+
+def answer_of_fresh_process(program, path, request):
+    """Runs a program, with the path of an export and without a GPU, and returns its answer.
+
+    Args:
+        program: path of a Python file, which reads JSON and prints JSON.
+        path: its argument.
+        request: what it reads, for JSON.
+    Raises:
+        ExportError: the process fails.
+    """
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment.pop("TF_XLA_FLAGS", None)
     process = subprocess.run(
-        [sys.executable, FRESH_PROCESS, saved_model],
-        input=json.dumps([packed(batch) for batch in batches]),
+        [sys.executable, program, path],
+        input=json.dumps(request),
         capture_output=True,
         env=environment,
         encoding="utf-8",
@@ -203,8 +218,7 @@ def _run_in_fresh_process(saved_model, batches):
         errors = re.findall(r"^[\w.]*Error: .*", process.stderr, re.MULTILINE)
         reason = errors[0] if errors else f"exit code {process.returncode}"
         raise ExportError(f"The export fails in a fresh process: {reason}")
-    answers = json.loads(process.stdout)
-    return [{key: unpacked(x) for key, x in outputs.items()} for outputs in answers]
+    return json.loads(process.stdout)
 
 
 def _flat(batches):

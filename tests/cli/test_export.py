@@ -13,6 +13,19 @@ def test_export_prints_the_new_version(calls, run_directory, capsys):
     assert capsys.readouterr().out == "models/3\n"
 
 
+def test_another_format_has_its_own_function_and_flags(calls, run_directory, error_of, capsys):
+    flags = ["--format", "ctranslate2", "--weights", "int8"]
+    assert cli.main(["export", run_directory, "models", *flags]) == 0
+    name, (translator, directory), keywords = calls[1]
+    assert (name, translator.model, directory) == ("ctranslate2", "model", "models")
+    assert keywords == {"n_best": 1, "version": None, "weights": "int8"}
+    assert capsys.readouterr().out == "models/3\n"
+    calls.clear()
+    error = error_of(2, ["export", run_directory, "models", *flags, "--split-sentences"])
+    assert "Received: --format ctranslate2. Leave one of them out." in error
+    assert calls == []  # refused before anything is loaded
+
+
 def test_flags_change_the_search_of_a_run(calls, run_directory, fake_translator):
     flags = ["--beam-size", "5", "--length-penalty", "1", "--checkpoint", "last"]
     assert cli.main(["export", run_directory, "models", *flags]) == 0

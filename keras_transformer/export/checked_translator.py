@@ -1,0 +1,28 @@
+"""What every format asks of a translator before anything is written."""
+
+from keras_transformer.errors import InputError
+from keras_transformer.export.new_version import in_float32
+from keras_transformer.translator import Translator
+
+
+def checked_translator(translator, n_best):
+    """Returns the translator to export: it computes in float32 and finds `n_best` translations.
+
+    Raises:
+        ValueError: `translator` is no `Translator`, or `n_best` is larger than its beam.
+    """
+    if not isinstance(translator, Translator):
+        raise InputError(
+            f"Expected a Translator to export. Received: {translator!r}. "
+            "Load a run with keras_transformer.load(run)."
+        )
+    if not 1 <= n_best <= translator.decoding.beam_size:
+        raise InputError(
+            "n_best must be from 1 to the beam size. Received: "
+            f"n_best={n_best}, beam_size={translator.decoding.beam_size}. Raise the beam size."
+        )
+    model = in_float32(translator.model)
+    if model is translator.model:
+        return translator
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    return Translator(model, *tokenizers, translator.decoding, translator.batch_size)

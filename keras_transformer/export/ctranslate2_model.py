@@ -1,0 +1,166 @@
+"""Writes a translator as a model directory of CTranslate2: whole, or not at all.
+
+CTranslate2 (https://github.com/OpenNMT/CTranslate2) is a library that translates on CPUs and GPUs.
+"""
+
+import dataclasses
+import pathlib
+from typing import NamedTuple
+
+import ml_dtypes
+
+from keras_transformer.errors import InputError
+from keras_transformer.export.checked_translator import checked_translator
+from keras_transformer.export.ctranslate2_library import ctranslate2_library
+from keras_transformer.export.ctranslate2_spec import check_model, transformer_spec
+from keras_transformer.export.new_version import check_can_export, write_version
+from keras_transformer.export.settings import write_settings
+from keras_transformer.export.verification import (
+    ExportError,
+    Verification,
+    answer_of_fresh_process,
+    prompts_for_verification,
+)
+from keras_transformer.translator import Translation, Translator
+from keras_transformer.types import StrPath
+
+SEARCH_PROGRAM = pathlib.Path(__file__).with_name("ctranslate2_search.py")
+TOKENIZERS = ("source.spm", "target.spm")
+"""The files of the tokenizers, as OPUS-MT names them."""
+
+NUM_TEXTS, NUM_ALONE = 64, 8
+"""Random texts of the verification, and those that are also translated alone."""
+
+
+class _Tolerance(NamedTuple):
+    """How far greedy translations may differ: float32 by near-ties, rounded weights by more.
+
+    A wrong weight, tokenizer or setting changes nearly all translations.
+    """
+
+    other_texts: float
+    """Maximum share of random texts that are translated otherwise."""
+    score: float
+    """Maximum difference in the score of the same translation, as a share of 1 + the score. It is
+    not 0 for float32: CTranslate2 leaves out the probability of tokens that are never chosen."""
+
+
+TOLERANCES = {
+    "float32": _Tolerance(0.05, 0.02),
+    "float16": _Tolerance(0.1, 0.05),
+    "bfloat16": _Tolerance(0.3, 0.2),
+    "int8": _Tolerance(0.6, 0.5),
+    "int8_float32": _Tolerance(0.6, 0.5),
+}
+"""By the types of weights that an export can have."""
+
+
+def export_ctranslate2(
+    translator: Translator,
+    directory: StrPath,
+    n_best: int = 1,
+    version: int | None = None,
+    weights: str = "float32",
+) -> pathlib.Path:
+    """Exports a translator to `directory/<version>/` for CTranslate2, and verifies it.
+
+    The version appears when everything is written, and when a fresh process, in which neither
+    TensorFlow nor Keras runs, translates greedily as `translator` does. It holds CTranslate2's own
+    files, `source.spm` and `target.spm`, which split text into its tokens, and the settings of the
+    search, which `CTranslate2Translator` and the server read.
+
+    Args:
+        translator: `Translator` of a `Transformer`, pre-norm or post-norm, with dense attention,
+            sinusoidal, learned or rotary positions, and SentencePiece tokenizers.
+        directory: path; created if it is missing.
+        n_best: maximum number of translations of a text, at most the beam size.
+        version: int above 0; None: one more than the highest version in `directory`.
+        weights: "float32", "float16", "bfloat16", "int8" or "int8_float32": the type in which the
+            weights are stored. CTranslate2 converts a type that the processor has no fast product
+            for when it loads the model: float16 and bfloat16 to float32 on most CPUs.
+    Returns:
+        `pathlib.Path` of the new version.
+    Raises:
+        ValueError: what CTranslate2 cannot run, by name; a `directory` or version as in
+            `export_saved_model`; or CTranslate2 is not installed. Nothing has been written.
+        ExportError: the fresh process translates differently. Nothing is left behind.
+
+    Example:
+        export_ctranslate2(keras_transformer.load("runs/python"), "export/models/fast")
+    """
+    check_can_export(directory, version)
+    ctranslate2_library()
+    if weights not in TOLERANCES:
+        raise InputError(
+            f"weights must be one of {', '.join(TOLERANCES)}. Received: weights={weights!r}."
+        )
+    translator = checked_translator(translator, n_best)
+    check_model(translator)
+
+    def write(path):
+        write_ctranslate2(translator, path, weights)
+        write_settings(
+            path,
+            translator.model,
+            translator.decoding,
+            _verify(path, translator, weights),
+            format="ctranslate2",
+            weights=weights,
+            n_best=n_best,
+            source_vocab_size=translator.tokenizer.vocab_size,
+            target_vocab_size=translator.target_tokenizer.vocab_size,
+        )
+
+    return write_version(write, directory, version)
+
+
+def write_ctranslate2(translator, directory, weights="float32"):
+    """Writes the files of CTranslate2, and the tokenizers, into an existing directory."""
+    directory = pathlib.Path(directory)
+    spec = transformer_spec(translator)
+    spec.validate()
+    if weights == "bfloat16":  # which CTranslate2's quantizer keeps; by itself it needs PyTorch
+        for variable in spec.variables().values():
+            if variable.dtype == "float32" and not variable.is_scalar():
+                variable.array = variable.array.astype(ml_dtypes.bfloat16)
+    spec.optimize(quantization=weights)
+    spec.save(str(directory))
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    for name, tokenizer in zip(TOKENIZERS, tokenizers, strict=True):
+        (directory / name).write_bytes(tokenizer.serialized)
+
+
+def _verify(path, translator, weights):
+    """Compares greedy translations of a fresh process with the translator's: `Verification`.
+
+    The first texts are also sent alone: a translation must not depend on its neighbours.
+    """
+    search = dataclasses.replace(translator.decoding, beam_size=1)
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    greedy = Translator(translator.model, *tokenizers, search, translator.batch_size)
+    prompts = prompts_for_verification(tokenizers[0], search.max_source_length, NUM_TEXTS)
+    texts = [text.decode("utf-8", "replace") for text in prompts]
+    expected = [best for (best,) in greedy.translate(texts)]
+    request = {
+        "decoding": dataclasses.asdict(search),
+        "batches": [texts, *([text] for text in texts[:NUM_ALONE])],
+    }
+    answers = answer_of_fresh_process(SEARCH_PROGRAM, path, request)
+    received = [Translation(*row) for batch in answers for row in batch]
+    expected += expected[:NUM_ALONE]
+    tolerance, num_other = TOLERANCES[weights], 0
+    for ours, theirs in zip(expected, received, strict=True):
+        if ours.text != theirs.text or ours.truncated != theirs.truncated:
+            num_other += 1
+        elif not abs(ours.score - theirs.score) <= tolerance.score * (1 + abs(ours.score)):
+            raise ExportError(
+                "The export must score as the translator does. "
+                f"Expected: {tuple(ours)}. Received: {tuple(theirs)}."
+            )
+    if num_other > tolerance.other_texts * len(expected):
+        raise ExportError(
+            "The export must translate as the translator does. Expected: other translations for "
+            f"at most {tolerance.other_texts:.0%} of the texts with weights={weights}. "
+            f"Received: {num_other} of {len(expected)}."
+        )
+    return Verification(num_texts=len(expected), num_near_ties=num_other)
