@@ -188,7 +188,9 @@ class DecodingConfig(SettingsGroup):
     beam_size: Count = 4
     """Number of hypotheses in the beam search; 1 means greedy search."""
     length_penalty: PositiveOrZero = 0.6
-    """Exponent alpha of the length normalization ((5 + length) / 6)^alpha; 0 means none."""
+    """Exponent alpha of the length normalization; 0 means none."""
+    length_normalization: Literal["gnmt", "length"] = "gnmt"
+    """Form of the length normalization: ((5 + length) / 6)^alpha, or Marian's length^alpha."""
     max_length: Count = 256
     """Maximum tokens of a translation, including the end token."""
     max_source_length: Count = 256

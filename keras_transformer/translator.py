@@ -184,7 +184,9 @@ class Translator:
         def force(source_ids, labels):
             inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
             logits = self.model(inputs, training=False)
-            return score(logits, labels, self.decoding.length_penalty)
+            return score(
+                logits, labels, self.decoding.length_penalty, self.decoding.length_normalization
+            )
 
         compiled = self._batch_search.compiled("score", force)
         source_rows, _ = self._encode(self.tokenizer, sources, self.decoding.max_source_length)
@@ -248,7 +250,12 @@ class Translator:
         source_row, _ = self._encode_one(text)
         config = self.decoding
         start = self.model.start_decoding(source_row[None], config.max_length, config.beam_size)
-        tree = search_tree(*start, config.beam_size, config.length_penalty)
+        tree = search_tree(
+            *start,
+            config.beam_size,
+            config.length_penalty,
+            length_normalization=config.length_normalization,
+        )
         names = self.target_tokenizer.to_pieces([node.token for node in tree.nodes])
         names[0] = ""  # of the root, which has the start token
         nodes = [node._replace(token=name) for node, name in zip(tree.nodes, names, strict=True)]

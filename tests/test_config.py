@@ -53,6 +53,7 @@ OTHER_VALUES = {
     "training.jit_compile": True,
     "decoding.beam_size": 7,
     "decoding.length_penalty": 0.0,
+    "decoding.length_normalization": "length",
     "decoding.max_length": 19,
     "decoding.max_source_length": 23,
 }

@@ -48,8 +48,13 @@ def from_hugging_face(directory: StrPath) -> Imported:
             package cannot represent. The message names them.
     """
     directory = pathlib.Path(directory)
-    config = _read_json(directory / "config.json")
+    config = read_json(directory / "config.json")
     kind = config.get("model_type")
+    if kind == "marian":
+        raise InputError(
+            "Expected a model without two languages. Received: model_type='marian', a translator. "
+            "Make a run of it: keras-transformer import DIR --output RUN, or convert.import_run."
+        )
     if kind not in ARCHITECTURES:
         raise InputError(
             f"Expected a model_type that can be converted: {', '.join(sorted(ARCHITECTURES))}. "
@@ -77,7 +82,8 @@ def _in_order(name, tensor, order):
     return tensor[[*order, *sorted(set(range(len(tensor))) - set(order))]]
 
 
-def _read_json(path):
+def read_json(path):
+    """Returns the JSON object in a file of Hugging Face's."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

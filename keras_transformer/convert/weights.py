@@ -29,6 +29,7 @@ class Weights:
             files of the model alone have not.
         ignored: regular expression of names, without the prefix, that hold no weights, such as
             masks.
+        files, settings: names of the files and of the settings, for messages.
 
     Example:
     >>> dense = keras.layers.Dense(2)
@@ -39,7 +40,10 @@ class Weights:
     >>> weights.check_none_left()
     """
 
-    def __init__(self, tensors, prefix="", ignored=None):
+    def __init__(
+        self, tensors, prefix="", ignored=None, files="the weights", settings="config.json"
+    ):
+        self._files, self._settings = files, settings
         named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
         self._left = {
             name: tensor
@@ -58,13 +62,13 @@ class Weights:
         """Returns the tensor `name`, which must have this shape; each can be taken once."""
         if name not in self._left:
             raise InputError(
-                f"Expected a tensor {name} in the safetensors files. Received: none, or the "
+                f"Expected a tensor {name} in {self._files}. Received: none, or the "
                 f"weights of another architecture; left are {_some(self._left)}."
             )
         tensor = self._left.pop(name)
         if tensor.shape != tuple(shape):
             raise InputError(
-                f"Expected {name} of shape {tuple(shape)}, which follows from config.json. "
+                f"Expected {name} of shape {tuple(shape)}, which follows from {self._settings}. "
                 f"Received: {name}.shape={tensor.shape}."
             )
         return tensor
@@ -87,33 +91,34 @@ class Weights:
         """Raises `InputError` if a tensor has not been taken."""
         if self._left:
             raise InputError(
-                "Expected the tensors of the model in config.json and no others. Received: "
+                f"Expected the tensors of the model in {self._settings} and no others. Received: "
                 f"{_some(self._left)}. This package has no place for them."
             )
 
 
-def check_settings(config, expected):
-    """Raises `InputError` for a setting in config.json that the package cannot honour.
+def check_settings(config, expected, file="config.json"):
+    """Raises `InputError` for a setting of a model that the package cannot honour.
 
     Args:
         config: dict of config.json.
         expected: dict from the name of a setting to the tuple of values that it may have; a setting
             that is absent has the first.
+        file: name of the file, for the message.
     """
     for name, values in expected.items():
         if config.get(name, values[0]) not in values:
             raise InputError(
-                f"Expected {name} to be {' or '.join(map(repr, values))} in config.json, the only "
+                f"Expected {name} to be {' or '.join(map(repr, values))} in {file}, the only "
                 f"kind that can be converted. Received: {name}={config[name]!r}."
             )
 
 
-def size(config, name):
-    """Returns a setting of config.json that must be there and an integer above 0."""
+def size(config, name, file="config.json"):
+    """Returns a setting that must be there and an integer above 0."""
     value = config.get(name)
     if not _is_size(value):
         raise InputError(
-            f"Expected {name} in config.json to be an integer above 0. Received: {name}={value!r}."
+            f"Expected {name} in {file} to be an integer above 0. Received: {name}={value!r}."
         )
     return value
 
@@ -126,14 +131,13 @@ def sizes(config, name):
     return (size(config, name),) * 2
 
 
-def number(config, name, default):
-    """Returns a setting of config.json that is a number and at least 0, such as a dropout rate."""
+def number(config, name, default, file="config.json"):
+    """Returns a setting that is a number and at least 0, such as a dropout rate."""
     value = config.get(name, default)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value < math.inf:
         raise InputError(
-            f"Expected {name} in config.json to be a number, 0 or above. "
-            f"Received: {name}={value!r}."
+            f"Expected {name} in {file} to be a number, 0 or above. Received: {name}={value!r}."
         )
     return value
 

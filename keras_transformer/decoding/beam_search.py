@@ -35,6 +35,7 @@ def beam_search(
     length_penalty: float = 0.6,
     n_best: int | None = None,
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
+    length_normalization: str = "gnmt",
 ) -> SearchResult:
     """Returns the hypotheses with the best normalized scores among those that the beam finds.
 
@@ -62,13 +63,23 @@ def beam_search(
         length_penalty: alpha, 0 or more; 0 compares summed log-probabilities.
         n_best: M, hypotheses to return, at most N; None: N. With fewer, the search ends sooner.
         special_ids: `SpecialIds` of the vocabulary.
+        length_normalization: "gnmt", or "length" for a length penalty of length^alpha.
     Returns:
         `SearchResult` with M hypotheses.
     Raises:
-        ValueError: beam_size, n_best or length_penalty outside its range.
+        ValueError: beam_size, n_best or length_penalty outside its range, or an unknown
+            length_normalization.
     """
     search = BeamSearch(
-        step_fn, prompts, limits, max_length, beam_size, length_penalty, n_best, special_ids
+        step_fn,
+        prompts,
+        limits,
+        max_length,
+        beam_size,
+        length_penalty,
+        n_best,
+        special_ids,
+        length_normalization,
     )
 
     def extend(step, beam, cache, memory):
@@ -123,7 +134,16 @@ class BeamSearch:
     """
 
     def __init__(
-        self, step_fn, prompts, limits, max_length, beam_size, length_penalty, n_best, special_ids
+        self,
+        step_fn,
+        prompts,
+        limits,
+        max_length,
+        beam_size,
+        length_penalty,
+        n_best,
+        special_ids,
+        length_normalization,
     ):
         n_best = beam_size if n_best is None else n_best
         if not 1 <= n_best <= beam_size:
@@ -143,7 +163,7 @@ class BeamSearch:
         self.positions = ops.arange(max_length, dtype="int32")  # (L,)
         self.num_steps = max_length + self.prompts.num_extra_steps
         self.beam_size = beam_size
-        self.length_penalty = length_penalty
+        self.normalization = length_penalty, length_normalization
         self.n_best = n_best
         self.special_ids = special_ids
 
@@ -214,7 +234,7 @@ class BeamSearch:
 
     def _best_finished(self, beam, candidates):
         """Returns the ids and scores of the M best, of the finished and of those that end now."""
-        scores = normalized_score(candidates.log_probs, candidates.lengths, self.length_penalty)
+        scores = normalized_score(candidates.log_probs, candidates.lengths, *self.normalization)
         is_new = candidates.ends & beam.active[:, None]
         scores = ops.where(is_new, _if_possible(candidates.log_probs, scores), IMPOSSIBLE)
         scores = ops.concatenate([beam.finished_scores, scores], axis=1)
@@ -228,7 +248,7 @@ class BeamSearch:
         Its log-probability only falls, and is divided by at most the penalty of the longest output.
         """
         best_live = ops.max(live_log_probs, axis=1)
-        bound = normalized_score(best_live, limits, self.length_penalty)
+        bound = normalized_score(best_live, limits, *self.normalization)
         return _if_possible(best_live, bound) > finished_scores[:, -1]
 
     def answer(self, beam):
@@ -239,7 +259,7 @@ class BeamSearch:
         """
         n_best, special_ids = self.n_best, self.special_ids
         live_scores = normalized_score(
-            beam.live_log_probs, self.limits[:, None], self.length_penalty
+            beam.live_log_probs, self.limits[:, None], *self.normalization
         )
         live_scores, best = ops.top_k(_if_possible(beam.live_log_probs, live_scores), n_best)
         live_ids = take_entries(beam.live_ids, ops.cast(best, "int32"))

@@ -24,6 +24,7 @@ def greedy_search(
     max_length: Any,
     length_penalty: float = 0.6,
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
+    length_normalization: str = "gnmt",
 ) -> SearchResult:
     """Returns one hypothesis of each input, made of the most probable token at every step.
 
@@ -40,7 +41,8 @@ def greedy_search(
             prompt.
         max_length: L, at least as large as every limit; an int, or on TensorFlow an int scalar. The
             cache of the state needs room for L + P - 1 steps.
-        length_penalty: alpha, which normalizes the scores; it does not affect the choice.
+        length_penalty, length_normalization: see `beam_search`; they normalize the scores, and do
+            not affect the choice.
         special_ids: `SpecialIds` of the vocabulary.
     Returns:
         `SearchResult` with N = 1.
@@ -49,8 +51,9 @@ def greedy_search(
     def choose(logits, place, choices):
         return most_probable(logits, special_ids)
 
+    normalization = length_penalty, length_normalization
     return follow_single_path(
-        step_fn, state, prompts, limits, max_length, length_penalty, choose, {}, special_ids
+        step_fn, state, prompts, limits, max_length, normalization, choose, {}, special_ids
     )
 
 

@@ -12,18 +12,24 @@ from keras_transformer.special_ids import PAD_ID
 from keras_transformer.types import Tensor
 
 
-def score(logits: Tensor, labels: Tensor, length_penalty: float = 0.6) -> tuple[Tensor, Tensor]:
+def score(
+    logits: Tensor,
+    labels: Tensor,
+    length_penalty: float = 0.6,
+    length_normalization: str = "gnmt",
+) -> tuple[Tensor, Tensor]:
     """Returns the score that a search would give to an output, from a single pass of the model.
 
     Args:
         logits: `(B, T, V)`, of each token of the output given those before it.
         labels: `(B, T)`, integers: the tokens of the output and the end token, padded with 0, such
             as `SearchResult.ids[:, 0]`.
-        length_penalty: alpha, see `beam_search`.
+        length_penalty, length_normalization: see `beam_search`.
     Returns:
         `(B,)` float32: summed log-probability divided by the length penalty; 0 if all is padding.
     """
     labels = ops.cast(labels, "int32")
     losses = backend.token_cross_entropy(logits, labels)  # minus log-probabilities
     losses = ops.where(ops.equal(labels, PAD_ID), 0.0, losses)
-    return normalized_score(-ops.sum(losses, axis=1), count_tokens(labels), length_penalty)
+    log_probs, lengths = -ops.sum(losses, axis=1), count_tokens(labels)
+    return normalized_score(log_probs, lengths, length_penalty, length_normalization)

@@ -51,10 +51,17 @@ def decode(
     """
     if config.beam_size == 1 and n_best == 1:
         start: DecodingStart = model.start_decoding(inputs, config.max_length, 1, weights)
-        return greedy_search(*start, config.length_penalty, special_ids_of(model))
+        return greedy_search(
+            *start, config.length_penalty, special_ids_of(model), config.length_normalization
+        )
     start = model.start_decoding(inputs, config.max_length, config.beam_size, weights)
     return beam_search(
-        *start, config.beam_size, config.length_penalty, n_best, special_ids_of(model)
+        *start,
+        config.beam_size,
+        config.length_penalty,
+        n_best,
+        special_ids_of(model),
+        config.length_normalization,
     )
 
 
@@ -86,6 +93,7 @@ def decode_sampled(
         seed=seed,
         length_penalty=config.length_penalty,
         special_ids=special_ids_of(model),
+        length_normalization=config.length_normalization,
     )
 
 

@@ -53,14 +53,15 @@ def search_tree(
     beam_size: int,
     length_penalty: float = 0.6,
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
+    length_normalization: str = "gnmt",
 ) -> SearchTree:
     """Returns the `SearchTree` of the search that finds the best output for one input.
 
     Runs the steps of `beam_search` with `n_best=1` one by one, outside of any compiled function.
 
     Args:
-        step_fn, state, prompts, limits, max_length, beam_size, length_penalty, special_ids: see
-            `beam_search`; one input, with a limit of at least 1.
+        step_fn, state, prompts, limits, max_length, beam_size, length_penalty, special_ids,
+            length_normalization: see `beam_search`; one input, with a limit of at least 1.
     Raises:
         ValueError: beam_size or length_penalty outside its range.
     """
@@ -73,6 +74,7 @@ def search_tree(
         length_penalty,
         n_best=1,
         special_ids=special_ids,
+        length_normalization=length_normalization,
     )
     memory, cache = search.memory(state), state.cache
     beam, prompt_steps = search.start(), _last_prompt_step(prompts, special_ids.pad)
@@ -86,7 +88,7 @@ def search_tree(
         candidates, cache = search.propose(step_tensor, beam, cache, memory)
         beam = search.choose(beam, candidates, memory)
         if step >= prompt_steps:
-            live = _grow(nodes, live, candidates, length_penalty)
+            live = _grow(nodes, live, candidates, search.normalization)
     answer = search.answer(beam)
     return _with_answer(nodes, answer, special_ids.pad)
 
@@ -96,7 +98,7 @@ def _last_prompt_step(prompts, pad_id):
     return sum(token != pad_id for token in ops.convert_to_numpy(prompts)[0].tolist()) - 1
 
 
-def _grow(nodes, live, candidates, length_penalty):
+def _grow(nodes, live, candidates, normalization):
     """Appends the candidates of a step to the nodes; returns the node of each candidate."""
     tokens, log_probs, parents, ends = (
         ops.convert_to_numpy(part)[0].tolist()
@@ -111,7 +113,7 @@ def _grow(nodes, live, candidates, length_penalty):
         parent = live[parent]
         step, score = nodes[parent].step + 1, None
         if end:
-            score = float(normalized_score(log_prob, step, length_penalty))
+            score = float(normalized_score(log_prob, step, *normalization))
         nodes[parent] = nodes[parent]._replace(state="live")
         state = "finished" if end else "dropped"
         nodes.append(SearchNode(step, parent, token, log_prob, score, state))

@@ -33,7 +33,7 @@ def follow_single_path(
     prompts,
     limits,
     max_length,
-    length_penalty,
+    normalization,
     choose,
     choices,
     special_ids,
@@ -41,8 +41,8 @@ def follow_single_path(
     """Appends the tokens that `choose` returns until each output has ended or reached its limit.
 
     Args:
-        step_fn, state, prompts, limits, max_length, length_penalty, special_ids: see
-            `greedy_search`.
+        step_fn, state, prompts, limits, max_length, special_ids: see `greedy_search`.
+        normalization: `(length_penalty, length_normalization)`, see there too.
         choose: function of the logits `(B, 1, V)`, the position of the token in the output (a
             scalar or `(B,)`, see `Prompts.place`) and `choices`. Returns ids and log-probabilities,
             each `(B,)`.
@@ -92,7 +92,7 @@ def follow_single_path(
     lengths = count_tokens(path.ids, pad_id)
     return SearchResult(
         ids=path.ids[:, None],
-        scores=normalized_score(path.log_probs, lengths, length_penalty)[:, None],
+        scores=normalized_score(path.log_probs, lengths, *normalization)[:, None],
         lengths=lengths[:, None],
         finished=ops.any(ends_output(path.ids, end_id), axis=-1)[:, None],
     )

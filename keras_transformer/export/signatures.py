@@ -153,7 +153,8 @@ def served_functions(
         tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
         labels, _ = target_tokenizer.encode_padded(target, decoding.max_length)
         logits = model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
-        scores = score(logits, labels, decoding.length_penalty)
+        normalization = decoding.length_penalty, decoding.length_normalization
+        scores = score(logits, labels, *normalization)
         return {"score": tf.where(blank, 0.0, scores)}
 
     @_graph(TEXT)

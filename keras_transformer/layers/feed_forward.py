@@ -23,7 +23,8 @@ class FeedForward(KeepsFrozen, keras.layers.Layer):
     Args:
         ff_dim: F, width of the inner layer.
         activation: activation of the inner layer; "relu" in the paper. It is the name of one of
-            Keras's activations or "gelu_tanh", the approximation of GELU in GPT-2.
+            Keras's activations, or "gelu_tanh" or "gelu_sigmoid", the approximations of GELU in
+            GPT-2 and in Marian.
 
     Call arguments:
         x: `(B, T, D)`.

@@ -37,6 +37,7 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         positions: "sinusoidal" or "learned", which are added to the embeddings; or "rotary" or
             "alibi", which are applied within each self-attention; or None, where the embedding adds
             positions itself or the model has none.
+        position_layout, position_base: of sinusoidal positions, see `SinusoidalPositions`.
         max_length: number of learned positions; the other kinds have no limit.
         attention: the self-attention: a name in `layers.attention.by_name.ATTENTIONS`, or a dict of
             a name and arguments, such as {"name": "local", "window": 8}.
@@ -53,6 +54,8 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         normalize_first: bool = False,
         activation: str = "relu",
         positions: str | None = "sinusoidal",
+        position_layout: str = "interleaved",
+        position_base: float = 10000.0,
         max_length: int = 1024,
         attention: str | dict[str, Any] = "dense",
         layer_norm_epsilon: float = 1e-6,
@@ -72,6 +75,8 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         self.normalize_first = normalize_first
         self.activation = activation
         self.positions = positions
+        self.position_layout = position_layout
+        self.position_base = position_base
         self.max_length = max_length
         self.attention = attention
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -99,7 +104,9 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         if self.positions == "learned":
             return LearnedPositions(self.max_length, dtype=self.dtype_policy, name="positions")
         if self.positions == "sinusoidal":
-            return SinusoidalPositions(dtype=self.dtype_policy, name="positions")
+            return SinusoidalPositions(
+                self.position_layout, self.position_base, dtype=self.dtype_policy, name="positions"
+            )
         return None  # the self-attention or the embedding applies the positions, or nothing does
 
     def _self_attention(self):
@@ -147,6 +154,8 @@ class Stack(KeepsFrozen, keras.layers.Layer):
             "normalize_first": self.normalize_first,
             "activation": self.activation,
             "positions": self.positions,
+            "position_layout": self.position_layout,
+            "position_base": self.position_base,
             "max_length": self.max_length,
             "attention": plain(self.attention),
             "layer_norm_epsilon": self.layer_norm_epsilon,

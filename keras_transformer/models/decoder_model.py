@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer import backend
 from keras_transformer.decoding import DecodingStart
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.types import Tensor
@@ -23,11 +24,13 @@ class DecoderModel(TokenModel):
         decoder: layer with an `embedding`, a `TokenEmbedding`.
         output_layer: the output layer, from `new_output_layer`; None: the output is tied to the
             embedding.
+        output_biases: weight `(V,)` that is added to the logits; None: nothing is.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.output_layer = None  # not on the class: PyTorch would look there first
+        self.output_biases: Any = None
 
     def new_output_layer(self, vocab_size: int) -> keras.layers.Layer:
         """Returns an output layer with weights of its own."""
@@ -37,29 +40,46 @@ class DecoderModel(TokenModel):
 
     def project(self, hidden: Tensor) -> Tensor:
         if self.output_layer is None:
-            return self.decoder.embedding.project(hidden)
-        return self.output_layer(hidden)
+            logits = self.decoder.embedding.project(hidden)
+        else:
+            logits = self.output_layer(hidden)
+        if self.output_biases is None:
+            return logits
+        return logits + ops.cast(self.output_biases, logits.dtype)
 
     def output_table(self) -> Tensor:
+        """Returns the tensor `(V, D)` whose product with `hidden` is the logits without biases."""
         if self.output_layer is None:
             return ops.cast(self.decoder.embedding.embeddings, self.compute_dtype)
         return ops.cast(ops.transpose(self.output_layer.kernel), self.compute_dtype)
+
+    def output_factors(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        table = self.output_table()
+        if self.output_biases is None:
+            return hidden, table
+        biases = ops.cast(self.output_biases, self.compute_dtype)[:, None]
+        ones = ops.ones_like(hidden[..., :1])  # the biases are the weights of a constant
+        return ops.concatenate([hidden, ones], -1), ops.concatenate([table, biases], -1)
 
     # === Step by step ===
 
     def decoding_weights(self) -> Any:
         """Returns the weights in the form that decoding reads, a dict.
 
-        "output": the output table as `(D, V)`, which makes products with few rows fast; "decoder":
-        the result of the decoder's `decoding_weights`. Computing them takes a millisecond, as long
+        "output": the output table as `(D, V)`, which makes products with few rows fast;
+        "output_biases": `(V,)`, if the model has any; "decoder": the result of the decoder's
+        `decoding_weights`. Computing them takes a millisecond, as long
         as two decoding steps with one sentence.
         """
         if not self.built:
             self.build()
-        return {
+        weights = {
             "output": ops.transpose(self.output_table()),
             "decoder": self.decoder.decoding_weights(),
         }
+        if self.output_biases is not None:
+            weights["output_biases"] = ops.cast(self.output_biases, self.compute_dtype)
+        return weights
 
     def decoding_start(
         self,
@@ -82,7 +102,10 @@ class DecoderModel(TokenModel):
         def step_fn(ids, step, state):
             ids = ops.reshape(self.ids_to_embed(ids), (-1, num_hypotheses))  # N may be unknown
             x, state = self.decoder.decode_step(ids, step, state, weights["decoder"])
-            logits = ops.cast(ops.matmul(x, weights["output"]), "float32")
+            logits = ops.matmul(x, weights["output"])
+            if "output_biases" in weights:
+                logits = backend.add_bias(logits, weights["output_biases"])
+            logits = ops.cast(logits, "float32")
             return ops.reshape(logits, (-1, num_hypotheses, logits.shape[-1])), state
 
         return DecodingStart(step_fn, state, prompts, limits, max_length)

@@ -30,6 +30,7 @@ class _Decoding(NamedTuple):
     beam_size: int
     length_penalty: float
     max_length: int
+    length_normalization: str = "gnmt"
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

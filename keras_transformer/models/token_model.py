@@ -50,14 +50,20 @@ class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         """Returns the tensor `(V, D)` whose product with `hidden` is the logits."""
         raise NotImplementedError
 
+    def output_factors(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns hidden states `(B, T, D)` and a table `(V, D)` whose product is the logits.
+
+        Where the logits are more than a product, D may be larger than that of `hidden`.
+        """
+        return hidden, self.output_table()
+
     def predict_tokens(self, hidden: Tensor) -> Any:
         """Returns logits, or `TokenLosses` in a step of `fit` or `evaluate` that needs none."""
         step = _STEP.get()
         if step is None or step.model is not self:
             return self.project(hidden)
         return self.loss.from_hidden(
-            hidden,
-            self.output_table(),
+            *self.output_factors(hidden),
             step.labels,
             step.weights,
             step.training,

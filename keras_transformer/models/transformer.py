@@ -35,10 +35,14 @@ class Transformer(TranslationModel):
         activation: activation of the feed-forward networks.
         positions: "sinusoidal" or "learned", which are added to the embeddings; or "rotary" or
             "alibi", which are applied within each self-attention.
+        position_layout, position_base: of sinusoidal positions, see `layers.SinusoidalPositions`.
         max_length: maximum input length in tokens, for learned positions; the others have no limit.
         share_embeddings: whether source and target share one table, if they share a vocabulary.
         tie_output: whether the output layer is the target embedding (section 3.4) or has its own
             weights.
+        scale_embeddings: whether embeddings are multiplied by sqrt(D), as in the paper.
+        output_bias: whether the logits have biases, one for each target token.
+        layer_norm_epsilon: see `layers.LayerNormalization`.
         attention: the self-attention of encoder and decoder: "dense", "local", "block", "strided",
             "linear" or "performer"; or a dict of a name and the layer's arguments, such as
             {"name": "local", "window": 8}.
@@ -82,9 +86,14 @@ class Transformer(TranslationModel):
         normalize_first: bool = False,
         activation: str = "relu",
         positions: str = "sinusoidal",
+        position_layout: str = "interleaved",
+        position_base: float = 10000.0,
         max_length: int = 1024,
         share_embeddings: bool = True,
         tie_output: bool = True,
+        scale_embeddings: bool = True,
+        output_bias: bool = False,
+        layer_norm_epsilon: float = 1e-6,
         attention: str | dict[str, Any] = "dense",
         cross_attention: str | dict[str, Any] = "dense",
         **kwargs: Any,
@@ -108,13 +117,18 @@ class Transformer(TranslationModel):
         self.normalize_first = normalize_first
         self.activation = activation
         self.positions = positions
+        self.position_layout = position_layout
+        self.position_base = position_base
         self.max_length = max_length
         self.share_embeddings = share_embeddings
         self.tie_output = tie_output
+        self.scale_embeddings = scale_embeddings
+        self.output_bias = output_bias
+        self.layer_norm_epsilon = layer_norm_epsilon
         self.attention = attention
         self.cross_attention = cross_attention
 
-        source_embedding, target_embedding = self.new_embeddings()
+        source_embedding, target_embedding = self.new_embeddings(scale_embeddings)
         stack = dict(
             num_heads=num_heads,
             ff_dim=ff_dim,
@@ -122,8 +136,11 @@ class Transformer(TranslationModel):
             normalize_first=normalize_first,
             activation=activation,
             positions=positions,
+            position_layout=position_layout,
+            position_base=position_base,
             max_length=max_length,
             attention=plain(attention),
+            layer_norm_epsilon=layer_norm_epsilon,
             dtype=self.dtype_policy,
         )
         self.encoder = Encoder(source_embedding, num_layers, **stack, name="encoder")
@@ -143,6 +160,10 @@ class Transformer(TranslationModel):
         build_once(self.decoder, (None, None), (None, None, self.d_model))
         if self.output_layer is not None:
             build_once(self.output_layer, (None, None, self.d_model))
+        if self.output_bias and self.output_biases is None:
+            self.output_biases = self.add_weight(
+                name="output_biases", shape=(self.output_vocab_size,), initializer="zeros"
+            )
         self.built = True
 
     def call(
@@ -190,9 +211,14 @@ class Transformer(TranslationModel):
             "normalize_first": self.normalize_first,
             "activation": self.activation,
             "positions": self.positions,
+            "position_layout": self.position_layout,
+            "position_base": self.position_base,
             "max_length": self.max_length,
             "share_embeddings": self.share_embeddings,
             "tie_output": self.tie_output,
+            "scale_embeddings": self.scale_embeddings,
+            "output_bias": self.output_bias,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
             "attention": plain(self.attention),
             "cross_attention": plain(self.cross_attention),
         }

@@ -83,15 +83,20 @@ class TranslationModel(DecoderModel):
         """Whether the call can return the weights of the attention to the source."""
         return self.decoder.gives_cross_weights
 
-    def new_embeddings(self) -> tuple[TokenEmbedding, TokenEmbedding]:
-        """Returns the embeddings of source and target, which may be the same layer."""
+    def new_embeddings(self, scale: bool = True) -> tuple[TokenEmbedding, TokenEmbedding]:
+        """Returns the embeddings of source and target, which may be the same layer.
+
+        Args:
+            scale: see `TokenEmbedding`.
+        """
+        options = dict(d_model=self.d_model, scale=scale, dtype=self.dtype_policy)
         source_embedding = TokenEmbedding(
-            self.source_vocab_size, self.d_model, dtype=self.dtype_policy, name="source_embedding"
+            self.source_vocab_size, **options, name="source_embedding"
         )
         if self.target_vocab_size is None and self.share_embeddings:
             return source_embedding, source_embedding
         return source_embedding, TokenEmbedding(
-            self.output_vocab_size, self.d_model, dtype=self.dtype_policy, name="target_embedding"
+            self.output_vocab_size, **options, name="target_embedding"
         )
 
     def read_source(self, source_ids: Tensor) -> dict[str, Tensor]:

@@ -151,16 +151,26 @@ class Checkpoints:
         }
         if not all_finite([*model.weights, *rest.values()]):
             raise FloatingPointError("the weights or the optimizer's state are not finite")
+        self._write(model, state, rest)
+        self._prune(state, keep)
+
+    def save_weights(self, model: "keras.Model", state: TrainingState) -> None:
+        """Writes a checkpoint without the state of an optimizer: no training can go on from it."""
+        state.run_id = self.run_id
+        self._write(model, state, None)
+
+    def _write(self, model, state, rest):
+        """Writes a checkpoint; `rest` is a dict of the arrays in state.npz, or None."""
         path = self.path(state.step)
         with partial_directory(self.directory) as partial:
-            check_space(partial, bytes_of(model.weights) + bytes_of(rest.values()))
+            check_space(partial, bytes_of(model.weights) + bytes_of((rest or {}).values()))
             model.save_weights(partial / WEIGHTS)
-            np.savez(partial / "state.npz", **rest)
+            if rest is not None:
+                np.savez(partial / "state.npz", **rest)
             (partial / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2))
             write_checksums(partial)
             # the same step again: validated now, or after a later one was lost
             put_in_place(partial, path, aside=self._aside(path))
-        self._prune(state, keep)
 
     def _aside(self, path):
         return self.directory / f".before-{path.name}"

@@ -107,6 +107,11 @@ class Run:
         return self.config_path.is_file()
 
     @property
+    def is_imported(self) -> bool:
+        """Whether the model comes from another program: its training cannot go on."""
+        return self.identity_path.is_file() and self.identity.training_text is None
+
+    @property
     def identity(self) -> Identity:
         """The `Identity` of the run; raises `InputError` if its file is damaged."""
         try:
@@ -219,8 +224,11 @@ class Run:
         return Config.load(self.config_path)
 
     def load_tokenizers(self, config: Config) -> "tuple[Tokenizer, Tokenizer]":
-        """Returns `(source, target)`: the same tokenizer twice if they share their vocabulary."""
-        if config.tokenizer.shared:
+        """Returns `(source, target)`, the same tokenizer twice where one file is for both.
+
+        Those of an imported run share a vocabulary and split text in two ways: it has two files.
+        """
+        if config.tokenizer.shared and not any(self.tokenizer_path.glob("source.*")):
             tokenizers = [keras_transformer.tokenizers.load(self.tokenizer_path)] * 2
         else:
             tokenizers = [
@@ -374,13 +382,11 @@ def build_model(config, source_tokenizer, target_tokenizer, dtype=None, model_cl
 
     Args:
         config: `Config`.
-        source_tokenizer, target_tokenizer: the same one twice if they share their vocabulary.
+        source_tokenizer, target_tokenizer: of the same vocabulary if the settings say so.
         dtype: Keras dtype policy, or None for the default.
         model_class: None: `config.model_class`; otherwise a subclass of it.
     """
-    target_vocab_size = None
-    if target_tokenizer is not source_tokenizer:
-        target_vocab_size = target_tokenizer.vocab_size
+    target_vocab_size = None if config.tokenizer.shared else target_tokenizer.vocab_size
     model = (model_class or config.model_class)(
         source_tokenizer.vocab_size, target_vocab_size, **config.model_arguments, dtype=dtype
     )

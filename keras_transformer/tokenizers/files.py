@@ -3,13 +3,19 @@
 import pathlib
 
 from keras_transformer.errors import InputError
+from keras_transformer.tokenizers.marian_tokenizer import MarianTokenizer
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SentencePieceTokenizer
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.tokenizers.uncased_word_piece_tokenizer import UncasedWordPieceTokenizer
 from keras_transformer.tokenizers.word_piece_tokenizer import WordPieceTokenizer
 from keras_transformer.types import StrPath
 
-CLASSES = (SentencePieceTokenizer, WordPieceTokenizer, UncasedWordPieceTokenizer)
+CLASSES = (
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    UncasedWordPieceTokenizer,
+    MarianTokenizer,
+)
 
 
 def load(directory: StrPath, name: str = "tokenizer") -> Tokenizer:

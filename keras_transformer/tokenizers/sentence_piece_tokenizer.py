@@ -24,7 +24,7 @@ SPACE = "\u2581"  # what SentencePiece writes for a space
 NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
 
 
-class _SharedModel(tf_text_module._SentencepieceModelResource):
+class SharedModel(tf_text_module._SentencepieceModelResource):
     """The model as a TensorFlow resource that has a name.
 
     tensorflow-text gives it none. The resource then belongs to a kernel in TensorFlow's cache, and
@@ -68,7 +68,7 @@ class SentencePieceTokenizer(Tokenizer):
         except RuntimeError as error:
             raise InputError(f"Expected a SentencePiece model. Received: {error}") from None
         self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
-        self._ops._model_resource = _SharedModel(self._model, name=None)
+        self._ops._model_resource = SharedModel(self._model, name=None)
 
     @classmethod
     def train(

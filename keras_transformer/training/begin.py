@@ -41,6 +41,11 @@ def check_start(config, run, init_from, devices, write):
         )
     finished = None
     if run.exists:
+        if run.is_imported:
+            raise InputError(
+                "Expected a run that was trained here, to go on with. Received: "
+                f"{run.path}, which was imported. Start another run with --init-from {run.path}."
+            )
         run.check_same(config)
         if finished := still_finished(run, config.training):
             write(

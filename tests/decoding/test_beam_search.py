@@ -16,8 +16,8 @@ def nothing():
     return DecodingState({}, {}), np.full((1, 1), 2, "int32")
 
 
-def penalty(length, alpha):
-    return ((5 + length) / 6) ** alpha
+def penalty(length, alpha, form="gnmt"):
+    return length**alpha if form == "length" else ((5 + length) / 6) ** alpha
 
 
 def ranked(hypotheses):
@@ -25,21 +25,21 @@ def ranked(hypotheses):
     return sorted(hypotheses, key=lambda hypothesis: (not hypothesis[2], -hypothesis[1]))
 
 
-def every_hypothesis(toy, sentence, limit, alpha):
+def every_hypothesis(toy, sentence, limit, *normalization):
     """All sentences of at most `limit` pieces, and all that are cut there."""
     words = range(END + 1, toy.vocab_size)
     found = []
     for length in range(limit):
         for tokens in itertools.product(words, repeat=length):
-            score = toy.log_prob(sentence, [*tokens, END]) / penalty(length + 1, alpha)
+            score = toy.log_prob(sentence, [*tokens, END]) / penalty(length + 1, *normalization)
             found.append(((*tokens, END), score, True))
     for tokens in itertools.product(words, repeat=limit):
-        score = toy.log_prob(sentence, list(tokens)) / penalty(limit, alpha)
+        score = toy.log_prob(sentence, list(tokens)) / penalty(limit, *normalization)
         found.append((tokens, score, False))
     return ranked(found)
 
 
-def beam_search_by_loops(toy, sentence, limit, beam_size, alpha):
+def beam_search_by_loops(toy, sentence, limit, beam_size, *normalization):
     """The same search, one hypothesis at a time and never stopping before the limit."""
     live, complete = [([], 0.0)], []
     for _ in range(limit):
@@ -52,8 +52,8 @@ def beam_search_by_loops(toy, sentence, limit, beam_size, alpha):
         candidates = sorted(candidates, key=lambda item: -item[1])[:beam_size]
         live = [item for item in candidates if item[0][-1] != END]
         complete += [item for item in candidates if item[0][-1] == END]
-    found = [(tuple(t), s / penalty(len(t), alpha), True) for t, s in complete]
-    found += [(tuple(t), s / penalty(limit, alpha), False) for t, s in live]
+    found = [(tuple(t), s / penalty(len(t), *normalization), True) for t, s in complete]
+    found += [(tuple(t), s / penalty(limit, *normalization), False) for t, s in live]
     return ranked(found)
 
 
@@ -65,7 +65,7 @@ def assert_same(found, expected):
     np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-5)
 
 
-def search(toy, limits, beam_size, alpha=0.6, n_best=None):
+def search(toy, limits, beam_size, alpha=0.6, n_best=None, form="gnmt"):
     max_length = max(limits)
     return beam_search(
         toy.step,
@@ -75,36 +75,48 @@ def search(toy, limits, beam_size, alpha=0.6, n_best=None):
         beam_size,
         alpha,
         n_best,
+        length_normalization=form,
     )
 
 
-@pytest.mark.parametrize("seed,alpha", [(1, 0.0), (2, 0.6), (3, 1.0), (4, 2.5)])
-def test_a_beam_as_wide_as_the_language_is_exhaustive(toy_model, hypotheses, seed, alpha):
+@pytest.mark.parametrize(
+    "seed,alpha,form",
+    [(1, 0.0, "gnmt"), (2, 0.6, "gnmt"), (3, 1.0, "gnmt"), (4, 2.5, "gnmt"), (5, 1.0, "length")],
+)
+def test_a_beam_as_wide_as_the_language_is_exhaustive(toy_model, hypotheses, seed, alpha, form):
     limits = [4, 1, 3]
     toy = toy_model(seed, batch_size=3, vocab_size=7)
-    expected = [every_hypothesis(toy, b, limit, alpha) for b, limit in enumerate(limits)]
+    expected = [every_hypothesis(toy, b, limit, alpha, form) for b, limit in enumerate(limits)]
     widest = len(expected[0])
-    found = hypotheses(search(toy, limits, widest, alpha))
+    found = hypotheses(search(toy, limits, widest, alpha, form=form))
     for b in range(3):
         count = len(expected[b])
         assert_same(found[b][:count], expected[b])
         assert all(hypothesis == ((), -1e9, False) for hypothesis in found[b][count:])
     for found_best, all_expected in zip(
-        hypotheses(search(toy, limits, widest, alpha, n_best=2)), expected, strict=True
+        hypotheses(search(toy, limits, widest, alpha, n_best=2, form=form)), expected, strict=True
     ):
         assert_same(found_best, all_expected[:2])
 
 
 @pytest.mark.parametrize(
-    "beam_size,n_best,alpha,end_bias",
-    [(2, 1, 0.6, 3.0), (5, 5, 0.6, 3.0), (5, 3, 0.0, 1.0), (3, 2, 2.0, 3.0)],
+    "beam_size,n_best,alpha,form,end_bias",
+    [
+        (2, 1, 0.6, "gnmt", 3.0),
+        (5, 5, 0.6, "gnmt", 3.0),
+        (5, 3, 0.0, "gnmt", 1.0),
+        (3, 2, 2.0, "gnmt", 3.0),
+        (4, 1, 1.0, "length", 3.0),
+    ],
 )
-def test_stopping_early_changes_nothing(toy_model, hypotheses, beam_size, n_best, alpha, end_bias):
+def test_stopping_early_changes_nothing(
+    toy_model, hypotheses, beam_size, n_best, alpha, form, end_bias
+):
     limits = [13, 2, 7, 11, 5] * 3
     toy = toy_model(6, batch_size=15, vocab_size=13, end_bias=end_bias)
-    found = hypotheses(search(toy, limits, beam_size, alpha, n_best))
+    found = hypotheses(search(toy, limits, beam_size, alpha, n_best, form))
     for b, limit in enumerate(limits):
-        expected = beam_search_by_loops(toy, b, limit, beam_size, alpha)
+        expected = beam_search_by_loops(toy, b, limit, beam_size, alpha, form)
         assert_same(found[b], expected[:n_best])
     assert len({len(tokens) for sentence in found for tokens, _, _ in sentence}) > 5
 

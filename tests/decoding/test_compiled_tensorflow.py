@@ -7,11 +7,11 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("TensorFlow's own graphs", allow_module_level=True)
 
-from types import SimpleNamespace
 
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import beam_search, decode, decode_sampled, greedy_search, score
 from keras_transformer.layers import DecodingState
 from keras_transformer.models import Transformer
@@ -29,7 +29,7 @@ def model():
 
 
 def settings(beam_size):
-    return SimpleNamespace(beam_size=beam_size, length_penalty=0.6, max_length=11)
+    return DecodingConfig(beam_size=beam_size, max_length=11)
 
 
 def batch(*lengths):

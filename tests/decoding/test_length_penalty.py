@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_transformer.decoding import length_penalty
@@ -10,3 +11,13 @@ def test_is_equation_14_of_wu_et_al():
     found = [ops.convert_to_numpy(length_penalty(lengths, alpha)) for alpha in (0, 0.6, 2)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert expected[0] == [1, 1, 1] and np.all(np.diff(expected[1]) > 0)
+
+
+def test_marians_form_is_a_power_of_the_length():
+    found = [ops.convert_to_numpy(length_penalty([1, 7, 13], a, "length")) for a in (0, 1, 2)]
+    np.testing.assert_allclose(found, [[1, 1, 1], [1, 7, 13], [1, 49, 169]], rtol=1e-6)
+
+
+def test_an_unknown_form_is_refused():
+    with pytest.raises(ValueError, match="length_normalization must be one of .* Received: 'gnm'"):
+        length_penalty(7, 0.6, "gnm")

@@ -1,5 +1,4 @@
 import itertools
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import backend, decoding
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import decode, decode_sampled
 from keras_transformer.layers import DecodingState
 from keras_transformer.models import Transformer
@@ -24,9 +24,7 @@ class Forced(NamedTuple):
 
 
 def settings(beam_size=4, length_penalty=0.6, max_length=256):
-    return SimpleNamespace(
-        beam_size=beam_size, length_penalty=length_penalty, max_length=max_length
-    )
+    return DecodingConfig(beam_size=beam_size, length_penalty=length_penalty, max_length=max_length)
 
 
 @pytest.fixture(scope="module")
@@ -159,8 +157,12 @@ def test_forced_decoding_sums_over_the_real_pieces(model, source_ids):
     ]
     found = ops.convert_to_numpy(score(model, pair, labels))
     np.testing.assert_allclose(found, sums, rtol=1e-4, atol=1e-4)
-    nothing = score(model, pair, np.zeros((2, 3), "int32"))
-    np.testing.assert_array_equal(ops.convert_to_numpy(nothing), [0, 0])
+    found = decoding.score(logits, labels[:, :3], 2.0, length_normalization="length")
+    expected = [sums[0] * (8 / 6) ** 0.6 / 3**2, sums[1] * (7 / 6) ** 0.6 / 2**2]
+    np.testing.assert_allclose(ops.convert_to_numpy(found), expected, rtol=1e-4, atol=1e-4)
+    for form in ("gnmt", "length"):
+        nothing = decoding.score(logits, np.zeros((2, 3), "int32"), 0.6, form)
+        np.testing.assert_array_equal(ops.convert_to_numpy(nothing), [0, 0])
 
 
 def test_sampling_with_a_model(model, source_ids):

@@ -22,6 +22,14 @@ VARIANTS = {
         tie_output=False,
         activation="gelu",
     ),
+    "as in Marian": dict(
+        position_layout="concatenated",
+        position_base=9000.0,
+        scale_embeddings=False,
+        output_bias=True,
+        layer_norm_epsilon=0.01,
+        activation="gelu_sigmoid",
+    ),
 }
 
 ATTENTION_VARIANTS = {

@@ -1,7 +1,6 @@
 """How the language model continues prompts: by any search, with its cache, from any length."""
 
 import itertools
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import BatchSearch, beam_search, decode, length_penalty, score
 from keras_transformer.models import Gpt
 
@@ -150,7 +150,7 @@ def test_a_full_beam_is_exhaustive(eager):
 def test_without_an_end_token_the_limit_ends_the_search(beam_size, pad_id):
     """The output is not finished, and is as long as its limit, which divides its score."""
     model = make(pad_id=pad_id, end_id=None)
-    config = SimpleNamespace(beam_size=beam_size, length_penalty=0.7, max_length=5)
+    config = DecodingConfig(beam_size=beam_size, length_penalty=0.7, max_length=5)
     prompts = padded(PROMPTS, pad_id)
     found = decode(model, prompts, config, n_best=beam_size)
     ids, scores, lengths, finished = (ops.convert_to_numpy(part) for part in found)
@@ -169,7 +169,7 @@ def test_without_an_end_token_the_limit_ends_the_search(beam_size, pad_id):
 def test_another_end_token_ends_and_is_scored():
     model = make(pad_id=-1, end_id=0)
     model.embedding.embeddings.assign(ops.convert_to_numpy(model.embedding.embeddings) * 3)
-    config = SimpleNamespace(beam_size=4, length_penalty=0.6, max_length=6)
+    config = DecodingConfig(beam_size=4, length_penalty=0.6, max_length=6)
     found = decode(model, padded(PROMPTS, -1), config, n_best=4)
     ids, scores, lengths, finished = (ops.convert_to_numpy(part) for part in found)
     assert finished.any()
@@ -218,7 +218,7 @@ def test_empty_and_long_prompts_in_a_batch_have_empty_outputs():
     model = make()
     prompts = padded([[5, 6], [], [4] * 10, [4] * 9])
     for beam_size in (1, 2):
-        config = SimpleNamespace(beam_size=beam_size, length_penalty=0.6, max_length=4)
+        config = DecodingConfig(beam_size=beam_size, length_penalty=0.6, max_length=4)
         _, scores, lengths, finished = decode(model, prompts, config)
         assert np.isfinite(ops.convert_to_numpy(scores)).all()
         assert ops.convert_to_numpy(lengths)[1:, 0].tolist() == [0, 0, 1]
@@ -227,7 +227,7 @@ def test_empty_and_long_prompts_in_a_batch_have_empty_outputs():
 
 def test_batch_search_continues_prompts(eager):
     model = make(pad_id=-1, end_id=None)
-    config = SimpleNamespace(beam_size=3, length_penalty=0.6, max_length=4)
+    config = DecodingConfig(beam_size=3, length_penalty=0.6, max_length=4)
     texts = model.generate([[0, 5], [0], [7, 0, 0]], 4, beam_size=3)
     search = BatchSearch(model, config, batch_size=2)
     for indices, found in search.search([[0, 5], [0], [7, 0, 0]], n_best=2):

@@ -45,14 +45,17 @@ def test_is_made_of_its_layers(shared_model, dense_variant, batch):
     parts = {}
     for side in ("source", "target"):
         embedding = getattr(model, f"{side}_embedding")
-        x = embedding.get_weights()[0][batch[f"{side}_ids"]] * 12**0.5
+        x = embedding.get_weights()[0][batch[f"{side}_ids"]]
+        x = x * 12**0.5 if dense_variant.get("scale_embeddings", True) else x
         positions = np.arange(x.shape[1])
         if dense_variant.get("positions") == "learned":
             stack = {"source": model.encoder, "target": model.decoder}[side]
             table = stack.position_layer.get_weights()[0]
             parts[side] = x + table[positions]
         else:
-            parts[side] = x + ops.convert_to_numpy(sinusoidal_encoding(positions, 12))
+            names = {"position_layout": "layout", "position_base": "base"}
+            options = {names[key]: dense_variant[key] for key in names if key in dense_variant}
+            parts[side] = x + ops.convert_to_numpy(sinusoidal_encoding(positions, 12, **options))
     real = batch["source_ids"] != 0
     source = parts["source"]
     for block in model.encoder.blocks:
@@ -67,7 +70,12 @@ def test_is_made_of_its_layers(shared_model, dense_variant, batch):
     output_layer = model.target_embedding.get_weights()[0].T
     if not model.tie_output:
         (output_layer,) = model.output_layer.get_weights()
-    assert_equal(logits_of(model, batch), ops.convert_to_numpy(target) @ output_layer)
+    expected = ops.convert_to_numpy(target) @ output_layer
+    if model.output_bias:
+        (biases,) = (w.numpy() for w in model.weights if w.name == "output_biases")
+        assert np.abs(biases).min() > 0
+        expected = expected + biases
+    assert_equal(logits_of(model, batch), expected)
 
 
 def test_longer_padding_changes_nothing(shared_model, variant, batch):

@@ -88,14 +88,17 @@ class Unfused(TokenCrossEntropy):
     from_hidden = None
 
 
-@pytest.mark.parametrize("tie_output", [True, False])
-def test_training_without_logits_is_training_with_them(make_model, batch, tie_output, run_eagerly):
+@pytest.mark.parametrize("tie_output,output_bias", [(True, False), (False, False), (True, True)])
+def test_training_without_logits_is_training_with_them(
+    make_model, batch, tie_output, output_bias, run_eagerly
+):
     labels = np.roll(batch["target_ids"], -1, axis=1)
     weights = (labels != 0) / 8.0
     results = []
     for loss_class in (TokenCrossEntropy, Unfused):
         keras.utils.set_random_seed(5)
-        model = make_model(tie_output=tie_output, normalize_first=True, dropout=0.0)
+        options = dict(tie_output=tie_output, output_bias=output_bias)
+        model = make_model(**options, normalize_first=True, dropout=0.0)
         loss = loss_class(0.1)
         model.compile(
             keras.optimizers.SGD(0.05),

@@ -1,0 +1,297 @@
+"""`MarianMTModel` of Hugging Face's `transformers`, in the files in which OPUS-MT is published."""
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.convert.hugging_face import read_json
+from keras_transformer.convert.marian_model import (
+    Files,
+    blocks_of,
+    check_ids,
+    in_our_order,
+    new_model,
+    output_biases,
+    read_bytes,
+    translator_of,
+    vocabulary,
+)
+from keras_transformer.convert.pytorch_files import read_pytorch_tensors
+from keras_transformer.convert.safetensors_files import INDEX, read_tensors
+from keras_transformer.convert.weights import (
+    Weights,
+    activation_name,
+    check_settings,
+    number,
+    size,
+)
+from keras_transformer.errors import InputError
+from keras_transformer.layers import sinusoidal_encoding
+
+EXPECTED = {
+    "is_encoder_decoder": (True,),
+    "normalize_before": (False,),
+    "normalize_embedding": (False,),
+    "add_final_layer_norm": (False,),
+    "static_position_embeddings": (True,),
+}
+
+NAMES = {
+    "self.query": "self_attn.q_proj",
+    "self.key": "self_attn.k_proj",
+    "self.value": "self_attn.v_proj",
+    "self.output": "self_attn.out_proj",
+    "self.norm": "self_attn_layer_norm",
+    "cross.query": "encoder_attn.q_proj",
+    "cross.key": "encoder_attn.k_proj",
+    "cross.value": "encoder_attn.v_proj",
+    "cross.output": "encoder_attn.out_proj",
+    "cross.norm": "encoder_attn_layer_norm",
+    "feed_forward.inner": "fc1",
+    "feed_forward.outer": "fc2",
+    "feed_forward.norm": "final_layer_norm",
+}
+
+LAYER_NORM_EPSILON = 1e-5  # of PyTorch; config.json has no such setting
+MAX_LENGTH = 512  # where the files name none: OPUS-MT's
+
+NOT_APPLIED = {
+    "do_sample": False,
+    "early_stopping": False,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": None,
+    "no_repeat_ngram_size": 0,
+    "num_beam_groups": 1,
+    "renormalize_logits": False,
+    "repetition_penalty": 1.0,
+    "suppress_tokens": None,
+}
+"""Settings of `generate` that our searches do not have, and the values that mean nothing."""
+
+
+def read_hugging_face(directory, write):
+    """Returns the `Translator` in a directory of `MarianMTModel.save_pretrained`.
+
+    Args:
+        directory: `pathlib.Path`.
+        write: called with a line about each setting of the search that is not applied.
+    Raises:
+        InputError: see `read_marian`.
+    """
+    config = read_json(directory / "config.json")
+    tokenizer_config = _optional_json(directory / "tokenizer_config.json")
+    search = {**config, **_optional_json(directory / "generation_config.json")}
+    files, forbidden = _files(directory, config, tokenizer_config, search)
+    _report(search, tokenizer_config, write)
+    model = new_model(files)
+    _copy_weights(_tensors(directory), model, files, forbidden, config)
+    return translator_of(model, files)
+
+
+def _files(directory, config, tokenizer_config, search):
+    """Returns `(files, forbidden)`: the `Files`, and their ids that must never be written."""
+    check_settings(config, EXPECTED)
+    shared = tokenizer_config.get("separate_vocabs", False) is False
+    one_table = config.get("share_encoder_decoder_embeddings", True)
+    if one_table and not shared:
+        raise InputError(
+            "Expected one vocabulary where source and target share one table. Received: "
+            f"separate_vocabs=true and share_encoder_decoder_embeddings=true, in {directory}."
+        )
+    for theirs in ("attention_heads", "ffn_dim"):
+        if config.get(f"encoder_{theirs}") != config.get(f"decoder_{theirs}"):
+            raise InputError(
+                f"Expected encoder and decoder of one kind. Received: encoder_{theirs}="
+                f"{config.get(f'encoder_{theirs}')!r}, decoder_{theirs}="
+                f"{config.get(f'decoder_{theirs}')!r}."
+            )
+    num_layers, num_decoder_layers = size(config, "encoder_layers"), size(config, "decoder_layers")
+    settings = dict(
+        num_layers=num_layers,
+        num_decoder_layers=None if num_decoder_layers == num_layers else num_decoder_layers,
+        d_model=size(config, "d_model"),
+        ff_dim=size(config, "encoder_ffn_dim"),
+        num_heads=size(config, "encoder_attention_heads"),
+        dropout=number(config, "dropout", 0.1),
+        activation=activation_name(config, "activation_function"),
+        position_layout="concatenated",
+        share_embeddings=one_table,
+        tie_output=config.get("tie_word_embeddings", True) is not False,
+        scale_embeddings=config.get("scale_embedding", False) is True,
+        output_bias=True,
+        layer_norm_epsilon=LAYER_NORM_EPSILON,
+    )
+    if tokenizer_config.get("sp_model_kwargs"):
+        raise InputError(
+            "Expected the plain SentencePiece tokenizer. Received: sp_model_kwargs="
+            f"{tokenizer_config['sp_model_kwargs']!r}, in {directory / 'tokenizer_config.json'}."
+        )
+    source, target = _vocabularies(directory, config, tokenizer_config, shared)
+    models = tuple(
+        read_bytes(directory / f"{side}.spm", "the SentencePiece models of Marian")
+        for side in ("source", "target")
+    )
+    return Files(settings, source, target, models, _decoding(config, tokenizer_config, search)), (
+        _forbidden(search)
+    )
+
+
+def _vocabularies(directory, config, tokenizer_config, shared):
+    """Returns the `Vocabulary` of source and target, twice the same if they share it."""
+
+    def name_of(token, default):
+        value = tokenizer_config.get(f"{token}_token", default)
+        return value.get("content") if isinstance(value, dict) else value
+
+    def read(file):
+        path = directory / file
+        ids = read_json(path)
+        check_ids(ids, path)
+        unknown = ids.get(name_of("unk", "<unk>"))
+        end = ids.get(name_of("eos", "</s>"))
+        if unknown is None or end is None:
+            raise InputError(
+                "Expected a vocabulary with an end and an unknown token. "
+                f"Received: {path}, without </s> or <unk>."
+            )
+        return path, ids, unknown, end, ids.get(name_of("pad", "<pad>"))
+
+    def special(name, ids, path):
+        value = config.get(name)
+        if type(value) is not int or not 0 <= value < len(ids):
+            raise InputError(
+                f"Expected {name} in config.json to be one of the {len(ids):,} ids of {path}. "
+                f"Received: {name}={value!r}."
+            )
+        return value
+
+    def check_size(name, ids, path):
+        if config.get(name) != len(ids):
+            raise InputError(
+                f"Expected as many tokens in {path} as config.json says. Received: "
+                f"{len(ids):,} tokens, {name}={config.get(name)!r}."
+            )
+
+    path, ids, unknown, end, pad = read("vocab.json")
+    check_size("vocab_size", ids, path)
+    source = vocabulary(ids, unknown, end, pad)
+    if not shared:
+        path, ids, unknown, end, pad = read("target_vocab.json")
+        check_size("decoder_vocab_size", ids, path)
+    if special("eos_token_id", ids, path) != end:
+        raise InputError(
+            f"Expected eos_token_id in config.json to be the id of the end token in {path}, "
+            f"{end}. Received: eos_token_id={config['eos_token_id']}."
+        )
+    start = special("decoder_start_token_id", ids, path)
+    target = vocabulary(ids, unknown, end, pad, start)
+    return (target, target) if shared else (source, target)
+
+
+def _decoding(config, tokenizer_config, search):
+    """Returns the `DecodingConfig` of the search that `generate` makes by default."""
+    positions = size(config, "max_position_embeddings")
+    longest = tokenizer_config.get("model_max_length", MAX_LENGTH)
+    longest = min(longest, positions) if isinstance(longest, int) else positions
+    limit = min(search.get("max_length") or MAX_LENGTH, positions)
+    try:
+        return DecodingConfig(
+            beam_size=search.get("num_beams") or 1,
+            length_penalty=search.get("length_penalty", 1.0),
+            length_normalization="length",
+            # theirs counts the start token
+            max_length=search.get("max_new_tokens") or max(limit - 1, 1),
+            max_source_length=max(longest - 1, 1),  # theirs counts the end token
+        )
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{error} (in generation_config.json or config.json)") from None
+
+
+def _forbidden(search):
+    """Returns the set of the ids that `bad_words_ids` forbids."""
+    words = search.get("bad_words_ids") or []
+    if not all(isinstance(word, list) and len(word) == 1 for word in words):
+        raise InputError(
+            "Expected bad_words_ids to be lists of one id each, the only kind that can be "
+            f"converted. Received: bad_words_ids={words!r}."
+        )
+    return {i for (i,) in words}
+
+
+def _report(search, tokenizer_config, write):
+    """Writes a line about each setting that changes their answers and is not applied."""
+    for name, neutral in NOT_APPLIED.items():
+        if search.get(name, neutral) not in (neutral, None):
+            write(f"not applied {name}={search[name]!r}, which the searches here do not have")
+    if tokenizer_config.get("clean_up_tokenization_spaces"):
+        write("not applied clean_up_tokenization_spaces=true, which changes their output text")
+
+
+def _tensors(directory):
+    has_safetensors = any((directory / name).exists() for name in ("model.safetensors", INDEX))
+    if not has_safetensors and (directory / "pytorch_model.bin").exists():
+        return read_pytorch_tensors(directory / "pytorch_model.bin")
+    return read_tensors(directory)
+
+
+def _copy_weights(tensors, model, files, forbidden, config):
+    weights = Weights(tensors, prefix="model.")
+    tables = [(model.source_embedding, files.source)]
+    if model.share_embeddings:
+        names = ["shared.weight"]
+        copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+    else:
+        names, copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"], []
+        tables.append((model.target_embedding, files.target))
+    for name, (layer, side) in zip(names, tables, strict=True):
+        theirs = weights.take(name, (_their_size(side), model.d_model))
+        layer.embeddings.assign(in_our_order(theirs, side.rows))
+        for copy in copies:
+            weights.take_copy(copy, name, theirs)
+    # theirs is now the table of the target
+    output_shape = _their_size(files.target), model.d_model
+    if model.tie_output:
+        weights.take_copy("lm_head.weight", "the target embedding", theirs)
+    else:
+        table = in_our_order(weights.take("lm_head.weight", output_shape), files.target.rows)
+        model.output_layer.kernel.assign(np.transpose(table))
+    biases = np.zeros(output_shape[0], "float32")
+    if "final_logits_bias" in weights:
+        biases = weights.take("final_logits_bias", (1, output_shape[0]))
+    model.output_biases.assign(output_biases(biases, files.target, forbidden))
+    for side, i, layers in blocks_of(model):
+        for part, layer in layers.items():
+            name = f"{side}.layers.{i}.{NAMES[part]}"
+            if part.endswith(".norm"):
+                weights.copy(f"{name}.weight", layer.gamma)
+                weights.copy(f"{name}.bias", layer.beta)
+            else:
+                weights.copy(f"{name}.weight", layer.kernel, np.transpose)
+                weights.copy(f"{name}.bias", layer.bias)
+    for side in ("encoder", "decoder"):
+        _check_positions(weights, f"{side}.embed_positions.weight", model, config)
+    weights.check_none_left()
+
+
+def _check_positions(weights, name, model, config):
+    """Takes a table of positions, which must be the sinusoids that are computed here."""
+    if name not in weights:
+        return
+    num_positions = size(config, "max_position_embeddings")
+    table = weights.take(name, (num_positions, model.d_model))
+    expected = sinusoidal_encoding(np.arange(num_positions), model.d_model, "concatenated")
+    if not np.allclose(table, ops.convert_to_numpy(expected), atol=2e-3):  # may be float16
+        raise InputError(
+            f"Expected {name} to hold sines and cosines, as all of Marian's models. "
+            "Received: other numbers."
+        )
+
+
+def _their_size(vocabulary):
+    """Returns the number of rows of their tables."""
+    return 1 + max(row for row in vocabulary.rows if row is not None)
+
+
+def _optional_json(path):
+    return read_json(path) if path.exists() else {}

@@ -1,0 +1,143 @@
+"""What the two file formats of Marian's models have in common: vocabularies, model, translator.
+
+In Marian the end token has id 0, the unknown token id 1, and the decoder starts from a zero vector.
+Hugging Face has added a padding token, the last id, whose embedding is zero, and starts with that.
+Here padding, unknown, start and end have the ids 0 to 3 as in every model of the package, and the
+other tokens follow in their order. So the tables have a row for the start token of its own.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import keras_transformer  # its rooms load when used: tokenizers need TensorFlow
+from keras_transformer.errors import InputError
+from keras_transformer.models import Transformer
+from keras_transformer.special_ids import PAD_ID, START_ID
+from keras_transformer.translator import Translator
+
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # of the ids 0 to 3
+NEVER = -100.0
+"""Output bias of a token that their model does not have or never writes: probability 0 in float32,
+and still a number that any format holds and training can change."""
+
+
+class Vocabulary(NamedTuple):
+    """A vocabulary in our order."""
+
+    pieces: list[str]
+    """The token of each id."""
+    rows: list[int | None]
+    """For each id, the row of their tables; None where they have none."""
+
+
+class Files(NamedTuple):
+    """What both readers find in a directory."""
+
+    settings: dict[str, Any]
+    """Arguments of `Transformer`."""
+    source: Vocabulary
+    target: Vocabulary
+    """The same object as `source` if both languages share one vocabulary."""
+    models: tuple[bytes, bytes]
+    """The SentencePiece models of source and target."""
+    decoding: Any
+    """The `DecodingConfig` with which their programs search."""
+
+
+def vocabulary(ids, unknown, end, pad=None, start=None):
+    """Returns the `Vocabulary` of a dict from pieces to their ids.
+
+    Args:
+        ids: dict; the ids are 0, 1, ... in any order.
+        unknown, end: their ids of the special tokens.
+        pad: the same of padding; None: they have none.
+        start: the id whose embedding the decoder starts with; None: a zero vector.
+    """
+    names = {i: piece for piece, i in ids.items()}
+    rest = [i for i in range(len(names)) if i not in (pad, unknown, end)]
+    pieces = [*SPECIAL_PIECES, *(names[i] for i in rest)]
+    return Vocabulary(pieces, [pad, unknown, start, end, *rest])
+
+
+def check_ids(ids, path):
+    """Raises `InputError` unless `ids` is a dict from pieces to 0, 1, ..., each once."""
+    is_dict = isinstance(ids, dict) and all(type(i) is int for i in ids.values())
+    if not is_dict or sorted(ids.values()) != list(range(len(ids))) or len(ids) < 3:
+        raise InputError(
+            "Expected a vocabulary: pieces, and for each its id, from 0 on and each once. "
+            f"Received: {path}, which has something else, or has lost entries."
+        )
+
+
+def in_our_order(table, rows):
+    """Returns the rows of their table `(V, ...)` in our order, zeros where they have none."""
+    with_zeros = np.concatenate([table, np.zeros_like(table[:1])])
+    return with_zeros[[len(table) if row is None else row for row in rows]]
+
+
+def output_biases(biases, vocabulary, forbidden=()):
+    """Returns our output biases `(V,)`.
+
+    Args:
+        biases: their biases, one for each of their ids.
+        vocabulary: `Vocabulary` of the target.
+        forbidden: their ids that must never be written.
+    """
+    ours = in_our_order(np.asarray(biases, "float32").reshape(-1), vocabulary.rows)
+    for i, row in enumerate(vocabulary.rows):
+        if row is None or i == START_ID or (row in forbidden and i != PAD_ID):
+            ours[i] = NEVER
+    return ours
+
+
+def new_model(files):
+    """Returns the built `Transformer` of `Files`, with weights that the caller replaces."""
+    shared = files.target is files.source
+    model = Transformer(
+        len(files.source.pieces),
+        None if shared else len(files.target.pieces),
+        **files.settings,
+        name="transformer",
+    )
+    model.build()
+    return model
+
+
+def blocks_of(model):
+    """Yields `(side, number, layers)` of each block; the layers are a dict from part to layer.
+
+    A part is "self", "cross" or "feed_forward", a dot, and "query", "key", "value", "output",
+    "inner", "outer" or "norm".
+    """
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for number, block in enumerate(stack.blocks):
+            attentions = {"self": (block.self_attention, block.self_attention_residual)}
+            if side == "decoder":
+                attentions["cross"] = block.cross_attention, block.cross_attention_residual
+            layers = {}
+            for kind, (attention, residual) in attentions.items():
+                for name in ("query", "key", "value", "output"):
+                    layers[f"{kind}.{name}"] = getattr(attention, f"{name}_projection")
+                layers[f"{kind}.norm"] = residual.normalization
+            layers["feed_forward.inner"] = block.feed_forward.inner
+            layers["feed_forward.outer"] = block.feed_forward.outer
+            layers["feed_forward.norm"] = block.feed_forward_residual.normalization
+            yield side, number, layers
+
+
+def translator_of(model, files):
+    """Returns the `Translator` of a model and its `Files`."""
+    tokenizers = [
+        keras_transformer.tokenizers.MarianTokenizer.from_parts(side.pieces, spm)
+        for side, spm in zip((files.source, files.target), files.models, strict=True)
+    ]
+    return Translator(model, *tokenizers, files.decoding)
+
+
+def read_bytes(path, what):
+    """Returns the bytes of a file that must be there."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"Expected {what}. Received: {path}: {error.strerror}.") from None

@@ -1,0 +1,327 @@
+"""Marian's own files, as OPUS-MT ships them: decoder.yml, *.npz, vocabularies, *.spm.
+
+Marian is described in Junczys-Dowmunt et al., 2018, https://arxiv.org/abs/1804.00344.
+"""
+
+import zipfile
+
+import numpy as np
+import yaml
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.convert.marian_model import (
+    Files,
+    blocks_of,
+    check_ids,
+    in_our_order,
+    new_model,
+    output_biases,
+    read_bytes,
+    translator_of,
+    vocabulary,
+)
+from keras_transformer.convert.weights import Weights, check_settings, number, size
+from keras_transformer.core_yaml import parse_yaml
+from keras_transformer.errors import InputError
+
+SETTINGS = "special:model.yml"
+"""The array with Marian's settings: bytes of YAML, with a zero at the end."""
+
+EXPECTED = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-no-projection": (False,),
+    "transformer-no-bias": (False,),
+    "transformer-no-affine": (False,),
+    "transformer-rms-norm": (False,),
+    "transformer-pool": (False,),
+    "transformer-tied-layers": ([],),
+    "transformer-train-position-embeddings": (False,),
+    "transformer-train-positions": (False,),
+    "input-types": ([],),
+    "lemma-dim-emb": (0,),
+    "ulr": (False,),
+}
+
+NORMALIZATION = {("", "dan", ""): False, ("n", "da", "n"): True}
+"""From what Marian does before a sublayer, after it, and after a stack, to normalize_first: d is
+dropout, a addition and n normalization."""
+
+ACTIVATIONS = {"swish": "silu", "relu": "relu", "gelu": "gelu_sigmoid"}
+
+NAMES = {
+    "self.query": ("self_Wq", "self_bq"),
+    "self.key": ("self_Wk", "self_bk"),
+    "self.value": ("self_Wv", "self_bv"),
+    "self.output": ("self_Wo", "self_bo"),
+    "self.norm": "self_Wo",
+    "cross.query": ("context_Wq", "context_bq"),
+    "cross.key": ("context_Wk", "context_bk"),
+    "cross.value": ("context_Wv", "context_bv"),
+    "cross.output": ("context_Wo", "context_bo"),
+    "cross.norm": "context_Wo",
+    "feed_forward.inner": ("ffn_W1", "ffn_b1"),
+    "feed_forward.outer": ("ffn_W2", "ffn_b2"),
+    "feed_forward.norm": "ffn_ffn",
+}
+
+LAYER_NORM_EPSILON = 1e-6  # of Marian's Transformer, in its source code
+MAX_LENGTH = 511  # tokens without the end token; Marian has no limit of this kind
+END, UNKNOWN = "</s>", "<unk>"
+
+
+def read_npz(directory):
+    """Returns the `Translator` in a directory of Marian's own files.
+
+    Raises:
+        InputError: see `read_marian`.
+    """
+    decoder = _yaml(read_bytes(directory / "decoder.yml", "Marian's decoder.yml"), "decoder.yml")
+    (model_path,) = _paths(directory, decoder, "models", (1,))
+    vocabularies = _paths(directory, decoder, "vocabs", (2,))
+    arrays, config = _read_arrays(model_path)
+    check_settings(config, EXPECTED, SETTINGS)
+    weights = Weights(arrays, files=model_path.name, settings=SETTINGS)
+    files = _files(directory, decoder, config, weights, vocabularies)
+    model = new_model(files)
+    _copy_weights(weights, model, files)
+    return translator_of(model, files)
+
+
+def _paths(directory, decoder, name, counts):
+    """Returns the paths in a list of decoder.yml, which are relative to the directory."""
+    names = decoder.get(name)
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        names = []
+    if len(names) not in counts:
+        raise InputError(
+            f"Expected {counts[0]} of {name} in decoder.yml. Received: {name}={names}, in "
+            f"{directory}. Ensembles of models and models of several sources are not supported."
+        )
+    return [directory / each for each in names]
+
+
+def _read_arrays(path):
+    """Returns `(arrays, settings)` of an .npz file."""
+    try:
+        with np.load(path) as archive:  # refuses pickles
+            arrays = {name: archive[name] for name in archive.files}
+    except OSError as error:
+        reason = error.strerror or "it is no .npz file"
+        raise InputError(f"Expected Marian's weights. Received: {path}: {reason}.") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        raise InputError(
+            f"Expected Marian's weights, a whole .npz file. Received: {path}: {error}."
+        ) from None
+    if SETTINGS not in arrays:
+        raise InputError(
+            f"Expected Marian's settings in the array {SETTINGS}. Received: {path}, without it."
+        )
+    settings = _yaml(arrays[SETTINGS].tobytes().rstrip(b"\0"), SETTINGS)
+    weights = {}
+    for name, array in arrays.items():
+        if name.startswith("special:"):
+            continue
+        if array.dtype.kind != "f":
+            raise InputError(
+                "Expected weights in floating-point numbers. Received: "
+                f"{name} of the type {array.dtype}, in {path}. Take the model before quantization."
+            )
+        weights[name] = array.astype("float32")
+    return weights, settings
+
+
+def _yaml(content, name):
+    try:
+        values = parse_yaml(content.decode("utf-8"))
+    except ValueError as error:
+        raise InputError(f"{error} (in {name})") from None
+    if not isinstance(values, dict):
+        raise InputError(f"Expected keys and values in YAML. Received: {name} without them.")
+    return values
+
+
+def _files(directory, decoder, config, weights, vocabularies):
+    """Returns the `Files`."""
+    d_model = size(config, "dim-emb", SETTINGS)
+    what = "transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top"
+    normalization = tuple(config.get(name) or "" for name in what)
+    if normalization not in NORMALIZATION:
+        raise InputError(
+            f"Expected {', '.join(what)} to be one of {', '.join(map(str, NORMALIZATION))}. "
+            f"Received: {normalization}."
+        )
+    activation = config.get("transformer-ffn-activation")
+    if activation not in ACTIVATIONS:
+        raise InputError(
+            f"Expected transformer-ffn-activation to be one of {', '.join(ACTIVATIONS)}. "
+            f"Received: {activation!r}."
+        )
+    ff_dim = size(config, "transformer-dim-ffn", SETTINGS)
+    if config.get("transformer-decoder-dim-ffn", 0) not in (0, ff_dim):
+        raise InputError(
+            "Expected encoder and decoder of one width. Received: transformer-dim-ffn="
+            f"{ff_dim}, transformer-decoder-dim-ffn={config['transformer-decoder-dim-ffn']}."
+        )
+    num_layers, num_decoder_layers = (
+        size(config, "enc-depth", SETTINGS),
+        size(config, "dec-depth", SETTINGS),
+    )
+    settings = dict(
+        num_layers=num_layers,
+        num_decoder_layers=None if num_decoder_layers == num_layers else num_decoder_layers,
+        d_model=d_model,
+        ff_dim=ff_dim,
+        num_heads=size(config, "transformer-heads", SETTINGS),
+        dropout=number(config, "transformer-dropout", 0.1, SETTINGS),
+        normalize_first=NORMALIZATION[normalization],
+        activation=ACTIVATIONS[activation],
+        position_layout="concatenated",
+        # The frequencies are 10000^(-i / (d/2 - 1)), as in tensor2tensor, not the paper's
+        # 10000^(-i / (d/2)). CTranslate2 and Hugging Face take the paper's all the same.
+        position_base=10000.0 ** (d_model / max(d_model - 2, 1)),
+        share_embeddings="Wemb" in weights,
+        tie_output=not any(f"decoder_ff_logit_out_{name}" in weights for name in ("W", "Wt")),
+        output_bias=True,
+        layer_norm_epsilon=LAYER_NORM_EPSILON,
+    )
+    sides = []
+    for path in vocabularies:
+        ids = _ids_of(path)
+        if END not in ids or UNKNOWN not in ids:
+            raise InputError(
+                f"Expected a vocabulary with {END} and {UNKNOWN}. Received: {path}, without them."
+            )
+        sides.append(vocabulary(ids, ids[UNKNOWN], ids[END]))
+    source, target = sides
+    if source == target:
+        target = source
+    elif settings["share_embeddings"]:
+        raise InputError(
+            "Expected one vocabulary where source and target share one table, Wemb. Received: "
+            f"{' and '.join(path.name for path in vocabularies)}, which differ."
+        )
+    models = tuple(
+        _sentence_piece_model(directory, side, path)
+        for side, path in zip(("source", "target"), vocabularies, strict=True)
+    )
+    return Files(settings, source, target, models, _decoding(decoder))
+
+
+def _ids_of(path):
+    """Returns the dict from pieces to ids of a vocabulary: SentencePiece, YAML, or a list."""
+    content = read_bytes(path, "the vocabularies that decoder.yml names")
+    if path.suffix == ".spm":
+        from sentencepiece import SentencePieceProcessor
+
+        try:
+            model = SentencePieceProcessor(model_proto=content)
+        except Exception as error:  # the library has no class of its own
+            raise InputError(f"Expected a SentencePiece model. Received: {path}: {error}") from None
+        return {model.id_to_piece(i): i for i in range(model.get_piece_size())}
+    try:
+        text = content.decode("utf-8")
+        if path.suffix in (".yml", ".yaml", ".json"):
+            # Every scalar stays text: `no`, `010`, `1_0`, `~` and `<<` are pieces like others.
+            loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the one in C is fast
+            entries = yaml.load(text, loader)
+            ids = {piece: int(i) for piece, i in entries.items()}
+        else:
+            ids = {piece: i for i, piece in enumerate(text.removesuffix("\n").split("\n"))}
+    except (ValueError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"Expected a vocabulary. Received: {path}: {reason}.") from None
+    check_ids(ids, path)
+    return ids
+
+
+def _sentence_piece_model(directory, side, vocabulary_path):
+    """Returns the bytes of the SentencePiece model of a side."""
+    if vocabulary_path.suffix == ".spm":
+        return vocabulary_path.read_bytes()
+    path = directory / f"{side}.spm"
+    if not path.exists() and (directory / f"{side}.bpe").exists():
+        raise InputError(
+            f"Expected {path.name}, a SentencePiece model. Received: {directory} with {side}.bpe: "
+            "models of text that Moses and subword-nmt have split are not supported."
+        )
+    return read_bytes(path, "the SentencePiece models of Marian")
+
+
+def _decoding(decoder):
+    """Returns the `DecodingConfig` of the search that decoder.yml describes."""
+    if decoder.get("word-penalty", 0):
+        raise InputError(
+            "Expected no word-penalty in decoder.yml, which the searches here do not have. "
+            f"Received: word-penalty={decoder['word-penalty']}. Set it to 0."
+        )
+    try:
+        return DecodingConfig(
+            beam_size=decoder.get("beam-size", 12),  # the defaults are Marian's
+            length_penalty=decoder.get("normalize") or 0.0,
+            length_normalization="length",
+            max_length=MAX_LENGTH,
+            max_source_length=MAX_LENGTH,
+        )
+    except ValueError as error:
+        raise InputError(f"{error} (in decoder.yml)") from None
+
+
+def _copy_weights(weights, model, files):
+    d_model = model.d_model
+    if model.share_embeddings:
+        tables = [("Wemb", model.source_embedding, files.source)]
+    else:
+        tables = [
+            ("encoder_Wemb", model.source_embedding, files.source),
+            ("decoder_Wemb", model.target_embedding, files.target),
+        ]
+    for name, layer, side in tables:
+        theirs = weights.take(name, (_their_size(side), d_model))
+        layer.embeddings.assign(in_our_order(theirs, side.rows))
+    num_outputs, output = _their_size(files.target), "decoder_ff_logit_out"
+    if not model.tie_output:
+        if f"{output}_W" in weights:
+            table = np.transpose(weights.take(f"{output}_W", (d_model, num_outputs)))
+        else:
+            table = weights.take(f"{output}_Wt", (num_outputs, d_model))
+        model.output_layer.kernel.assign(np.transpose(in_our_order(table, files.target.rows)))
+    biases = np.zeros(num_outputs, "float32")
+    if f"{output}_b" in weights:
+        biases = weights.take(f"{output}_b", (1, num_outputs))
+    model.output_biases.assign(output_biases(biases, files.target))
+    suffix = "_pre" if model.normalize_first else ""
+    for side, i, layers in blocks_of(model):
+        prefix = f"{side}_l{i + 1}_"
+        for part, layer in layers.items():
+            if part.endswith(".norm"):
+                _copy_norm(weights, f"{prefix}{NAMES[part]}", suffix, layer)
+            else:
+                kernel, bias = NAMES[part]
+                weights.copy(f"{prefix}{kernel}", layer.kernel)
+                weights.copy(f"{prefix}{bias}", layer.bias, _as_row)
+    if model.normalize_first:
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            # Marian names it as it names those that come before a sublayer, or without that
+            names = f"{side}_top_ln_scale_pre", f"{side}_top_ln_scale"
+            is_pre = names[0] in weights
+            _copy_norm(weights, f"{side}_top", "_pre" if is_pre else "", stack.norm)
+    weights.check_none_left()
+
+
+def _copy_norm(weights, prefix, suffix, layer):
+    weights.copy(f"{prefix}_ln_scale{suffix}", layer.gamma, _as_row)
+    weights.copy(f"{prefix}_ln_bias{suffix}", layer.beta, _as_row)
+
+
+def _as_row(vector):
+    """Returns a vector as a row `(1, n)`, in which Marian keeps it, and the other way round."""
+    return vector.reshape(1, -1) if vector.ndim == 1 else vector.reshape(-1)
+
+
+def _their_size(vocabulary):
+    """Returns the number of rows of their tables."""
+    return 1 + max(row for row in vocabulary.rows if row is not None)

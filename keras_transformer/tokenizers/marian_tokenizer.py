@@ -1,0 +1,150 @@
+"""SentencePiece with a vocabulary of its own, as Marian and OPUS-MT use it."""
+
+import base64
+import json
+import re
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text
+from sentencepiece import sentencepiece_model_pb2
+
+from keras_transformer.errors import InputError
+from keras_transformer.special_ids import END_ID, UNKNOWN_ID
+from keras_transformer.tokenizers.sentence_piece_tokenizer import SPACE, SharedModel
+from keras_transformer.tokenizers.tokenizer import Tokenizer
+from keras_transformer.types import Self, Texts
+
+TAG = re.compile(r">>.*?<<", re.DOTALL)
+"""The tag of a target language, such as `>>deu<<`, at the beginning of a text."""
+
+
+class MarianTokenizer(Tokenizer):
+    """Splits text by a SentencePiece model, and looks the pieces up in a separate vocabulary.
+
+    The vocabulary may have pieces that the model never produces, such as those of the other
+    language, and the model pieces that the vocabulary lacks, which become the unknown token. A tag
+    `>>deu<<` at the beginning of a text stays one token. Text is normalized as the SentencePiece
+    model says. `decode` joins pieces by the rule of SentencePiece, without a model, and leaves
+    special tokens out, also the unknown one.
+
+    Args:
+        content: what `serialized` returns; `from_parts` makes a tokenizer of its parts.
+    Raises:
+        ValueError: `content` is something else, or the SentencePiece model has pieces for bytes.
+    """
+
+    SUFFIX = ".marian.json"
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(name="marian_tokenizer")
+        self._pieces, self._model = _parts_of(content)
+        self._processor = _processor(self._model)
+        self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > END_ID}
+        self._table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant([*self._ids]), tf.constant([*self._ids.values()], tf.int32)
+            ),
+            default_value=UNKNOWN_ID,
+        )
+        self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.string)
+        self._ops._model_resource = SharedModel(self._model, name=None)
+
+    @classmethod
+    def from_parts(cls, pieces: Texts, model: bytes) -> Self:
+        """Returns the tokenizer of a vocabulary and a SentencePiece model.
+
+        Args:
+            pieces: list of str, the tokens in the order of their ids: padding, unknown, start and
+                end token, and all others, each once.
+            model: bytes of a SentencePiece model with any ids.
+        """
+        content = {"pieces": list(pieces), "model": base64.b64encode(model).decode()}
+        return cls(json.dumps(content, ensure_ascii=False, indent=0).encode())
+
+    @property
+    def pieces(self) -> list[str]:
+        return self._pieces
+
+    @property
+    def sentence_piece_model(self) -> bytes:
+        """The bytes of the SentencePiece model."""
+        return self._model
+
+    @property
+    def serialized(self) -> bytes:
+        model = base64.b64encode(self._model).decode()
+        content = {"pieces": self._pieces, "model": model}
+        return json.dumps(content, ensure_ascii=False, indent=0).encode()
+
+    def _tokenize(self, texts):
+        has_tag = tf.strings.regex_full_match(texts, "(?s)>>.*?<<.*")
+        tags = tf.strings.regex_replace(texts, "(?s)^(>>.*?<<).*$", r"\1")
+        tags = tf.ragged.boolean_mask(tags[:, None], has_tag[:, None])
+        rest = tf.strings.regex_replace(texts, "(?s)^>>.*?<<", "")
+        pieces = tf.concat([tags, self._ops.tokenize(rest)], axis=1)
+        return tf.ragged.map_flat_values(self._table.lookup, pieces)
+
+    def _detokenize(self, ids):
+        written = tf.constant([self._written(i, piece) for i, piece in enumerate(self._pieces)])
+        pieces = tf.ragged.map_flat_values(tf.gather, written, ids)
+        return tf.strings.strip(tf.strings.reduce_join(pieces, axis=1))
+
+    def _written(self, i, piece):
+        """Returns what a piece adds to a text, with the space before it."""
+        is_control = self._processor.is_control(self._processor.piece_to_id(piece))
+        return "" if i <= END_ID or is_control else piece.replace(SPACE, " ")
+
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
+        """As `SentencePieceTokenizer.encode_sampled`."""
+        if not 0 < sampling <= 1:
+            raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
+        sentencepiece.set_random_generator_seed(seed)
+        rows = []
+        for sentence in sentences:
+            tag = TAG.match(sentence)
+            rest = sentence[tag.end() :] if tag else sentence
+            pieces = self._processor.encode(
+                rest, out_type=str, enable_sampling=True, alpha=sampling, nbest_size=-1
+            )
+            pieces = [tag.group(), *pieces] if tag else pieces
+            rows.append(np.array([self._ids.get(piece, UNKNOWN_ID) for piece in pieces], "int32"))
+        return rows
+
+
+def _parts_of(content):
+    """Returns `(pieces, model)` of the bytes of a saved tokenizer."""
+    try:
+        parts: dict[str, Any] = json.loads(content)
+        pieces, model = parts["pieces"], base64.b64decode(parts["model"], validate=True)
+        is_vocabulary = all(isinstance(piece, str) for piece in pieces)
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            "Expected a vocabulary and a SentencePiece model in JSON. Received: something else."
+        ) from None
+    texts = pieces[END_ID + 1 :]
+    if not is_vocabulary or not texts or len(set(texts)) < len(texts):
+        raise InputError(
+            "Expected a vocabulary with four special tokens and others, each once. "
+            f"Received: {len(pieces)} tokens, {len(set(map(str, pieces)))} of them different."
+        )
+    return pieces, model
+
+
+def _processor(model):
+    """Returns the `SentencePieceProcessor` of a model; refuses what `decode` could not join."""
+    proto = sentencepiece_model_pb2.ModelProto()
+    try:
+        proto.ParseFromString(model)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except Exception as error:  # of protobuf or of the library, which has no class of its own
+        raise InputError(f"Expected a SentencePiece model. Received: {error}") from None
+    byte = sentencepiece_model_pb2.ModelProto.SentencePiece.BYTE  # type: ignore[attr-defined]
+    if any(piece.type == byte for piece in proto.pieces):
+        raise InputError(
+            "Expected a SentencePiece model without pieces for single bytes, which Marian's "
+            "vocabularies do not have. Received: one with byte_fallback."
+        )
+    return processor
