@@ -21,6 +21,8 @@ from keras_transformer.export.verification import (
     answer_of_fresh_process,
     prompts_for_verification,
 )
+from keras_transformer.special_ids import END_ID
+from keras_transformer.tokenizers import MarianTokenizer
 from keras_transformer.translator import Translation, Translator
 from keras_transformer.types import StrPath
 
@@ -109,6 +111,7 @@ def export_ctranslate2(
             n_best=n_best,
             source_vocab_size=translator.tokenizer.vocab_size,
             target_vocab_size=translator.target_tokenizer.vocab_size,
+            **search_settings(translator),
         )
 
     return write_version(write, directory, version)
@@ -127,7 +130,16 @@ def write_ctranslate2(translator, directory, weights="float32"):
     spec.save(str(directory))
     tokenizers = translator.tokenizer, translator.target_tokenizer
     for name, tokenizer in zip(TOKENIZERS, tokenizers, strict=True):
-        (directory / name).write_bytes(tokenizer.serialized)
+        (directory / name).write_bytes(tokenizer.sentence_piece_model)
+
+
+def search_settings(translator):
+    """Returns the settings of `CTranslate2Search` beside `decoding`, for JSON."""
+    is_marian = isinstance(translator.tokenizer, MarianTokenizer)
+    return {
+        "tokenizer": "marian" if is_marian else "sentence_piece",
+        "special_tokens": translator.target_tokenizer.pieces[: END_ID + 1],
+    }
 
 
 def _verify(path, translator, weights):
@@ -142,7 +154,7 @@ def _verify(path, translator, weights):
     texts = [text.decode("utf-8", "replace") for text in prompts]
     expected = [best for (best,) in greedy.translate(texts)]
     request = {
-        "decoding": dataclasses.asdict(search),
+        "settings": {"decoding": dataclasses.asdict(search), **search_settings(translator)},
         "batches": [texts, *([text] for text in texts[:NUM_ALONE])],
     }
     answers = answer_of_fresh_process(SEARCH_PROGRAM, path, request)

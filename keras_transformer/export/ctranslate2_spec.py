@@ -12,6 +12,7 @@ from keras_transformer.layers.activations import activation_config
 from keras_transformer.layers.stack import plain
 from keras_transformer.models import Transformer
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
+from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
 
 ACTIVATIONS = {
     "relu": "RELU",
@@ -45,7 +46,7 @@ def check_model(translator):
         ("source", translator.tokenizer, model.source_vocab_size),
         ("target", translator.target_tokenizer, model.output_vocab_size),
     ):
-        if tokenizer.SUFFIX != ".model":
+        if not isinstance(tokenizer, SentencePieceTokenizer | MarianTokenizer):
             raise _unknown(
                 "SentencePiece tokenizers", f"the {side} tokenizer {type(tokenizer).__name__}"
             )
@@ -73,6 +74,8 @@ def transformer_spec(translator):
     encoder.embeddings[0].weight = _numpy(model.source_embedding.embeddings)
     decoder.embeddings.weight = _numpy(model.target_embedding.embeddings)
     decoder.projection.weight = _numpy(model.output_table())
+    if model.output_biases is not None:
+        decoder.projection.bias = _numpy(model.output_biases)
     decoding = translator.decoding
     limits = decoding.max_source_length + 1, decoding.max_length + 1  # with the end token
     parts = (encoder, model.encoder), (decoder, model.decoder)
@@ -84,7 +87,7 @@ def transformer_spec(translator):
         for block_spec, block in zip(part.layer, layer.blocks, strict=True):
             _set_block(block_spec, block)
     _set_vocabularies(spec, translator)
-    spec.config.layer_norm_epsilon = model.encoder.layer_norm_epsilon
+    spec.config.layer_norm_epsilon = model.layer_norm_epsilon
     return spec
 
 

@@ -26,7 +26,7 @@ class CTranslate2Translator(ExportedTranslator):
         ctranslate2_library()
         from keras_transformer.export.ctranslate2_search import CTranslate2Search
 
-        self._search = CTranslate2Search(self.path, self.settings["decoding"])
+        self._search = CTranslate2Search(self.path, self.settings)
 
     def _translate(self, texts, n_best):
         return [

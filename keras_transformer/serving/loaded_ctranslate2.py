@@ -39,8 +39,10 @@ class LoadedCTranslate2:
         from keras_transformer.export.ctranslate2_search import CTranslate2Search
 
         settings = json.loads((path / SETTINGS).read_text())
-        self._search = CTranslate2Search(path, settings["decoding"], NUM_CORES)
+        self._search = CTranslate2Search(path, settings, NUM_CORES)
         self._n_best = settings["n_best"]
+        self._ids = {token: i for i, token in enumerate(_vocabulary(path, "source"))}
+        self._pieces = _vocabulary(path, "target")
         text, one, many = {"text": TEXT}, (None,), (None, self._n_best)
         signatures = {
             DEFAULT_SIGNATURE: (
@@ -82,17 +84,18 @@ class LoadedCTranslate2:
         return {"score": np.array(self._search.score(_decoded(text), _decoded(target)), np.float32)}
 
     def _encode(self, text):
-        source = self._search.source
-        rows = [source.piece_to_id(self._search.read(one)[0]) for one in _decoded(text)]
-        return {"ids": padded_rows([[*row, END_ID] for row in rows] or [[PAD_ID]])[: len(rows)]}
+        rows = [self._search.read(one)[0] for one in _decoded(text)]
+        rows = [[*(self._ids.get(token, UNKNOWN_ID) for token in row), END_ID] for row in rows]
+        return {"ids": padded_rows(rows or [[PAD_ID]])[: len(rows)]}
 
     def _decode(self, ids):
         """Leaves out what `Tokenizer.decode` does; an id outside the vocabulary is unknown."""
-        target, texts = self._search.target, []
+        texts = []
         for row in ids.tolist():
             row = row[: row.index(END_ID)] if END_ID in row else row
-            row = [i if 0 <= i < len(target) else UNKNOWN_ID for i in row]
-            texts.append(target.decode([i for i in row if i not in (PAD_ID, START_ID)]).encode())
+            row = [i if 0 <= i < len(self._pieces) else UNKNOWN_ID for i in row]
+            tokens = [self._pieces[i] for i in row if i not in (PAD_ID, START_ID)]
+            texts.append(self._search.write(tokens).encode())
         return {"text": np.array(texts, object)}
 
     def close(self):
@@ -122,6 +125,13 @@ def _signature_def(inputs, outputs):
             infos[name].dtype = dtype.as_datatype_enum
             infos[name].tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
     return definition
+
+
+def _vocabulary(path, side):
+    """Returns the list of the tokens of a side, in the order of their ids."""
+    shared = path / "shared_vocabulary.json"
+    file = shared if shared.exists() else path / f"{side}_vocabulary.json"
+    return json.loads(file.read_text("utf-8"))
 
 
 def _columns(rows, translation, score, truncated, shape):

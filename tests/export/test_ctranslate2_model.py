@@ -71,7 +71,8 @@ def test_a_short_text_has_its_own_limit(translator, exported_ctranslate2):
         translator.tokenizer,
         decoding=dataclasses.replace(translator.decoding, beam_size=1, max_length=5),
     )
-    search = CTranslate2Search(exported_ctranslate2, decoding)
+    settings = {"decoding": decoding, **ctranslate2_model.search_settings(translator)}
+    search = CTranslate2Search(exported_ctranslate2, settings)
     texts = ["A dog runs.", "A young woman with long hair is riding a horse along the beach."]
     found = [best for (best,) in search.translate(texts)]
     assert [(text, cut) for text, _, cut in found] == [
@@ -83,7 +84,8 @@ def test_a_short_text_has_its_own_limit(translator, exported_ctranslate2):
 def test_a_needed_limit_is_applied_alone(exported_ctranslate2, translator, monkeypatch):
     """A hypothesis that only the limit of its batch allows is searched for again."""
     decoding = {**dataclasses.asdict(translator.decoding), "beam_size": 1}
-    search = CTranslate2Search(exported_ctranslate2, decoding)
+    settings = {"decoding": decoding, **ctranslate2_model.search_settings(translator)}
+    search = CTranslate2Search(exported_ctranslate2, settings)
     texts = ["A dog runs.", "The woman in the green coat is waiting for the bus."]
     short = len(search.read(texts[0])[0])
     monkeypatch.setattr(search, "_limit", lambda row: 2 if len(row) == short else 60)
@@ -151,12 +153,14 @@ def test_bad_arguments_are_refused_before_anything_is_written(translator, tmp_pa
     assert not (tmp_path / "models").exists()
 
 
-def test_the_directory_needs_neither_tensorflow_nor_this_package(exported_ctranslate2):
+def test_the_directory_needs_neither_tensorflow_nor_this_package(exported_ctranslate2, translator):
+    settings = {"decoding": vars(translator.decoding)}
+    settings |= ctranslate2_model.search_settings(translator)
+    request = {"settings": settings, "batches": [["A dog runs."]]}
     program = f"""
 import runpy, sys, io
 sys.argv[1:] = [{str(exported_ctranslate2)!r}]
-sys.stdin = io.StringIO('{{"decoding": {{"beam_size": 1, "length_penalty": 0.6, "max_length": 9, '
-    '"max_source_length": 9}}, "batches": [["A dog runs."]]}}')
+sys.stdin = io.StringIO({json.dumps(request)!r})
 runpy.run_path({str(ctranslate2_model.SEARCH_PROGRAM)!r}, run_name="__main__")
 assert not {{"tensorflow", "keras", "keras_transformer"}} & set(sys.modules)
 """

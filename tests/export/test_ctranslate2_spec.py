@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export.ctranslate2_model import write_ctranslate2
+from keras_transformer.export.ctranslate2_model import search_settings, write_ctranslate2
 from keras_transformer.export.ctranslate2_search import CTranslate2Search
 from keras_transformer.export.ctranslate2_spec import check_model
 from keras_transformer.models import RnnSeq2Seq, Transformer
-from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
+from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer, WordPieceTokenizer
 from keras_transformer.translator import Translator
 
 DECODING = DecodingConfig(beam_size=1, max_length=30, max_source_length=25)
@@ -25,12 +25,26 @@ def other_tokenizer(sentence_pairs):
     return SentencePieceTokenizer.train([target for _, target in sentence_pairs], vocab_size=120)
 
 
+@pytest.fixture(scope="module")
+def marian_tokenizer(tokenizer):
+    """A tokenizer with ids of its own, one of them for a tag."""
+    pieces = tokenizer.pieces[:4] + [">>deu<<"] + tokenizer.pieces[:50:-1]
+    return MarianTokenizer.from_parts(pieces, tokenizer.sentence_piece_model)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         dict(share_embeddings=False, activation="gelu"),
         dict(normalize_first=True, positions="rotary", tie_output=False, activation="silu"),
         dict(separate=True, positions="learned", max_length=40, activation="gelu_tanh"),
+        dict(
+            marian=True,
+            position_layout="concatenated",
+            scale_embeddings=False,
+            output_bias=True,
+            layer_norm_epsilon=1e-3,
+        ),
         pytest.param(dict(normalize_first=True, activation="sigmoid"), marks=pytest.mark.slow),
         pytest.param(dict(positions="rotary", attention={"name": "dense"}), marks=pytest.mark.slow),
         pytest.param(dict(separate=True, tie_output=False), marks=pytest.mark.slow),
@@ -42,20 +56,26 @@ def other_tokenizer(sentence_pairs):
     ids=str,
 )
 def test_translations_and_scores_are_the_translators(
-    arguments, tokenizer, other_tokenizer, texts, tmp_path, randomize
+    arguments, tokenizer, other_tokenizer, marian_tokenizer, texts, tmp_path, randomize
 ):
-    arguments = dict(arguments)
+    arguments, decoding = dict(arguments), DECODING
     target_tokenizer = other_tokenizer if arguments.pop("separate", False) else None
+    if arguments.pop("marian", False):
+        tokenizer, texts = marian_tokenizer, [">>deu<<" + text for text in texts[:30]] + texts[30:]
+        decoding = dataclasses.replace(DECODING, length_normalization="length")
     sizes = [tokenizer.vocab_size]
     if target_tokenizer is not None:
         sizes.append(target_tokenizer.vocab_size)
     model = Transformer(*sizes, **SIZES, **arguments)
     model.build()
     randomize(model, seed=1)
-    translator = Translator(model, tokenizer, target_tokenizer, DECODING)
+    if model.output_biases is not None:
+        model.output_biases.assign(np.linspace(-1, 1, model.output_vocab_size))
+    translator = Translator(model, tokenizer, target_tokenizer, decoding)
     check_model(translator)
     write_ctranslate2(translator, tmp_path)
-    search = CTranslate2Search(tmp_path, dataclasses.asdict(DECODING))
+    settings = {"decoding": dataclasses.asdict(decoding), **search_settings(translator)}
+    search = CTranslate2Search(tmp_path, settings)
     expected = [best for (best,) in translator.translate(texts)]
     received = [best for (best,) in search.translate(texts)]
     assert len({best.text for best in expected}) > 15
