@@ -6,7 +6,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.text_files import check_directory
 
 SUMMARY = "write the SavedModel that takes and returns strings, or another library's format"
-FORMATS = ("saved_model", "ctranslate2")
+FORMATS = ("saved_model", "ctranslate2", "hugging_face")
 WEIGHTS = ("float32", "float16", "bfloat16", "int8", "int8_float32")
 
 
@@ -19,8 +19,8 @@ def add_arguments(parser):
         "--format",
         choices=FORMATS,
         default=FORMATS[0],
-        help="saved_model, for TensorFlow Serving and `serve`; or ctranslate2, for CTranslate2 and "
-        "`serve` (default: saved_model)",
+        help="saved_model, for TensorFlow Serving and `serve`; ctranslate2, for CTranslate2 and "
+        "`serve`; or hugging_face, a MarianMTModel (default: saved_model)",
     )
     parser.add_argument(
         "--weights",
@@ -56,6 +56,10 @@ def run(arguments):
 
 def _export(arguments, translator):
     """Writes the format that is asked for; returns the path of the version."""
+    if arguments.format == "hugging_face":
+        from keras_transformer.export import export_hugging_face
+
+        return export_hugging_face(translator, arguments.directory, arguments.version)
     options = dict(n_best=arguments.n_best, version=arguments.version)
     if arguments.format == "ctranslate2":
         from keras_transformer.export import export_ctranslate2
@@ -71,14 +75,14 @@ def _export(arguments, translator):
 
 def _check_format(arguments):
     """Refuses flags that another format has, before anything is loaded."""
-    is_saved_model = arguments.format == "saved_model"
-    if arguments.split_sentences and not is_saved_model:
-        raise InputError(
-            "Expected --split-sentences with --format saved_model. "
-            f"Received: --format {arguments.format}. Leave one of them out."
-        )
-    if is_saved_model and arguments.weights != "float32":
-        raise InputError(
-            "Expected --weights float32 with --format saved_model. "
-            f"Received: --weights {arguments.weights}. Leave it out, or choose another format."
-        )
+    given = {
+        "--split-sentences": ("saved_model",) if arguments.split_sentences else FORMATS,
+        "--weights": ("ctranslate2",) if arguments.weights != "float32" else FORMATS,
+        "--n-best": ("saved_model", "ctranslate2") if arguments.n_best != 1 else FORMATS,
+    }
+    for flag, formats in given.items():
+        if arguments.format not in formats:
+            raise InputError(
+                f"Expected {flag} with --format {' or '.join(formats)}. "
+                f"Received: --format {arguments.format}. Leave one of them out."
+            )

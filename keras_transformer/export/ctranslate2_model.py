@@ -3,9 +3,7 @@
 CTranslate2 (https://github.com/OpenNMT/CTranslate2) is a library that translates on CPUs and GPUs.
 """
 
-import dataclasses
 import pathlib
-from typing import NamedTuple
 
 import ml_dtypes
 
@@ -15,46 +13,27 @@ from keras_transformer.export.ctranslate2_library import ctranslate2_library
 from keras_transformer.export.ctranslate2_spec import check_model, transformer_spec
 from keras_transformer.export.new_version import check_can_export, write_version
 from keras_transformer.export.settings import write_settings
-from keras_transformer.export.verification import (
-    ExportError,
-    Verification,
-    answer_of_fresh_process,
-    prompts_for_verification,
-)
+from keras_transformer.export.verification import Tolerance, verify_greedy
 from keras_transformer.special_ids import END_ID
 from keras_transformer.tokenizers import MarianTokenizer
-from keras_transformer.translator import Translation, Translator
+from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
 
 SEARCH_PROGRAM = pathlib.Path(__file__).with_name("ctranslate2_search.py")
 TOKENIZERS = ("source.spm", "target.spm")
 """The files of the tokenizers, as OPUS-MT names them."""
 
-NUM_TEXTS, NUM_ALONE = 64, 8
-"""Random texts of the verification, and those that are also translated alone."""
-
-
-class _Tolerance(NamedTuple):
-    """How far greedy translations may differ: float32 by near-ties, rounded weights by more.
-
-    A wrong weight, tokenizer or setting changes nearly all translations.
-    """
-
-    other_texts: float
-    """Maximum share of random texts that are translated otherwise."""
-    score: float
-    """Maximum difference in the score of the same translation, as a share of 1 + the score. It is
-    not 0 for float32: CTranslate2 leaves out the probability of tokens that are never chosen."""
-
-
 TOLERANCES = {
-    "float32": _Tolerance(0.05, 0.02),
-    "float16": _Tolerance(0.1, 0.05),
-    "bfloat16": _Tolerance(0.3, 0.2),
-    "int8": _Tolerance(0.6, 0.5),
-    "int8_float32": _Tolerance(0.6, 0.5),
+    "float32": Tolerance(0.05, 0.02),
+    "float16": Tolerance(0.1, 0.05),
+    "bfloat16": Tolerance(0.3, 0.2),
+    "int8": Tolerance(0.6, 0.5),
+    "int8_float32": Tolerance(0.6, 0.5),
 }
-"""By the types of weights that an export can have."""
+"""How far greedy translations may differ, by the types of weights that an export can have: float32
+by near-ties, rounded weights by more. A wrong weight, tokenizer or setting changes nearly all. The
+scores differ a little because CTranslate2 leaves out the probability of tokens that are never
+chosen."""
 
 
 def export_ctranslate2(
@@ -101,17 +80,21 @@ def export_ctranslate2(
 
     def write(path):
         write_ctranslate2(translator, path, weights)
+        settings = search_settings(translator)
+        verification = verify_greedy(
+            SEARCH_PROGRAM, path, translator, TOLERANCES[weights], settings
+        )
         write_settings(
             path,
             translator.model,
             translator.decoding,
-            _verify(path, translator, weights),
+            verification,
             format="ctranslate2",
             weights=weights,
             n_best=n_best,
             source_vocab_size=translator.tokenizer.vocab_size,
             target_vocab_size=translator.target_tokenizer.vocab_size,
-            **search_settings(translator),
+            **settings,
         )
 
     return write_version(write, directory, version)
@@ -140,39 +123,3 @@ def search_settings(translator):
         "tokenizer": "marian" if is_marian else "sentence_piece",
         "special_tokens": translator.target_tokenizer.pieces[: END_ID + 1],
     }
-
-
-def _verify(path, translator, weights):
-    """Compares greedy translations of a fresh process with the translator's: `Verification`.
-
-    The first texts are also sent alone: a translation must not depend on its neighbours.
-    """
-    search = dataclasses.replace(translator.decoding, beam_size=1)
-    tokenizers = translator.tokenizer, translator.target_tokenizer
-    greedy = Translator(translator.model, *tokenizers, search, translator.batch_size)
-    prompts = prompts_for_verification(tokenizers[0], search.max_source_length, NUM_TEXTS)
-    texts = [text.decode("utf-8", "replace") for text in prompts]
-    expected = [best for (best,) in greedy.translate(texts)]
-    request = {
-        "settings": {"decoding": dataclasses.asdict(search), **search_settings(translator)},
-        "batches": [texts, *([text] for text in texts[:NUM_ALONE])],
-    }
-    answers = answer_of_fresh_process(SEARCH_PROGRAM, path, request)
-    received = [Translation(*row) for batch in answers for row in batch]
-    expected += expected[:NUM_ALONE]
-    tolerance, num_other = TOLERANCES[weights], 0
-    for ours, theirs in zip(expected, received, strict=True):
-        if ours.text != theirs.text or ours.truncated != theirs.truncated:
-            num_other += 1
-        elif not abs(ours.score - theirs.score) <= tolerance.score * (1 + abs(ours.score)):
-            raise ExportError(
-                "The export must score as the translator does. "
-                f"Expected: {tuple(ours)}. Received: {tuple(theirs)}."
-            )
-    if num_other > tolerance.other_texts * len(expected):
-        raise ExportError(
-            "The export must translate as the translator does. Expected: other translations for "
-            f"at most {tolerance.other_texts:.0%} of the texts with weights={weights}. "
-            f"Received: {num_other} of {len(expected)}."
-        )
-    return Verification(num_texts=len(expected), num_near_ties=num_other)

@@ -18,6 +18,7 @@ ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
     "gelu_tanh": "GELUTanh",
+    "gelu_sigmoid": "GELUSigmoid",
     "silu": "SWISH",
     "tanh": "Tanh",
     "sigmoid": "Sigmoid",

@@ -87,6 +87,7 @@ def calls(monkeypatch):
         "export",
         export_saved_model=recorded("export", version),
         export_ctranslate2=recorded("ctranslate2", version),
+        export_hugging_face=recorded("hugging_face", version),
     )
     drawn = {name: recorded(name) for name in PICTURES}
     replace("plots", check_format=lambda path: None, **drawn)
