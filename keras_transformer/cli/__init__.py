@@ -6,12 +6,22 @@ TensorFlow load after the arguments have been checked, so help and usage errors 
 """
 
 from keras_transformer import console
-from keras_transformer.cli import evaluate, export, plot, quickstart, serve, train, translate
+from keras_transformer.cli import (
+    evaluate,
+    export,
+    import_,
+    plot,
+    quickstart,
+    serve,
+    train,
+    translate,
+)
 from keras_transformer.cli.parser import Parser
 
 COMMANDS = {
     "quickstart": quickstart,
     "train": train,
+    "import": import_,
     "translate": translate,
     "evaluate": evaluate,
     "export": export,

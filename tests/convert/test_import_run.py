@@ -1,0 +1,203 @@
+"""An imported model is a run like another: it translates, trains further, and is exported."""
+
+import json
+
+import numpy as np
+import pytest
+
+import keras_transformer
+from keras_transformer import cli
+from keras_transformer.config import Config
+from keras_transformer.convert import import_run, read_marian
+from keras_transformer.data import ParallelCorpus
+from keras_transformer.training import train
+
+pytest.importorskip("safetensors.numpy")
+
+
+@pytest.fixture(scope="module")
+def directory(marian, tmp_path_factory):
+    """A directory of Hugging Face's files whose model writes short answers that differ."""
+    directory = tmp_path_factory.mktemp("model")
+    tensors = marian.hugging_face(directory, generation={"num_beams": 2})
+    safetensors = pytest.importorskip("safetensors.numpy")
+    tensors["final_logits_bias"][0, 0] = 1.0
+    safetensors.save_file(tensors, directory / "model.safetensors")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run(directory, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "imported"
+    assert import_run(directory, path, lambda line: None) == path
+    return path
+
+
+def test_the_run_translates_as_the_files_do(directory, run, texts):
+    expected = read_marian(directory).translate(texts, n_best=2)
+    assert len({best.text for best, _ in expected}) > 15
+    for checkpoint in (None, "best", "last"):
+        translator = keras_transformer.load(run, checkpoint)
+        assert translator.translate(texts, n_best=2) == expected
+    weights = translator.model.get_weights()
+    for weight, other in zip(weights, read_marian(directory).model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, other)
+    with pytest.raises(ValueError, match="Received: .* which has none"):
+        keras_transformer.load(run, "averaged")
+
+
+def test_its_settings_can_be_read_and_changed(run):
+    config = Config.load(run / "config.yaml")
+    assert config.tokenizer.shared and config.decoding.length_normalization == "length"
+    assert sorted(path.name for path in (run / "tokenizer").iterdir()) == [
+        "source.marian.json",
+        "target.marian.json",
+    ]
+    translator = keras_transformer.load(run, beam_size=1, length_normalization="gnmt")
+    assert translator.decoding.beam_size == 1
+
+
+def test_scores_and_attention_of_a_given_translation(run):
+    translator = keras_transformer.load(run)
+    source, target = ">>deu<< A cat sleeps.", "Eine Katze schläft."
+    found = translator.attention(source, target)
+    assert found.source_pieces[0] == ">>deu<<" and found.source_pieces[-1] == "</s>"
+    assert found.target_inputs[0] == "<s>"
+    assert translator.target_tokenizer.decode(
+        translator.target_tokenizer.encode([target])
+    ).numpy() == [target.encode()]
+    assert np.isfinite(translator.score([source], [target])).all()
+    tree = translator.search_tree(source)
+    ((best,),) = translator.translate([source])
+    assert tree.nodes[tree.best].score == pytest.approx(best.score, abs=1e-4)
+
+
+def test_a_separate_vocabulary_for_each_language(marian, tmp_path):
+    """Two tables, the target's with more tokens than the source's."""
+    tensors = marian.hugging_face(
+        tmp_path,
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": marian.vocab_size},
+        tokenizer={"separate_vocabs": True},
+    )
+    (tmp_path / "vocab.json").rename(tmp_path / "target_vocab.json")
+    pieces = [piece for piece in marian.ids if piece != ">>deu<<"]
+    (tmp_path / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(pieces)}))
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["vocab_size"] = len(pieces)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    table = tensors.pop("model.shared.weight")
+    tensors["model.encoder.embed_tokens.weight"] = table[: len(pieces)].copy()
+    tensors["model.decoder.embed_tokens.weight"] = table
+    pytest.importorskip("safetensors.numpy").save_file(tensors, tmp_path / "model.safetensors")
+    run = import_run(tmp_path, tmp_path / "run", lambda line: None)
+    translator = keras_transformer.load(run)
+    sizes = translator.model.source_vocab_size, translator.model.target_vocab_size
+    assert sizes == (marian.vocab_size, marian.vocab_size + 1)
+    assert not Config.load(run / "config.yaml").tokenizer.shared
+    files = read_marian(tmp_path)
+    for found, expected in (
+        (translator.tokenizer, files.tokenizer),
+        (translator.target_tokenizer, files.target_tokenizer),
+    ):
+        assert found.serialized == expected.serialized
+    for weight, other in zip(
+        translator.model.get_weights(), files.model.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(weight, other)
+
+
+@pytest.mark.slow
+def test_fine_tuning_starts_from_it_and_its_own_training_cannot_go_on(run, tmp_path, corpus):
+    decoding = {"length_normalization": "length", "max_length": 20}
+    training = {"max_steps": 6, "checkpoint_every": 3, "warmup_steps": 2, "batch_tokens": 256}
+    config = Config().merged({"training": training, "decoding": decoding})
+    lines = []
+    before = keras_transformer.load(run).model.get_weights()
+    metrics = train(
+        config, tmp_path / "mine", init_from=run, corpora=(corpus, corpus), write=lines.append
+    )
+    assert np.isfinite(metrics["val_loss"])
+    tuned = keras_transformer.load(tmp_path / "mine")
+    assert [w.shape for w in tuned.model.weights] == [w.shape for w in before]
+    assert tuned.tokenizer.pieces == keras_transformer.load(run).tokenizer.pieces
+    assert tuned.tokenizer.serialized != tuned.target_tokenizer.serialized
+    moved = [
+        weight.name
+        for weight, old in zip(tuned.model.weights, before, strict=True)
+        if np.abs(weight.numpy() - old).max() > 1e-6
+    ]
+    assert "embeddings" in moved and "output_biases" in moved
+    # the same run again goes on by the same rules as every other
+    train(config, tmp_path / "mine", init_from=run, corpora=(corpus, corpus), write=lines.append)
+    assert "has ended at step 6" in lines[-1]
+    with pytest.raises(ValueError, match=f"which was imported.* --init-from {run}"):
+        train(config, run, corpora=(corpus, corpus))
+
+
+def test_nothing_is_written_where_something_is_wrong(directory, marian, tmp_path):
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "file").write_text("text")
+    with pytest.raises(ValueError, match="Expected a new or empty directory"):
+        import_run(directory, full)
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    marian.hugging_face(damaged, {"encoder_layers": 5})
+    for empty in (tmp_path / "new" / "run", full.parent / "empty"):
+        with pytest.raises(ValueError, match="Expected a tensor encoder.layers.2"):
+            import_run(damaged, empty)
+        assert not empty.exists()
+    (tmp_path / "empty").mkdir()
+    import_run(directory, tmp_path / "empty", lambda line: None)
+    assert keras_transformer.load(tmp_path / "empty")(["A dog."])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "empty", "full"]
+
+
+def test_the_command(directory, tmp_path, capsys):
+    path = str(tmp_path / "run")
+    assert cli.main(["import", str(directory), "--output", path]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{path}\n"
+    lines = [line.split()[0] for line in captured.err.splitlines()]
+    assert lines == ["model", "vocabulary", "search"]
+    assert cli.main(["import", str(directory), "--output", path]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("keras-transformer: error: Expected a new or empty directory")
+    assert error.count("\n") == 1
+    assert cli.main(["import", path, "--output", str(tmp_path / "other")]) == 2
+    assert "without either" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+def test_the_export_answers_as_the_run_does(run, tmp_path, texts):
+    """`export_saved_model` compares in a fresh process; the server loads the same files."""
+    import tensorflow as tf
+
+    from keras_transformer.export import export_saved_model
+
+    translator = keras_transformer.load(run)
+    path = export_saved_model(translator, tmp_path / "export", n_best=2)
+    exported = keras_transformer.load(path)
+    assert exported(texts) == translator(texts)
+    signatures = tf.saved_model.load(path).signatures
+    ids = signatures["encode"](text=tf.constant([">>deu<< A cat sleeps."]))["ids"].numpy()
+    assert translator.tokenizer.to_pieces(ids[0])[0] == ">>deu<<" and ids[0, -1] == 3
+    scores = signatures["score"](
+        text=tf.constant(["A cat sleeps."]), target=tf.constant(["Eine Katze schläft."])
+    )["score"]
+    expected = translator.score(["A cat sleeps."], ["Eine Katze schläft."])
+    np.testing.assert_allclose(scores.numpy(), expected, rtol=1e-4)
+
+
+def test_a_corpus_for_fine_tuning_has_the_ids_of_the_source_and_of_the_target(run, sentence_pairs):
+    from keras_transformer.data import TranslationBatches
+
+    translator = keras_transformer.load(run)
+    corpus = ParallelCorpus.from_pairs(sentence_pairs[:2])
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    batches = TranslationBatches(corpus, *tokenizers, batch_tokens=500, shuffle=False)
+    ((inputs, labels, _),) = [batch for batch, _ in zip(batches.dataset(), range(1), strict=False)]
+    decoded = [row.decode() for row in translator.target_tokenizer.decode(labels).numpy()]
+    assert sorted(decoded) == sorted(target for _, target in sentence_pairs[:2])
+    assert set(inputs["target_ids"].numpy()[:, 0].tolist()) == {2}

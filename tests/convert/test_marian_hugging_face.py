@@ -1,0 +1,459 @@
+"""OPUS-MT in Hugging Face's files, against `MarianMTModel` and `MarianTokenizer`."""
+
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.convert import from_hugging_face, read_marian
+from keras_transformer.quickstart.phrases import phrase_corpus
+from keras_transformer.translator import Translator
+
+pytest.importorskip("safetensors.numpy")
+
+ODD_TEXTS = [
+    "",
+    " \t\u3000",
+    ">>deu<< A dog.",
+    ">>deu<<A dog.",
+    ">>xxx<< A dog.",  # unknown, but one token
+    "A >>deu<< dog.",
+    ">>de u<< ",
+    ">>a\nb<< x",
+    ">><<",
+    ">>a",
+    "<<>>",
+    ">>deu<<>>deu<< x",
+    "\U0001f44d\U0001f3fd \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f!",
+    "Straße мир 世界 שלום नमस्ते e\u0301",
+    "مرحبا بالعالم",
+    "a\x00b\x07c\x1b[0m",
+    "two\nlines\r\tand a tab",
+    "\u200b\u200f\u202e\ufeff invisible \u2028 ends",
+    "  many   spaces  ",
+    "Ａ ｗｉｄｔｈ ﬁ ﷺ",
+    "世" * 40 + "a" + "界",
+    "▁ under ▁score",
+    "x" * 300,
+    'don\'t "quote" `it` ... ---',
+]
+
+
+def in_their_order(logits, translator, vocab_size):
+    """Returns our logits `(..., V)` as theirs: end, unknown, the pieces, padding."""
+    order = [3, 1, *range(4, vocab_size + 1), 0]
+    assert len(order) == vocab_size == translator.model.output_vocab_size - 1
+    return logits[..., order]
+
+
+def in_our_ids(ids, vocab_size):
+    """Returns their ids as ours."""
+    ours = {0: 3, 1: 1, vocab_size - 1: 0}
+    return np.vectorize(lambda i: ours.get(i, i + 2))(ids)
+
+
+def test_special_tokens_have_our_ids_and_the_start_is_a_zero_vector(marian, tmp_path):
+    tensors = marian.hugging_face(tmp_path)
+    translator = read_marian(tmp_path)
+    model, pieces = translator.model, translator.tokenizer.pieces
+    table, theirs = model.source_embedding.get_weights()[0], tensors["model.shared.weight"]
+    assert pieces[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert pieces[4:] == list(marian.ids)[2:-1] == translator.target_tokenizer.pieces[4:]
+    assert not table[0].any() and not table[2].any()
+    np.testing.assert_array_equal(table[[1, 3]], theirs[[1, 0]])
+    np.testing.assert_array_equal(table[4:], theirs[2:-1])
+    biases = ops.convert_to_numpy(model.output_biases)
+    assert biases[2] == -100
+    np.testing.assert_array_equal(biases[[0, 1, 3]], tensors["final_logits_bias"][0, [-1, 1, 0]])
+    np.testing.assert_array_equal(biases[4:], tensors["final_logits_bias"][0, 2:-1])
+    assert translator.decoding == DecodingConfig(3, 1.0, "length", 63, 63)
+
+
+def test_settings_of_the_search_are_those_of_the_files(marian, tmp_path):
+    generation = {
+        "num_beams": 6,
+        "length_penalty": 0.5,
+        "max_length": 40,
+        "bad_words_ids": [[marian.vocab_size - 1], [9]],
+        "no_repeat_ngram_size": 3,
+        "early_stopping": True,
+        "repetition_penalty": 1.0,
+    }
+    marian.hugging_face(tmp_path, generation=generation, tokenizer={"model_max_length": 30})
+    lines = []
+    translator = read_marian(tmp_path, lines.append)
+    assert translator.decoding == DecodingConfig(6, 0.5, "length", 39, 29)
+    assert ops.convert_to_numpy(translator.model.output_biases)[9 + 2] == -100
+    assert [line.partition(",")[0] for line in lines] == [
+        "not applied early_stopping=True",
+        "not applied no_repeat_ngram_size=3",
+    ]
+
+
+def test_a_checkpoint_before_generation_config_has_its_search_in_config(marian, tmp_path):
+    config = {"num_beams": 2, "max_length": 50, "bad_words_ids": [[marian.vocab_size - 1]]}
+    marian.hugging_face(tmp_path, config)
+    (tmp_path / "generation_config.json").unlink()
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert read_marian(tmp_path).decoding == DecodingConfig(2, 1.0, "length", 49, 63)
+
+
+def change(name, **values):
+    """Returns a function of a directory that changes a JSON file in it."""
+
+    def change(directory):
+        path = directory / f"{name}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return change
+
+
+def remove(name):
+    return lambda directory: (directory / name).unlink()
+
+
+def cut(name):
+    def cut(directory):
+        content = (directory / name).read_bytes()
+        (directory / name).write_bytes(content[: len(content) // 2])
+
+    return cut
+
+
+def without_an_entry(directory):
+    path = directory / "vocab.json"
+    ids = json.loads(path.read_text())
+    del ids["▁A"]
+    path.write_text(json.dumps(ids))
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (remove("vocab.json"), "vocab.json: No such file"),
+        (remove("source.spm"), "source.spm: No such file"),
+        (remove("model.safetensors"), "model.safetensors: No such file"),
+        (cut("model.safetensors"), "Expected a safetensors file. Received: "),
+        (cut("vocab.json"), "Expected JSON. Received: "),
+        (cut("target.spm"), "Expected a SentencePiece model. Received: "),
+        (without_an_entry, "has lost entries"),
+        (change("vocab", x=3), "has lost entries"),
+        (change("vocab", new=300), "has lost entries"),
+        (change("config", vocab_size=99), "Received: .* tokens, vocab_size=99"),
+        (change("config", d_model=10), "of shape .*, which follows from config.json"),
+        (change("config", d_model=9), "d_model must be divisible by num_heads"),
+        (change("config", encoder_layers=3), "Expected a tensor encoder.layers.2.self_attn.q_proj"),
+        (change("config", encoder_layers=1), "and no others. Received: encoder.layers.1"),
+        (change("config", decoder_ffn_dim=7), "encoder_ffn_dim=12, decoder_ffn_dim=7"),
+        (change("config", normalize_before=True), "normalize_before to be False"),
+        (change("config", activation_function="x"), "activation_function to be one of"),
+        (change("config", decoder_start_token_id=999), "Received: decoder_start_token_id=999"),
+        (change("config", eos_token_id=5), "Received: eos_token_id=5"),
+        (change("config", model_type="m2m_100"), "model_type='m2m_100'.* M2M100, NLLB"),
+        (change("config", tie_word_embeddings=False), "Expected a tensor lm_head.weight"),
+        (change("generation_config", num_beams=-1), "Received: decoding.beam_size=-1.*json"),
+        (change("generation_config", bad_words_ids=[[1, 2]]), "Received: bad_words_ids="),
+        (change("tokenizer_config", separate_vocabs=True), "one vocabulary where"),
+        (change("tokenizer_config", sp_model_kwargs={"a": 1}), "Received: sp_model_kwargs"),
+        (change("tokenizer_config", eos_token="[END]"), "without </s> or <unk>"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(marian, damage, message, tmp_path):
+    marian.hugging_face(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        read_marian(tmp_path)
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="Expected a model of OPUS-MT: .* without either"):
+        read_marian(tmp_path)
+    with pytest.raises(ValueError, match="no such directory"):
+        read_marian(tmp_path / "none")
+
+
+def test_other_converters_name_the_way(marian, tmp_path):
+    marian.hugging_face(tmp_path)
+    with pytest.raises(ValueError, match="keras-transformer import DIR --output RUN"):
+        from_hugging_face(tmp_path)
+
+
+def test_without_pytorch_its_file_is_refused_and_the_remedy_named(marian, tmp_path, monkeypatch):
+    marian.hugging_face(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(ValueError, match="Received: none installed. Install it, pip install"):
+        read_marian(tmp_path)
+
+
+# === Against `transformers` ===
+
+
+@pytest.fixture(scope="session")
+def transformers():
+    pytest.importorskip("torch")
+    return pytest.importorskip("transformers")
+
+
+def their_model(transformers, vocab_size, **settings):
+    """Returns a random `MarianMTModel` in which no bias is 0 and no scale 1."""
+    import torch
+
+    sizes = dict(d_model=24, encoder_layers=2, decoder_layers=3)
+    sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 36)
+    sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
+    settings = {**sizes, "activation_function": "swish", "scale_embedding": True, **settings}
+    config = transformers.MarianConfig(
+        vocab_size=vocab_size,
+        pad_token_id=vocab_size - 1,
+        decoder_start_token_id=vocab_size - 1,
+        max_position_embeddings=64,
+        **settings,
+    )
+    torch.manual_seed(3)
+    model = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                is_scale = name.endswith("layer_norm.weight")
+                parameter.normal_(1.0 if is_scale else 0.0, 0.2)
+        tables = [stack.embed_tokens.weight for stack in (model.get_encoder(), model.get_decoder())]
+        if config.share_encoder_decoder_embeddings:  # version 5 shares them only if all are tied
+            tables = [model.model.shared.weight, *tables]
+            for table in tables:
+                table.copy_(tables[0])
+        for table in tables:
+            table[-1] = 0.0
+        model.final_logits_bias.normal_(0.0, 0.3)
+    return model
+
+
+def save(model, directory, **generation):
+    pad = model.config.pad_token_id
+    model.generation_config.update(
+        **{"num_beams": 4, "max_length": 64, "bad_words_ids": [[pad]], **generation}
+    )
+    model.save_pretrained(directory)
+
+
+CONFIGURATIONS = {
+    "as OPUS-MT": dict(),
+    "relu, unscaled": dict(activation_function="relu", scale_embedding=False),
+    "gelu, untied": dict(activation_function="gelu", tie_word_embeddings=False),
+    "two tables": dict(share_encoder_decoder_embeddings=False),
+    "two tables, untied": dict(share_encoder_decoder_embeddings=False, tie_word_embeddings=False),
+}
+
+
+def random_ids(vocab_size, seed=1):
+    """Returns source and target ids of theirs, the source with padding at the end."""
+    rng = np.random.default_rng(seed)
+    source, target = (
+        rng.integers(1, vocab_size - 1, (3, 9)),
+        rng.integers(0, vocab_size - 1, (3, 7)),
+    )
+    source[1, 5:], target[:, 0] = vocab_size - 1, vocab_size - 1
+    return source, target
+
+
+def assert_same_logits(model, translator, tolerance=1e-4):
+    import torch
+
+    vocab_size = model.config.vocab_size
+    source, target = random_ids(vocab_size)
+    with torch.no_grad():
+        expected = model(
+            input_ids=torch.tensor(source),
+            attention_mask=torch.tensor(source != vocab_size - 1).long(),
+            decoder_input_ids=torch.tensor(target),
+        ).logits.numpy()
+    target_ids = in_our_ids(target, vocab_size)
+    target_ids[:, 0] = 2
+    inputs = {"source_ids": in_our_ids(source, vocab_size), "target_ids": target_ids}
+    found = ops.convert_to_numpy(translator.model(inputs))
+    found = in_their_order(found, translator, vocab_size)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    return expected
+
+
+@pytest.mark.parametrize("settings", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_logits(transformers, marian, settings, tmp_path):
+    marian.hugging_face(tmp_path)  # for the tokenizers
+    model = their_model(transformers, marian.vocab_size, **settings)
+    save(model, tmp_path)
+    expected = assert_same_logits(model, read_marian(tmp_path))
+    assert expected.std() > 0.3
+
+
+def test_logits_of_separate_vocabularies(transformers, marian, tmp_path):
+    """The target has the pieces of both languages, the source those without a `>>deu<<`."""
+    marian.hugging_face(tmp_path, tokenizer={"separate_vocabs": True})
+    (tmp_path / "vocab.json").rename(tmp_path / "target_vocab.json")
+    pieces = [piece for piece in marian.ids if piece not in (">>deu<<", "</s>", "<unk>", "<pad>")]
+    # padding has the same id in both vocabularies, as MarianConfig has one for both
+    pieces.append("of the source alone")
+    pieces = ["</s>", "<unk>", *reversed(pieces), "<pad>"]
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    assert len(ids) == marian.vocab_size
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    two = dict(share_encoder_decoder_embeddings=False, decoder_vocab_size=marian.vocab_size)
+    model = their_model(transformers, marian.vocab_size, **two)
+    save(model, tmp_path)
+    translator = read_marian(tmp_path)
+    assert translator.model.target_vocab_size == translator.target_tokenizer.vocab_size
+    assert translator.tokenizer.pieces[4:] == pieces[2:-1]
+    assert_same_logits(model, translator)
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    assert_same_ids(translator.tokenizer, theirs, ["A cat sleeps."], marian.vocab_size)
+
+
+def test_a_pickle_of_tensors_is_read_and_one_with_code_is_not(transformers, marian, tmp_path):
+    import torch
+
+    marian.hugging_face(tmp_path)
+    model = their_model(transformers, marian.vocab_size)
+    save(model, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    path, proof = tmp_path / "pytorch_model.bin", tmp_path / "the code has run"
+    torch.save(model.state_dict(), path)  # with the positions and the copies of the table
+    assert_same_logits(model, read_marian(tmp_path))
+
+    class Code:
+        def __reduce__(self):
+            return pathlib.Path.touch, (proof,)
+
+    torch.save({"model.shared.weight": Code()}, path)
+    with pytest.raises(ValueError, match="Expected a file of tensors alone"):
+        read_marian(tmp_path)
+    assert not proof.exists()
+
+
+def assert_same_ids(tokenizer, theirs, texts, vocab_size, **options):
+    found = tokenizer.encode(texts).to_list()
+    for text, row in zip(texts, found, strict=True):
+        (*expected, end) = theirs(**{**options, next(iter(options), "text"): text})["input_ids"]
+        assert end == theirs.eos_token_id
+        assert row == in_our_ids(expected, vocab_size).tolist() if expected else row == [], text
+
+
+def test_the_tokenizer(transformers, marian, tmp_path, sentence_pairs):
+    marian.hugging_face(tmp_path)
+    translator = read_marian(tmp_path)
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    sources, targets = map(list, zip(*sentence_pairs, strict=True))
+    lines = _lines("test_2016_flickr.en.gz"), _lines("test_2016_flickr.de.gz")
+    vocab_size = marian.vocab_size
+    assert_same_ids(translator.tokenizer, theirs, [*sources, *ODD_TEXTS, *lines[0]], vocab_size)
+    assert_same_ids(
+        translator.target_tokenizer,
+        theirs,
+        [*targets, *ODD_TEXTS, *lines[1]],
+        vocab_size,
+        text_target=None,
+    )
+    rng = np.random.default_rng(2)
+    rows = [rng.integers(1, vocab_size, n).tolist() for n in range(1, 60)]
+    found = translator.target_tokenizer.decode(
+        tf.ragged.constant([in_our_ids(row, vocab_size).tolist() for row in rows])
+    )
+    expected = theirs.batch_decode(rows, skip_special_tokens=True)
+    assert [text.decode() for text in found.numpy()] == expected
+
+
+def _lines(name):
+    """Returns the lines of a file of Multi30k, where it is there."""
+    path = pathlib.Path(os.environ.get("KERAS_TRANSFORMER_DATA", "none"), "multi30k", name)
+    return gzip.open(path, "rt").read().splitlines() if path.exists() else []
+
+
+SHAPES = {
+    "OPUS-MT": dict(d_model=512, layers=6, ffn_dim=2048, attention_heads=8),
+    "OPUS-MT big": dict(d_model=1024, layers=6, ffn_dim=4096, attention_heads=16),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logits_of_the_published_shapes(transformers, marian, shape, tmp_path):
+    marian.hugging_face(tmp_path)
+    sizes = dict(SHAPES[shape])
+    settings = {"d_model": sizes.pop("d_model")}
+    for name, value in sizes.items():
+        settings |= {f"encoder_{name}": value, f"decoder_{name}": value}
+    model = their_model(transformers, marian.vocab_size, **settings)
+    save(model, tmp_path)
+    translator = read_marian(tmp_path)
+    # theirs counts its table of positions; ours has one row of the tables and one bias more
+    positions = 2 * 64 * settings["d_model"]
+    num_theirs = sum(parameter.numel() for parameter in model.parameters()) - positions
+    num_biases = marian.vocab_size + 1
+    assert translator.model.count_params() == num_theirs + settings["d_model"] + num_biases
+    assert_same_logits(model, translator, 1e-3)
+
+
+@pytest.fixture(scope="session")
+def trained(transformers, marian, tmp_path_factory):
+    """A directory of a `MarianMTModel` that knows some hundred phrases, trained by PyTorch."""
+    import torch
+
+    directory = tmp_path_factory.mktemp("trained")
+    marian.hugging_face(directory)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
+    model = their_model(transformers, marian.vocab_size, d_model=48, decoder_layers=2)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1 and "embed_positions" not in name:
+                parameter.mul_(0.6)
+    pairs = phrase_corpus(1200).train[:640]
+    pad = marian.vocab_size - 1
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3, betas=(0.9, 0.98))
+    generator = np.random.default_rng(1)
+    for step in range(500):
+        batch = [pairs[i] for i in generator.choice(len(pairs), 32, replace=False)]
+        sources, targets = zip(*batch, strict=True)
+        inputs = tokenizer(list(sources), return_tensors="pt", padding=True)
+        labels = tokenizer(text_target=list(targets), return_tensors="pt", padding=True).input_ids
+        start = torch.full((len(batch), 1), pad)
+        logits = model(**inputs, decoder_input_ids=torch.cat([start, labels[:, :-1]], 1)).logits
+        loss = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=pad, label_smoothing=0.1
+        )
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * min(1, (step + 1) / 50, ((500 - step) / 200))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    save(model.eval(), directory)
+    return directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_strings_are_those_of_generate(transformers, trained, beam_size, record_property):
+    """The few others: their beam is filled up where a hypothesis has ended, ours narrows."""
+    import torch
+
+    theirs = transformers.MarianMTModel.from_pretrained(trained).eval()
+    tokenizer = transformers.MarianTokenizer.from_pretrained(trained)
+    corpus = phrase_corpus(1200)
+    sources = [source for source, _ in [*corpus.train[:250], *corpus.test]][:300]
+    translator = read_marian(trained)
+    decoding = dataclasses.replace(translator.decoding, beam_size=beam_size)
+    parts = translator.model, translator.tokenizer, translator.target_tokenizer, decoding
+    found = Translator(*parts)(sources)
+    with torch.no_grad():
+        outputs = theirs.generate(
+            **tokenizer(sources, return_tensors="pt", padding=True), num_beams=beam_size
+        )
+    expected = tokenizer.batch_decode(outputs, skip_special_tokens=True)
+    assert len(set(expected)) > 250 and np.mean([len(text) for text in expected]) > 15
+    num_different = sum(one != other for one, other in zip(found, expected, strict=True))
+    record_property("strings other than those of generate", num_different)
+    assert num_different <= 3
