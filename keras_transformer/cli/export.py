@@ -7,7 +7,13 @@ from keras_transformer.text_files import check_directory
 
 SUMMARY = "write the SavedModel that takes and returns strings, or another library's format"
 FORMATS = ("saved_model", "ctranslate2", "hugging_face")
-WEIGHTS = ("float32", "float16", "bfloat16", "int8", "int8_float32")
+FORMATS_OF_WEIGHTS = {
+    "float32": FORMATS,
+    "float16": ("saved_model", "ctranslate2"),
+    "bfloat16": ("saved_model", "ctranslate2"),
+    "int8": ("saved_model", "ctranslate2"),
+    "int8_float32": ("ctranslate2",),
+}
 
 
 def add_arguments(parser):
@@ -24,9 +30,10 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--weights",
-        choices=WEIGHTS,
+        choices=FORMATS_OF_WEIGHTS,
         default="float32",
-        help="type in which the weights are stored (default: float32)",
+        help="type in which the matrices are stored (default: float32; int8_float32 is one of "
+        "CTranslate2)",
     )
     add_decoding(parser)
     add_n_best(parser, "number of translations that the signature n_best returns (default: 1)")
@@ -60,13 +67,11 @@ def _export(arguments, translator):
         from keras_transformer.export import export_hugging_face
 
         return export_hugging_face(translator, arguments.directory, arguments.version)
-    options = dict(n_best=arguments.n_best, version=arguments.version)
+    options = dict(n_best=arguments.n_best, version=arguments.version, weights=arguments.weights)
     if arguments.format == "ctranslate2":
         from keras_transformer.export import export_ctranslate2
 
-        return export_ctranslate2(
-            translator, arguments.directory, weights=arguments.weights, **options
-        )
+        return export_ctranslate2(translator, arguments.directory, **options)
     from keras_transformer.export import export_saved_model
 
     options["split_sentences"] = arguments.split_sentences
@@ -77,7 +82,7 @@ def _check_format(arguments):
     """Refuses flags that another format has, before anything is loaded."""
     given = {
         "--split-sentences": ("saved_model",) if arguments.split_sentences else FORMATS,
-        "--weights": ("ctranslate2",) if arguments.weights != "float32" else FORMATS,
+        "--weights": FORMATS_OF_WEIGHTS[arguments.weights],
         "--n-best": ("saved_model", "ctranslate2") if arguments.n_best != 1 else FORMATS,
     }
     for flag, formats in given.items():

@@ -22,7 +22,10 @@ def checked_translator(translator, n_best):
             f"n_best={n_best}, beam_size={translator.decoding.beam_size}. Raise the beam size."
         )
     model = in_float32(translator.model)
-    if model is translator.model:
-        return translator
+    return translator if model is translator.model else with_model(translator, model)
+
+
+def with_model(translator, model):
+    """Returns a translator like `translator`, with another model."""
     tokenizers = translator.tokenizer, translator.target_tokenizer
     return Translator(model, *tokenizers, translator.decoding, translator.batch_size)

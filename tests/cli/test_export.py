@@ -11,7 +11,8 @@ def test_export_prints_the_new_version(calls, run_directory, capsys):
     assert cli.main(["export", run_directory, "models", *flags]) == 0
     name, (translator, directory), keywords = calls[1]
     assert (name, translator.model, directory) == ("export", "model", "models")
-    assert keywords == {"n_best": 2, "version": 3, "split_sentences": True}
+    expected = {"n_best": 2, "version": 3, "split_sentences": True, "weights": "float32"}
+    assert keywords == expected
     assert capsys.readouterr().out == "models/3\n"
 
 
@@ -33,6 +34,7 @@ def test_another_format_has_its_own_function_and_flags(calls, run_directory, cap
         ("hugging_face", ["--split-sentences"]),
         ("hugging_face", ["--weights", "int8"]),
         ("hugging_face", ["--n-best", "2"]),
+        ("saved_model", ["--weights", "int8_float32"]),
     ],
 )
 def test_flags_that_a_format_does_not_have_are_refused(name, flags, calls, run_directory, error_of):
