@@ -67,6 +67,7 @@ def write_models(run, folder, sides, num_translations):
     import peer_models
 
     from keras_transformer.export import export_saved_model
+    from keras_transformer.export.ctranslate2_model import write_ctranslate2
     from keras_transformer.lexicon import Lexicon
     from keras_transformer.loading import load
     from keras_transformer.text_files import iterate_lines
@@ -85,10 +86,12 @@ def write_models(run, folder, sides, num_translations):
             search = dataclasses.replace(plain.decoding, beam_size=beam_size, shortlist=size)
             translator = Translator(plain.model, plain.tokenizer, None, search, lexicon=lexicon)
             export_saved_model(translator, folder / export_name(beam_size, shortlist=bool(size)))
-    peer_models.write_ctranslate2(plain, folder / "ctranslate2")
+    for name in ("ctranslate2", "ctranslate2-shortlist"):
+        (folder / name).mkdir()
+        write_ctranslate2(plain, folder / name)
     if lexicon:
-        vocabulary_map = lexicon.top(num_translations)
-        peer_models.write_ctranslate2(plain, folder / "ctranslate2-shortlist", vocabulary_map)
+        path = folder / "ctranslate2-shortlist" / "vmap.txt"
+        peer_models.write_vocabulary_map(lexicon.top(num_translations), plain.tokenizer, path)
     if "Hugging Face" in sides:
         peer_models.write_hugging_face(plain, folder / "hugging_face.pt")
     (tokenizer,) = pathlib.Path(run).glob("tokenizer/*.model")

@@ -1,11 +1,10 @@
-"""Converts a trained Transformer to CTranslate2 and Hugging Face, with exactly the same weights.
+"""Converts a trained Transformer to Hugging Face's M2M100, with exactly the same weights.
 
-So every library in the decoding benchmark searches with the same model; benchmarks/README.md lists
-the remaining differences of the searches. The model must be a pre-norm `Transformer` with
-sinusoidal positions, one shared embedding table and a tied output layer, as in the preset `tiny`.
+So it searches with the same model in the decoding benchmark as the others, for which the package
+itself writes the model; benchmarks/README.md lists the remaining differences of the searches. The
+model must be a pre-norm `Transformer` with sinusoidal positions, one shared embedding table and a
+tied output layer, as in the preset `tiny`.
 """
-
-import pathlib
 
 import numpy as np
 from keras import ops
@@ -16,88 +15,19 @@ from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 MAX_POSITIONS = 512
 
 
-def write_ctranslate2(translator, directory, lexicon=None):
-    """Writes the model in CTranslate2's format, with its public `TransformerSpec`.
+def write_vocabulary_map(lexicon, tokenizer, path):
+    """Writes CTranslate2's vocabulary map: the tokens that it projects for the source tokens.
 
-    Args:
-        lexicon: the `Lexicon` of its vocabulary map, or None.
+    Each line has a source token, a tab and target tokens; no source token means always.
     """
-    import ctranslate2
-
-    model = translator.model
-    sizes = len(model.encoder.blocks), len(model.decoder.blocks)
-    spec = ctranslate2.specs.TransformerSpec.from_config(sizes, model.num_heads, pre_norm=True)
-    spec.config.layer_norm_epsilon = model.encoder.norm.epsilon
-    spec.config.add_source_eos = True
-    embeddings, positions = _embeddings(model), _positions(model)
-    spec.encoder.embeddings[0].weight = embeddings
-    spec.decoder.embeddings.weight = embeddings
-    spec.decoder.projection.weight = embeddings
-    for stack, norm in ((spec.encoder, model.encoder.norm), (spec.decoder, model.decoder.norm)):
-        stack.position_encodings.encodings = positions
-        _set_norm(stack.layer_norm, norm)
-
-    for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
-        _set_self_attention(layer.self_attention, block.self_attention)
-        _set_norm(layer.self_attention.layer_norm, block.self_attention_residual.normalization)
-        _set_feed_forward(layer.ffn, block)
-    for layer, block in zip(spec.decoder.layer, model.decoder.blocks, strict=True):
-        _set_self_attention(layer.self_attention, block.self_attention)
-        _set_norm(layer.self_attention.layer_norm, block.self_attention_residual.normalization)
-        cross = block.cross_attention
-        _set_linear(layer.attention.linear[0], cross.query_projection)
-        _set_linear(layer.attention.linear[1], cross.key_projection, cross.value_projection)
-        _set_linear(layer.attention.linear[2], cross.output_projection)
-        _set_norm(layer.attention.layer_norm, block.cross_attention_residual.normalization)
-        _set_feed_forward(layer.ffn, block)
-
-    pieces = [str(piece) for piece in translator.tokenizer.pieces]
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = pieces[1:4]
-    spec.config.decoder_start_token = pieces[START_ID]
-    if lexicon is not None:
-        path = pathlib.Path(f"{directory}-map.txt")
-        path.write_text("\n".join(_vocabulary_map(lexicon, pieces)) + "\n", encoding="utf-8")
-        spec.register_vocabulary_mapping(str(path))
-    spec.validate()
-    pathlib.Path(directory).mkdir(parents=True)
-    spec.save(str(directory))
-
-
-def _vocabulary_map(lexicon, pieces):
-    """Returns lines of a source token, a tab and target tokens; no source token means always."""
+    pieces = [str(piece) for piece in tokenizer.pieces]
     rows = {"": lexicon.frequent, **dict(zip(pieces, lexicon.table, strict=True))}
+    lines = []
     for source, ids in rows.items():
         targets = " ".join(pieces[i] for i in ids if i > END_ID)
         if targets:
-            yield f"{source}\t{targets}"
-
-
-def _set_self_attention(spec, attention):
-    _set_linear(
-        spec.linear[0],
-        attention.query_projection,
-        attention.key_projection,
-        attention.value_projection,
-    )
-    _set_linear(spec.linear[1], attention.output_projection)
-
-
-def _set_feed_forward(spec, block):
-    _set_linear(spec.linear_0, block.feed_forward.inner)
-    _set_linear(spec.linear_1, block.feed_forward.outer)
-    _set_norm(spec.layer_norm, block.feed_forward_residual.normalization)
-
-
-def _set_linear(spec, *layers):
-    """Joins several layers, each `(output, input)`, into one matrix, and joins their biases."""
-    spec.weight = np.concatenate([_numpy(layer.kernel).T for layer in layers])
-    spec.bias = np.concatenate([_numpy(layer.bias) for layer in layers])
-
-
-def _set_norm(spec, layer):
-    spec.gamma, spec.beta = _numpy(layer.gamma), _numpy(layer.beta)
+            lines.append(f"{source}\t{targets}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_hugging_face(translator, path):

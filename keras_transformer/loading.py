@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.errors import InputError
 from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
+from keras_transformer.version_numbers import is_version, versions_in
 
 if TYPE_CHECKING:
     from keras_transformer.export.exported_translator import ExportedTranslator
@@ -23,7 +24,7 @@ def load(
         decoding: fields of `DecodingConfig` that replace the run's own. The search of an export is
             fixed: another value is refused.
     Returns:
-        `Translator`, or the `ExportedTranslator` of an export.
+        `Translator`, or the `ExportedTranslator` or `CTranslate2Translator` of an export.
     Raises:
         ValueError: the path is neither a run nor an export, or the arguments choose the checkpoint
             or change the search of an export.
@@ -32,7 +33,7 @@ def load(
         load("runs/python", beam_size=1)("A dog runs.")
     """
     path = pathlib.Path(path)
-    if not (any(path.glob("saved_model.pb")) or any(path.glob("*/saved_model.pb"))):
+    if not (is_version(path) or versions_in(path)):
         return Translator.from_run(path, checkpoint, **decoding)
     from keras_transformer import export  # which needs TensorFlow
 

@@ -1,7 +1,12 @@
-"""The numbers of an export's versions, as TensorFlow Serving reads them from directory names."""
+"""The versions of an export: directories with numbers, as TensorFlow Serving reads them."""
+
+import pathlib
 
 HIGHEST_VERSION = 2**63 - 1
 """The highest number that fits into the messages of TensorFlow Serving."""
+
+SAVED_MODEL, CTRANSLATE2_MODEL = "saved_model.pb", "model.bin"
+"""The files by which a version is known: of a SavedModel, or of CTranslate2."""
 
 
 def version_number(text):
@@ -9,3 +14,19 @@ def version_number(text):
     digits = text.lstrip("0") or "0"
     is_number = text.isascii() and text.isdecimal() and len(digits) <= len(str(HIGHEST_VERSION))
     return int(digits) if is_number and int(digits) <= HIGHEST_VERSION else None
+
+
+def is_version(path):
+    """Returns whether a directory is one version of an export, by its files."""
+    return any(pathlib.Path(path, name).exists() for name in (SAVED_MODEL, CTRANSLATE2_MODEL))
+
+
+def versions_in(directory):
+    """Returns the versions in a directory, a dict from number to path; of 1 and 001, 1 wins.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    paths = sorted(pathlib.Path(directory).glob("*"), key=lambda path: -len(path.name))
+    numbers = {path: version_number(path.name) for path in paths}
+    return {n: path for path, n in numbers.items() if n is not None and is_version(path)}

@@ -142,6 +142,15 @@ def exported(translator, made_once):
 
 
 @pytest.fixture(scope="session")
+def exported_ctranslate2(translator, made_once):
+    """The path of an export of the translator for CTranslate2, with its two best translations."""
+    from keras_transformer.export import export_ctranslate2
+
+    made = made_once("ctranslate2", lambda path: export_ctranslate2(translator, path, n_best=2))
+    return made / "1"
+
+
+@pytest.fixture(scope="session")
 def texts(sentence_pairs):
     """64 texts of many lengths: known sentences, unknown words, blanks and one that is too long."""
     sources = [source for source, _ in sentence_pairs]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_transformer.version_numbers import HIGHEST_VERSION, version_number
+from keras_transformer.version_numbers import HIGHEST_VERSION, version_number, versions_in
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,18 @@ from keras_transformer.version_numbers import HIGHEST_VERSION, version_number
 )
 def test_version_number(text, number):
     assert version_number(text) == number
+
+
+def test_versions_are_known_by_the_file_of_their_format(tmp_path):
+    for name in (
+        "1/saved_model.pb",
+        "001/saved_model.pb",
+        "12/model.bin",
+        "3/other",
+        "x/model.bin",
+    ):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    (tmp_path / "4").touch()
+    assert versions_in(tmp_path) == {1: tmp_path / "1", 12: tmp_path / "12"}
+    assert versions_in(tmp_path / "missing") == {}

@@ -1,16 +1,39 @@
-"""`keras-transformer export`: exports a run as a SavedModel, and prints its path."""
+"""`keras-transformer export`: exports a run for a server or a library, and prints its path."""
 
 from keras_transformer import console
 from keras_transformer.cli.models import add_decoding, add_model, add_n_best, load_translator
+from keras_transformer.errors import InputError
 from keras_transformer.text_files import check_directory
 
-SUMMARY = "write the SavedModel that takes and returns strings"
+SUMMARY = "write the SavedModel that takes and returns strings, or another library's format"
+FORMATS = ("saved_model", "ctranslate2", "hugging_face")
+FORMATS_OF_WEIGHTS = {
+    "float32": FORMATS,
+    "float16": ("saved_model", "ctranslate2"),
+    "bfloat16": ("saved_model", "ctranslate2"),
+    "int8": ("saved_model", "ctranslate2"),
+    "int8_float32": ("ctranslate2",),
+}
 
 
 def add_arguments(parser):
     add_model(parser, "RUN")
     parser.add_argument(
         "directory", metavar="DIR", help="directory in which the version is written"
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="saved_model, for TensorFlow Serving and `serve`; ctranslate2, for CTranslate2 and "
+        "`serve`; or hugging_face, a MarianMTModel (default: saved_model)",
+    )
+    parser.add_argument(
+        "--weights",
+        choices=FORMATS_OF_WEIGHTS,
+        default="float32",
+        help="type in which the matrices are stored (default: float32; int8_float32 is one of "
+        "CTranslate2)",
     )
     add_decoding(parser)
     add_n_best(parser, "number of translations that the signature n_best returns (default: 1)")
@@ -26,20 +49,45 @@ def add_arguments(parser):
 
 def run(arguments):
     check_directory(arguments.directory)
+    _check_format(arguments)
     console.check_backend(for_export=True)
     translator = load_translator(arguments, of_run=True)
-    from keras_transformer.export import export_saved_model
-
-    path = export_saved_model(
-        translator,
-        arguments.directory,
-        n_best=arguments.n_best,
-        version=arguments.version,
-        split_sentences=arguments.split_sentences,
-    )
+    path = _export(arguments, translator)
     try:
         print(path, flush=True)
     except OSError as error:
         raise OSError(
             f"The export is complete, at {path}. Its path could not be printed: {error.strerror}"
         ) from None
+
+
+def _export(arguments, translator):
+    """Writes the format that is asked for; returns the path of the version."""
+    if arguments.format == "hugging_face":
+        from keras_transformer.export import export_hugging_face
+
+        return export_hugging_face(translator, arguments.directory, arguments.version)
+    options = dict(n_best=arguments.n_best, version=arguments.version, weights=arguments.weights)
+    if arguments.format == "ctranslate2":
+        from keras_transformer.export import export_ctranslate2
+
+        return export_ctranslate2(translator, arguments.directory, **options)
+    from keras_transformer.export import export_saved_model
+
+    options["split_sentences"] = arguments.split_sentences
+    return export_saved_model(translator, arguments.directory, **options)
+
+
+def _check_format(arguments):
+    """Refuses flags that another format has, before anything is loaded."""
+    given = {
+        "--split-sentences": ("saved_model",) if arguments.split_sentences else FORMATS,
+        "--weights": FORMATS_OF_WEIGHTS[arguments.weights],
+        "--n-best": ("saved_model", "ctranslate2") if arguments.n_best != 1 else FORMATS,
+    }
+    for flag, formats in given.items():
+        if arguments.format not in formats:
+            raise InputError(
+                f"Expected {flag} with --format {' or '.join(formats)}. "
+                f"Received: --format {arguments.format}. Leave one of them out."
+            )

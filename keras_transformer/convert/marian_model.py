@@ -13,7 +13,7 @@ import numpy as np
 import keras_transformer  # its rooms load when used: tokenizers need TensorFlow
 from keras_transformer.errors import InputError
 from keras_transformer.models import Transformer
-from keras_transformer.special_ids import PAD_ID, START_ID
+from keras_transformer.special_ids import PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translator import Translator
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # of the ids 0 to 3
@@ -55,7 +55,7 @@ def vocabulary(ids, unknown, end, pad=None, start=None):
         start: the id whose embedding the decoder starts with; None: a zero vector.
     """
     names = {i: piece for piece, i in ids.items()}
-    rest = [i for i in range(len(names)) if i not in (pad, unknown, end)]
+    rest = [i for i in range(len(names)) if i not in (pad, unknown, start, end)]
     pieces = [*SPECIAL_PIECES, *(names[i] for i in rest)]
     return Vocabulary(pieces, [pad, unknown, start, end, *rest])
 
@@ -86,7 +86,7 @@ def output_biases(biases, vocabulary, forbidden=()):
     """
     ours = in_our_order(np.asarray(biases, "float32").reshape(-1), vocabulary.rows)
     for i, row in enumerate(vocabulary.rows):
-        if row is None or i == START_ID or (row in forbidden and i != PAD_ID):
+        if row is None or i == START_ID or (row in forbidden and i not in (PAD_ID, UNKNOWN_ID)):
             ours[i] = NEVER
     return ours
 

@@ -73,3 +73,16 @@ def _library():
             'Install them, in the clone of this package: pip install ".[convert]".'
         ) from None
     return safetensors
+
+
+def write_tensors(path, tensors):
+    """Writes a dict from names to arrays into one file, in the order of their names.
+
+    Raises:
+        InputError: the library `safetensors` is not installed.
+    """
+    _library()
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    save_file(arrays, path, metadata={"format": "pt"})  # what transformers asks for

@@ -13,7 +13,6 @@ from keras_transformer.export.settings import SETTINGS, check_export
 from keras_transformer.length_batches import length_batches
 from keras_transformer.translator import Translation
 from keras_transformer.types import StrPath, Texts
-from keras_transformer.version_numbers import version_number
 
 BATCH_SIZE = 64
 """Texts translated at once."""
@@ -57,6 +56,9 @@ class ExportedTranslator:
             raise _damaged(self.path, error) from None
         self.decoding = DecodingConfig(**self.settings["decoding"])
         self.n_best = self.settings["n_best"]
+        self._load()
+
+    def _load(self):
         self._saved_model = tf.saved_model.load(self.path)  # keeps the signatures' variables alive
         self.signatures = self._saved_model.signatures
 
@@ -90,6 +92,9 @@ class ExportedTranslator:
             )
         if isinstance(texts, str):
             raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
+        return self._translate(texts, n_best)
+
+    def _translate(self, texts, n_best):
         answers = [[Translation("", 0.0, False)] * n_best for _ in texts]
         for batch in length_batches([len(text) for text in texts], BATCH_SIZE):
             found = self._search([texts[i] for i in batch], n_best)
@@ -107,28 +112,6 @@ class ExportedTranslator:
             return [found[key].numpy()[:, None] for key in ("translation", "score", "truncated")]
         found = self.signatures["n_best"](text=tf.constant(texts))
         return [found[key].numpy()[:, :n_best] for key in ("translations", "scores", "truncated")]
-
-
-def load(directory: StrPath) -> ExportedTranslator:
-    """Returns the `ExportedTranslator` of an export.
-
-    Args:
-        directory: one version, or a directory of versions, of which the highest is loaded.
-    Raises:
-        ValueError: there is no export.
-    """
-    directory = pathlib.Path(directory)
-    if (directory / "saved_model.pb").exists():
-        return ExportedTranslator(directory)
-    paths = [path.parent for path in directory.glob("*/saved_model.pb")]
-    versions = {path: version_number(path.name) for path in paths}
-    versions = {path: number for path, number in versions.items() if number is not None}
-    if not versions:
-        raise InputError(
-            "Expected an export: <version>/saved_model.pb, or one version's directory. "
-            f"Received: directory={directory}"
-        )
-    return ExportedTranslator(max(versions, key=versions.__getitem__))
 
 
 def _damaged(path, error):

@@ -4,15 +4,15 @@ import pathlib
 
 import tensorflow as tf
 
-from keras_transformer.errors import InputError
+from keras_transformer.export.checked_translator import checked_translator, with_model
 from keras_transformer.export.new_version import (
     check_can_export,
-    in_float32,
     tracked_weights,
     write_version,
 )
 from keras_transformer.export.settings import write_settings
 from keras_transformer.export.signatures import served_functions
+from keras_transformer.export.small_weights import SmallWeights, check_weights
 from keras_transformer.export.verification import random_sentences, verify
 from keras_transformer.export.warmup import write_warmup_requests
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
@@ -28,12 +28,13 @@ def export_saved_model(
     n_best: int = 1,
     version: int | None = None,
     split_sentences: bool = False,
+    weights: str = "float32",
 ) -> pathlib.Path:
     """Exports a translator to `directory/<version>/`, and verifies it in a fresh process.
 
     The version appears when everything is written and verified (`verify`). Until then the files
     stand in a hidden directory beside it, which is deleted if anything fails. The export contains
-    the search, which cannot be changed later, and the weights in float32. `served_functions`
+    the search, which cannot be changed later, and the weights. `served_functions`
     describes its signatures.
 
     Args:
@@ -44,6 +45,8 @@ def export_saved_model(
         version: int above 0; None: one more than the highest version in `directory`.
         split_sentences: whether the export translates a text sentence by sentence and joins the
             translations, so that long texts are not cut.
+        weights: "float32", "float16", "bfloat16" or "int8": the type in which the matrices are
+            stored. The export computes with the rounded weights in float32.
     Returns:
         `pathlib.Path` of the new version.
     Raises:
@@ -56,40 +59,29 @@ def export_saved_model(
         export_saved_model(keras_transformer.load("runs/python"), "export/models/python")
     """
     check_can_export(directory, version)
-    if not isinstance(translator, Translator):
-        raise InputError(
-            f"Expected a Translator to export. Received: {translator!r}. "
-            "Load a run with keras_transformer.load(run)."
-        )
-    translator = _in_float32(translator)
-    if not 1 <= n_best <= translator.decoding.beam_size:
-        raise InputError(
-            "n_best must be from 1 to the beam size. Received: "
-            f"n_best={n_best}, beam_size={translator.decoding.beam_size}. Raise the beam size."
-        )
+    check_weights(weights)
+    translator = checked_translator(translator, n_best, has_shortlists=True)
+    small = None
+    if weights != "float32":
+        small = SmallWeights(translator.model, weights)
+        translator = with_model(translator, small.model)
 
     def write(path):
-        _write(translator, n_best, split_sentences, path)
+        _write(translator, n_best, split_sentences, path, small)
         verification = verify(path, translator, split_sentences)
-        _write_settings(translator, n_best, split_sentences, verification, path)
+        _write_settings(translator, n_best, split_sentences, weights, verification, path)
 
     return write_version(write, directory, version)
 
 
-def _in_float32(translator):
-    """Returns the translator, or one whose model computes in float32 (`in_float32`)."""
-    model = in_float32(translator.model)
-    if model is translator.model:
-        return translator
-    tokenizers = translator.tokenizer, translator.target_tokenizer
-    return Translator(
-        model, *tokenizers, translator.decoding, translator.batch_size, translator.lexicon
-    )
-
-
-def _write(translator, n_best, split_sentences, path):
+def _write(translator, n_best, split_sentences, path, small):
     """Writes the SavedModel."""
-    tracked = tracked_weights(translator.model)
+    options = dict(n_best=n_best, split_sentences=split_sentences)
+    if small is None:
+        tracked = tracked_weights(translator.model)
+        options["read_decoding_weights"] = lambda: tracked.decoding_weights
+    else:
+        tracked, options["read_decoding_weights"], options["reading_weights"] = small.track()
     tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
     lexicon = _lexicon_of_variables(translator)
     tracked.lexicon = None if lexicon is None else [lexicon.table, lexicon.frequent]
@@ -98,10 +90,8 @@ def _write(translator, n_best, split_sentences, path):
         translator.tokenizer,
         translator.target_tokenizer,
         translator.decoding,
-        n_best,
-        tracked.decoding_weights,
-        split_sentences,
-        lexicon,
+        lexicon=lexicon,
+        **options,
     )
     tf.saved_model.save(tracked, str(path), signatures=functions)
     write_warmup_requests(path, _warmup_requests(functions, translator))
@@ -128,7 +118,7 @@ def _warmup_requests(functions, translator):
     return [*requests, ("serving_default", {"text": texts})]
 
 
-def _write_settings(translator, n_best, split_sentences, verification, path):
+def _write_settings(translator, n_best, split_sentences, weights, verification, path):
     write_settings(
         path,
         translator.model,
@@ -136,6 +126,7 @@ def _write_settings(translator, n_best, split_sentences, verification, path):
         verification,
         n_best=n_best,
         split_sentences=split_sentences,
+        weights=weights,
         source_vocab_size=translator.tokenizer.vocab_size,
         target_vocab_size=translator.target_tokenizer.vocab_size,
     )

@@ -36,9 +36,10 @@ def served_functions(
     target_tokenizer,
     decoding,
     n_best=1,
-    decoding_weights=None,
+    read_decoding_weights=lambda: None,
     split_sentences=False,
     lexicon=None,
+    reading_weights=lambda function: function,
 ):
     """Returns the served functions of a model: dict from signature name to `tf.function`.
 
@@ -60,7 +61,8 @@ def served_functions(
         source_tokenizer, target_tokenizer: its tokenizers.
         decoding: `DecodingConfig`; fixed in the graphs.
         n_best: K, at most the beam size.
-        decoding_weights: `model.decoding_weights()` as variables; None: computed in each call.
+        read_decoding_weights: function that returns `model.decoding_weights()`, as variables for
+            instance; where it returns None, they are computed in each call.
         split_sentences: whether serving_default and n_best translate a text sentence by sentence
             (`sentences.split`) and join the translations. The score of the text is the sum of the
             sentences' scores, it is truncated if one of them is, and its k-th best translation
@@ -68,6 +70,7 @@ def served_functions(
         lexicon: `Lexicon` of the shortlists, as variables; None: a search chooses from all tokens.
             The scores of a search are then of the softmax over the shortlist, those of `score`
             always over all tokens.
+        reading_weights: decorator of the functions that read the weights of the model.
     """
     source_table = tf.constant(source_tokenizer.pieces)
     shared = target_tokenizer is source_tokenizer
@@ -81,9 +84,11 @@ def served_functions(
     def make_search(num_hypotheses):
         def search_group(ids):
             shortlist = None if lexicon is None else lexicon.shortlist(ids)
-            return decode(model, ids, decoding, num_hypotheses, decoding_weights, shortlist)
+            weights = read_decoding_weights()
+            return decode(model, ids, decoding, num_hypotheses, weights, shortlist)
 
         @_graph(TEXT)
+        @reading_weights
         def search(text):
             source_ids, truncated, blank = read(text)
             found = search_by_length_buckets(
@@ -137,6 +142,7 @@ def served_functions(
         return {"translations": translations, "scores": scores, "truncated": truncated}
 
     @_graph(TEXT)
+    @reading_weights
     def attention(text):
         found = search(text)
         labels = found.target_ids[:, 0]  # (B, L)
@@ -156,6 +162,7 @@ def served_functions(
         }
 
     @_graph(TEXT, TARGET)
+    @reading_weights
     def served_score(text, target):
         source_ids, _, blank = read(text)
         tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")

@@ -1,6 +1,7 @@
 """Verifies an export: a fresh process must translate with it as the translator does here."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -16,9 +17,10 @@ import tensorflow as tf
 from keras_transformer.export import sentences
 from keras_transformer.export.fresh_process import packed, unpacked
 from keras_transformer.special_ids import END_ID
-from keras_transformer.translator import Translation
+from keras_transformer.translator import Translation, Translator
 
 FRESH_PROCESS = pathlib.Path(__file__).with_name("fresh_process.py")
+PACKAGE_PARENT = pathlib.Path(__file__).parents[2]
 NEAR_TIE = 1e-5
 """Translations whose scores differ by less can change places when sums are rounded differently."""
 SCORE_TOLERANCE = 1e-3
@@ -48,7 +50,16 @@ class Verification(NamedTuple):
     """Texts, or other inputs, sent to the fresh process."""
     num_near_ties: int
     """Texts that got another translation, whose score is the same up to `NEAR_TIE`; of other
-    exports than a translator's, inputs that got another answer."""
+    exports than a translator's SavedModel, inputs that got another answer."""
+
+
+class Tolerance(NamedTuple):
+    """How far the greedy translations of another program may differ."""
+
+    other_texts: float
+    """Maximum share of texts that are translated otherwise."""
+    score: float
+    """Maximum difference in the score of the same translation, as a share of 1 + the score."""
 
 
 def verify(saved_model, translator, split_sentences=False):
@@ -88,6 +99,56 @@ def verify(saved_model, translator, split_sentences=False):
             f"Received: {num_near_ties} of {num_texts}."
         )
     return Verification(num_texts=num_texts, num_near_ties=num_near_ties)
+
+
+def verify_greedy(program, path, translator, tolerance, settings):
+    """Compares greedy translations of a program in a fresh process with those of `translator`.
+
+    The texts are those of `verify`. The beam searches of other programs end by other rules.
+
+    Args:
+        program: path of a Python file. It reads a dict with `settings`, which have the `decoding`,
+            and with `batches` of texts, and prints for each batch the list of translations, each
+            `[text, score, truncated]`.
+        path: the directory of the export, its argument.
+        translator: `Translator` that was exported.
+        tolerance: `Tolerance`.
+        settings: dict of further settings.
+    Returns:
+        `Verification`, whose `num_near_ties` are the texts that are translated otherwise.
+    Raises:
+        ExportError: the process fails, a score differs, or too many translations do.
+    """
+    search = dataclasses.replace(translator.decoding, beam_size=1)
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    greedy = Translator(translator.model, *tokenizers, search, translator.batch_size)
+    prompts = prompts_for_verification(tokenizers[0], search.max_source_length, BATCH_SIZE)
+    texts = [text.decode("utf-8", "replace") for text in prompts]
+    with _exact_float32():
+        expected = [best for (best,) in greedy.translate(texts)]
+    expected += expected[:NUM_ALONE]
+    request = {
+        "settings": {"decoding": dataclasses.asdict(search), **settings},
+        "batches": [texts, *([text] for text in texts[:NUM_ALONE])],
+    }
+    received = _flat(answer_of_fresh_process(program, path, request))
+    num_other = 0
+    for ours, row in zip(expected, received, strict=True):
+        theirs = Translation(*row)
+        if ours.text != theirs.text or ours.truncated != theirs.truncated:
+            num_other += 1
+        elif not abs(ours.score - theirs.score) <= tolerance.score * (1 + abs(ours.score)):
+            raise ExportError(
+                "The export must score as the translator does. "
+                f"Expected: {tuple(ours)}. Received: {tuple(theirs)}."
+            )
+    if num_other > tolerance.other_texts * len(expected):
+        raise ExportError(
+            "The export must translate as the translator does. Expected: other translations for "
+            f"at most {tolerance.other_texts:.0%} of the texts. "
+            f"Received: {num_other} of {len(expected)}."
+        )
+    return Verification(num_texts=len(expected), num_near_ties=num_other)
 
 
 def verify_function(saved_model, function, rows):
@@ -190,11 +251,28 @@ def _translate_in_fresh_process(saved_model, batches):
 
 
 def _run_in_fresh_process(saved_model, batches):
+    request = [packed(batch) for batch in batches]
+    answers = answer_of_fresh_process(FRESH_PROCESS, saved_model, request)
+    return [{key: unpacked(x) for key, x in outputs.items()} for outputs in answers]
+
+
+def answer_of_fresh_process(program, path, request):
+    """Runs a program, with the path of an export and without a GPU, and returns its answer.
+
+    Args:
+        program: path of a Python file, which reads JSON and prints JSON.
+        path: its argument.
+        request: what it reads, for JSON.
+    Raises:
+        ExportError: the process fails.
+    """
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment.pop("TF_XLA_FLAGS", None)
+    paths = [str(PACKAGE_PARENT), *filter(None, [environment.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)  # where the package is not installed
     process = subprocess.run(
-        [sys.executable, FRESH_PROCESS, saved_model],
-        input=json.dumps([packed(batch) for batch in batches]),
+        [sys.executable, program, path],
+        input=json.dumps(request),
         capture_output=True,
         env=environment,
         encoding="utf-8",
@@ -203,8 +281,7 @@ def _run_in_fresh_process(saved_model, batches):
         errors = re.findall(r"^[\w.]*Error: .*", process.stderr, re.MULTILINE)
         reason = errors[0] if errors else f"exit code {process.returncode}"
         raise ExportError(f"The export fails in a fresh process: {reason}")
-    answers = json.loads(process.stdout)
-    return [{key: unpacked(x) for key, x in outputs.items()} for outputs in answers]
+    return json.loads(process.stdout)
 
 
 def _flat(batches):

@@ -23,8 +23,9 @@ from keras_transformer.serving.errors import (
     invalid,
     not_loaded,
 )
+from keras_transformer.serving.loaded_ctranslate2 import LoadedCTranslate2
 from keras_transformer.serving.loaded_model import LoadedModel
-from keras_transformer.version_numbers import version_number
+from keras_transformer.version_numbers import CTRANSLATE2_MODEL, versions_in
 
 LATEST = "latest"
 ALL = "all"
@@ -236,12 +237,7 @@ class Versions:
     def _found(self):
         """Returns the versions in the directory: dict from number to path; empty if unreadable."""
         with contextlib.suppress(OSError):
-            paths = [path.parent for path in self._directory.glob("*/saved_model.pb")]
-            paths.sort(
-                key=lambda path: len(path.name), reverse=True
-            )  # if there are 1 and 001, 1 wins
-            numbers = {path: version_number(path.name) for path in paths}
-            return {number: path for path, number in numbers.items() if number is not None}
+            return versions_in(self._directory)
         return {}
 
     def _available(self):
@@ -332,7 +328,8 @@ def _load_model(path):
         check_export(path)
     except ValueError as error:  # TensorFlow would load weights with flipped bits
         raise damaged(error) from None
-    model = LoadedModel(path)
+    is_ctranslate2 = (path / CTRANSLATE2_MODEL).exists()
+    model = (LoadedCTranslate2 if is_ctranslate2 else LoadedModel)(path)
     _tidy_memory()
     return model
 

@@ -133,6 +133,11 @@ class SentencePieceTokenizer(Tokenizer):
         return self._processor.get_piece_size()
 
     @property
+    def sentence_piece_model(self) -> bytes:
+        """The bytes of the SentencePiece model."""
+        return self._model
+
+    @property
     def serialized(self) -> bytes:
         return self._model
 

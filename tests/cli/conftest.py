@@ -82,7 +82,13 @@ def calls(monkeypatch):
     replace("loading", load=FakeTranslator.load)
     replace("training.train", train=recorded("train"))
     replace("training", train=None)
-    replace("export", export_saved_model=recorded("export", pathlib.Path("models/3")))
+    version = pathlib.Path("models/3")
+    replace(
+        "export",
+        export_saved_model=recorded("export", version),
+        export_ctranslate2=recorded("ctranslate2", version),
+        export_hugging_face=recorded("hugging_face", version),
+    )
     drawn = {name: recorded(name) for name in PICTURES}
     replace("plots", check_format=lambda path: None, **drawn)
     tour = types.SimpleNamespace(run=recorded("quickstart"))

@@ -1,5 +1,7 @@
 """`keras-transformer export`."""
 
+import pytest
+
 from keras_transformer import cli
 from keras_transformer.config import DecodingConfig
 
@@ -9,8 +11,37 @@ def test_export_prints_the_new_version(calls, run_directory, capsys):
     assert cli.main(["export", run_directory, "models", *flags]) == 0
     name, (translator, directory), keywords = calls[1]
     assert (name, translator.model, directory) == ("export", "model", "models")
-    assert keywords == {"n_best": 2, "version": 3, "split_sentences": True}
+    expected = {"n_best": 2, "version": 3, "split_sentences": True, "weights": "float32"}
+    assert keywords == expected
     assert capsys.readouterr().out == "models/3\n"
+
+
+def test_another_format_has_its_own_function_and_flags(calls, run_directory, capsys):
+    flags = ["--format", "ctranslate2", "--weights", "int8"]
+    assert cli.main(["export", run_directory, "models", *flags]) == 0
+    name, (translator, directory), keywords = calls[1]
+    assert (name, translator.model, directory) == ("ctranslate2", "model", "models")
+    assert keywords == {"n_best": 1, "version": None, "weights": "int8"}
+    assert capsys.readouterr().out == "models/3\n"
+    assert cli.main(["export", run_directory, "models", "--format", "hugging_face"]) == 0
+    assert calls[-1][0] == "hugging_face" and calls[-1][1][1:] == ("models", None)
+
+
+@pytest.mark.parametrize(
+    "name, flags",
+    [
+        ("ctranslate2", ["--split-sentences"]),
+        ("hugging_face", ["--split-sentences"]),
+        ("hugging_face", ["--weights", "int8"]),
+        ("hugging_face", ["--n-best", "2"]),
+        ("saved_model", ["--weights", "int8_float32"]),
+    ],
+)
+def test_flags_that_a_format_does_not_have_are_refused(name, flags, calls, run_directory, error_of):
+    error = error_of(2, ["export", run_directory, "models", "--format", name, *flags])
+    assert f"Expected {flags[0]} with --format " in error
+    assert f"Received: --format {name}. Leave one of them out." in error
+    assert calls == []  # refused before anything is loaded
 
 
 def test_flags_change_the_search_of_a_run(calls, run_directory, fake_translator):

@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
+from keras_transformer.export import export_saved_model, load
+
 SOURCE = pathlib.Path(__file__).with_name("client.c")
 OP_LIBRARIES = pathlib.Path(tensorflow_text.__file__).parent / "python" / "ops"
 
@@ -46,6 +48,14 @@ def test_c_client_translates_as_the_translator_does(client, exported, translator
     found = translate(client, moved, [text.encode() for text in texts])
     assert [(text, cut) for text, _, cut in found] == [(e.text, e.truncated) for e in expected]
     assert all(abs(s - e.score) < 1e-5 for (_, s, _), e in zip(found, expected, strict=True))
+
+
+@pytest.mark.slow
+def test_c_client_expands_weights_that_are_stored_small(client, translator, tmp_path):
+    path = export_saved_model(translator, tmp_path, weights="float16")
+    lines = ["A dog runs.", "Where is the bus?"]
+    found = translate(client, path, [line.encode() for line in lines])
+    assert [text for text, _, _ in found] == load(path)(lines) == translator(lines)
 
 
 def test_c_client_may_send_what_is_no_utf8(client, exported, translator):

@@ -19,6 +19,7 @@ import keras_transformer
 from keras_transformer import export
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.export import export_saved_model, new_version, saved_model
+from keras_transformer.export.checked_translator import checked_translator
 from keras_transformer.export.fresh_process import xla_in
 from keras_transformer.export.verification import ExportError, Verification
 from keras_transformer.models import Transformer
@@ -134,8 +135,8 @@ def test_half_precision_is_exported_in_float32(tokenizer):
     sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
     model = Transformer(tokenizer.vocab_size, **sizes, dtype="mixed_bfloat16")
     half = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2), batch_size=3)
-    full = saved_model._in_float32(half)
-    assert full.model.compute_dtype == "float32" and saved_model._in_float32(full) is full
+    full = checked_translator(half, 1)
+    assert full.model.compute_dtype == "float32" and checked_translator(full, 1) is full
     assert (full.tokenizer, full.target_tokenizer) == (tokenizer, tokenizer)
     assert (full.decoding, full.batch_size) == (half.decoding, 3)
     for ours, theirs in zip(full.model.get_weights(), model.get_weights(), strict=True):

@@ -1,0 +1,42 @@
+"""What every format asks of a translator before anything is written."""
+
+from keras_transformer.errors import InputError
+from keras_transformer.export.new_version import in_float32
+from keras_transformer.translator import Translator
+
+
+def checked_translator(translator, n_best, has_shortlists=False):
+    """Returns the translator to export: it computes in float32 and finds `n_best` translations.
+
+    Args:
+        has_shortlists: whether the format has lexical shortlists.
+    Raises:
+        ValueError: `translator` is no `Translator`, `n_best` is larger than its beam, or its search
+            has shortlists and the format does not.
+    """
+    if not isinstance(translator, Translator):
+        raise InputError(
+            f"Expected a Translator to export. Received: {translator!r}. "
+            "Load a run with keras_transformer.load(run)."
+        )
+    if not 1 <= n_best <= translator.decoding.beam_size:
+        raise InputError(
+            "n_best must be from 1 to the beam size. Received: "
+            f"n_best={n_best}, beam_size={translator.decoding.beam_size}. Raise the beam size."
+        )
+    shortlist = translator.decoding.shortlist
+    if shortlist and not has_shortlists:
+        raise InputError(
+            "Expected a search without shortlists, which only a SavedModel has. "
+            f"Received: shortlist={shortlist}. Export with shortlist=0, or as a SavedModel."
+        )
+    model = in_float32(translator.model)
+    return translator if model is translator.model else with_model(translator, model)
+
+
+def with_model(translator, model):
+    """Returns a translator like `translator`, with another model."""
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    return Translator(
+        model, *tokenizers, translator.decoding, translator.batch_size, translator.lexicon
+    )

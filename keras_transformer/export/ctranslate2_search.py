@@ -1,0 +1,171 @@
+"""Translates with a directory of CTranslate2, from strings to strings; also a program.
+
+    python ctranslate2_search.py DIR < request.json > answers.json
+
+It imports neither TensorFlow, nor Keras, nor this package. So it shows what a program needs that
+has only the directory, `ctranslate2` and `sentencepiece`. The request has the `settings` of the
+search and `batches` of texts; an answer is the list of the best translations of a batch, each
+`[text, score, truncated]`.
+"""
+
+import json
+import os
+import pathlib
+import re
+import sys
+
+import ctranslate2
+import sentencepiece
+
+PIECE_CHARACTERS = 64
+"""More characters than any token has, as in `tokenizers.tokenizer`."""
+
+TAG = re.compile(r">>.*?<<", re.DOTALL)  # of a target language
+SPACE = "\u2581"  # what SentencePiece writes for a space
+
+NUM_CORES = (
+    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+)
+
+
+class CTranslate2Search:
+    """A model directory of CTranslate2, with the search and the scores of this package.
+
+    CTranslate2 divides the log-probability of a hypothesis of n tokens by n^alpha, this package by
+    ((5 + n) / 6)^alpha unless its settings say otherwise. CTranslate2 is asked for all the
+    hypotheses that its beam has finished; they are ranked, and scored, as the settings say.
+
+    Two differences from the search of a SavedModel remain. The beam search ends when as many
+    hypotheses are finished as the beam is wide, even if an unfinished one could still be better.
+    The probabilities are those without the tokens for padding, unknown and start, which are never
+    chosen, while this package counts what the model gives to them.
+
+    Args:
+        directory: path.
+        settings: dict with `decoding`, a dict of the settings in `DecodingConfig`; with
+            `special_tokens`, the tokens for padding, unknown, start and end; and with `tokenizer`:
+            "sentence_piece", or "marian" for a text that may begin with a tag as `>>deu<<`.
+        num_threads: number of batches that are translated at once, each by one thread.
+    Attributes:
+        source, target: the `SentencePieceProcessor`s.
+    """
+
+    def __init__(self, directory, settings, num_threads=NUM_CORES):
+        directory = pathlib.Path(directory)
+        self.decoding = settings["decoding"]
+        self.source, self.target = (
+            sentencepiece.SentencePieceProcessor(str(directory / name))
+            for name in ("source.spm", "target.spm")
+        )
+        self._is_marian = settings["tokenizer"] == "marian"
+        *forbidden, self._end = settings["special_tokens"]
+        self._forbidden = [[token] for token in forbidden]
+        self._translator = ctranslate2.Translator(
+            str(directory), inter_threads=num_threads, intra_threads=1
+        )
+
+    def translate(self, texts, n_best=1, batch_size=64):
+        """Returns the list of the `n_best` `(text, score, truncated)` of each text, best first."""
+        answers = [[("", 0.0, False)] * n_best for _ in texts]  # those of blank texts
+        rows = [self.read(text) for text in texts]
+        order = sorted(
+            (i for i, (row, _) in enumerate(rows) if row), key=lambda i: -len(rows[i][0])
+        )
+        batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+        searches = [self._search([rows[i][0] for i in batch], n_best) for batch in batches]
+        for batch, search in zip(batches, searches, strict=True):
+            for i, result in zip(batch, search, strict=True):
+                row, is_cut = rows[i]
+                found = result.result()
+                if max(map(len, found.hypotheses)) > self._limit(row):
+                    # its own limit is lower than that of its batch
+                    found = self._search([row], n_best)[0].result()
+                answers[i] = self._ranked(found, is_cut)[:n_best]
+        return answers
+
+    def read(self, text):
+        """Returns the source tokens of a text, without the end token, and whether it was cut."""
+        return self._tokens(self.source, text, self.decoding["max_source_length"])
+
+    def write(self, tokens):
+        """Returns the text of target tokens that are no special ones."""
+        if not self._is_marian:
+            return self.target.decode(tokens)
+        is_control = self.target.is_control
+        pieces = [x for x in tokens if not is_control(self.target.piece_to_id(x))]
+        return "".join(pieces).replace(SPACE, " ").strip()
+
+    def score(self, texts, targets):
+        """Returns the scores of given translations; 0 for a blank text."""
+        rows = [self.read(text)[0] for text in texts]
+        length = self.decoding["max_length"]
+        targets = [self._tokens(self.target, text, length)[0] for text in targets]
+        places = [i for i, row in enumerate(rows) if row]
+        found = self._translator.score_batch(
+            [rows[i] for i in places], [targets[i] for i in places]
+        )
+        scores = [0.0] * len(texts)
+        for i, result in zip(places, found, strict=True):
+            scores[i] = sum(result.log_probs) / self._penalty(len(result.log_probs))
+        return scores
+
+    def close(self):
+        """Frees the memory of the model; `translate` and `score` cannot be called any more."""
+        self._translator.unload_model()
+
+    def _search(self, rows, n_best):
+        """Starts the search for a batch; returns its asynchronous results."""
+        beam_size, alpha = self.decoding["beam_size"], self.decoding["length_penalty"]
+        return self._translator.translate_batch(
+            rows,
+            beam_size=beam_size,
+            # with a length penalty, the beam searches on until it is full, so all of it is there
+            num_hypotheses=beam_size if beam_size > 1 and alpha else n_best,
+            length_penalty=alpha,
+            min_decoding_length=0,
+            max_decoding_length=max(map(self._limit, rows)),
+            suppress_sequences=self._forbidden,
+            return_scores=True,
+            return_end_token=True,
+            asynchronous=True,
+        )
+
+    def _limit(self, row):
+        """Returns the maximum tokens of the translation of a row, with the end token."""
+        return min(2 * len(row) + 10, self.decoding["max_length"])
+
+    def _ranked(self, found, is_cut):
+        """Returns the hypotheses as `(text, score, truncated)`, the best first."""
+        ranked = []
+        for tokens, value in zip(found.hypotheses, found.scores, strict=True):
+            log_probability = value * len(tokens) ** self.decoding["length_penalty"]
+            has_ended = bool(tokens) and tokens[-1] == self._end
+            text = self.write(tokens[:-1] if has_ended else tokens)
+            score = log_probability / self._penalty(len(tokens))
+            ranked.append((text, score, is_cut or not has_ended))
+        return sorted(ranked, key=lambda translation: -translation[1])
+
+    def _penalty(self, length):
+        alpha = self.decoding["length_penalty"]
+        if self.decoding["length_normalization"] == "length":
+            return length**alpha
+        return ((5 + length) / 6) ** alpha
+
+    def _tokens(self, processor, text, max_tokens):
+        """Returns the tokens of a text, at most `max_tokens`, and whether something was cut off."""
+        head = text[: max_tokens * PIECE_CHARACTERS]  # the rest cannot matter, but takes time
+        tag = TAG.match(head) if self._is_marian else None
+        tokens = [tag.group()] if tag else []
+        tokens += processor.encode(head[tag.end() :] if tag else head, out_type=str)
+        return tokens[:max_tokens], len(head) < len(text) or len(tokens) > max_tokens
+
+
+def main():
+    request = json.load(sys.stdin)
+    search = CTranslate2Search(sys.argv[1], request["settings"])
+    answers = [[best for (best,) in search.translate(batch)] for batch in request["batches"]]
+    json.dump(answers, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""An export for CTranslate2, read back into Python."""
+
+from keras_transformer.export.ctranslate2_library import ctranslate2_library
+from keras_transformer.export.exported_translator import ExportedTranslator
+from keras_transformer.translator import Translation
+
+
+class CTranslate2Translator(ExportedTranslator):
+    """Translates text with an export for CTranslate2, and is called like a `Translator`.
+
+    CTranslate2 uses all cores that the process may use: each translates one batch.
+    `CTranslate2Search` says how its search differs.
+
+    Args:
+        path: directory of one version, as returned by `export_ctranslate2`.
+    Attributes:
+        settings, decoding, n_best: see `ExportedTranslator`. There are no signatures.
+    Raises:
+        ValueError: `path` is not such an export, it is damaged, or CTranslate2 is not installed.
+
+    Example:
+        load("export/models/fast")(["A dog runs."])
+    """
+
+    def _load(self):
+        ctranslate2_library()
+        from keras_transformer.export.ctranslate2_search import CTranslate2Search
+
+        self._search = CTranslate2Search(self.path, self.settings)
+
+    def _translate(self, texts, n_best):
+        return [
+            [Translation(*hypothesis) for hypothesis in hypotheses]
+            for hypotheses in self._search.translate(texts, n_best)
+        ]

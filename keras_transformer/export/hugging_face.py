@@ -1,0 +1,296 @@
+"""Writes a translator as Hugging Face's `MarianMTModel`: whole, or not at all.
+
+Shapes: V their vocabulary, D d_model.
+"""
+
+import json
+import pathlib
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.convert.marian_hugging_face import LAYER_NORM_EPSILON, NAMES
+from keras_transformer.convert.marian_model import blocks_of
+from keras_transformer.convert.safetensors_files import write_tensors
+from keras_transformer.errors import InputError
+from keras_transformer.export.checked_translator import checked_translator
+from keras_transformer.export.new_version import check_can_export, write_version
+from keras_transformer.export.settings import write_settings
+from keras_transformer.export.verification import Tolerance, verify_greedy
+from keras_transformer.layers.activations import activation_config
+from keras_transformer.layers.stack import plain
+from keras_transformer.models import Transformer
+from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
+from keras_transformer.tokenizers.marian_tokenizer import TAG
+from keras_transformer.translator import Translator
+from keras_transformer.types import StrPath
+
+READ_PROGRAM = pathlib.Path(__file__).with_name("hugging_face_read.py")
+TOLERANCE = Tolerance(0.05, 0.02)  # near-ties, and what the model gives to forbidden tokens
+
+EXPECTED = {
+    "normalize_first": False,
+    "positions": "sinusoidal",
+    "position_layout": "concatenated",
+    "position_base": 10000.0,
+    "layer_norm_epsilon": LAYER_NORM_EPSILON,
+    "attention": "dense",
+    "cross_attention": "dense",
+}
+"""The settings of a `Transformer` that is a `MarianMTModel`; the others are free."""
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_new",
+    "relu": "relu",
+    "silu": "swish",
+    "tanh": "tanh",
+}
+"""Hugging Face's names by those that `activation_config` returns."""
+
+MIN_POSITIONS = 512
+GNMT_SLOPE = 0.75
+"""((5 + n) / 6)^alpha grows with n as n^(0.75 alpha) does, at n = 15 tokens."""
+
+
+def export_hugging_face(
+    translator: Translator, directory: StrPath, version: int | None = None
+) -> pathlib.Path:
+    """Exports a translator to `directory/<version>/` as a `MarianMTModel`, and verifies it.
+
+    `MarianMTModel` and `MarianTokenizer` of `transformers` load the directory with
+    `from_pretrained`, and `convert.import_run` makes a run of it. The version appears when
+    everything is written, and when a fresh process that reads the files with this package
+    translates greedily as `translator` does.
+
+    The search becomes that of `generate`: the beam, the longest output, and the length penalty,
+    which `generate` divides by n^alpha; ours by ((5 + n) / 6)^alpha becomes 0.75 alpha, which is
+    as steep at 15 tokens.
+
+    Args:
+        translator: `Translator` of a post-norm `Transformer` with dense attention, concatenated
+            sinusoids and a layer_norm_epsilon of 1e-5, as an imported one has, and with
+            SentencePiece tokenizers.
+        directory: path; created if it is missing.
+        version: int above 0; None: one more than the highest version in `directory`.
+    Returns:
+        `pathlib.Path` of the new version.
+    Raises:
+        ValueError: a setting that Marian does not have, by name; a `directory` or version as in
+            `export_saved_model`; or the library `safetensors` is not installed. Nothing has been
+            written.
+        ExportError: the fresh process translates differently. Nothing is left behind.
+
+    Example:
+        export_hugging_face(keras_transformer.load("runs/opus"), "export/models/hugging-face")
+    """
+    check_can_export(directory, version)
+    translator = checked_translator(translator, n_best=1)
+    _check_model(translator)
+
+    def write(path):
+        _write(translator, path)
+        verification = verify_greedy(READ_PROGRAM, path, translator, TOLERANCE, {})
+        write_settings(
+            path, translator.model, translator.decoding, verification, format="hugging_face"
+        )
+
+    return write_version(write, directory, version)
+
+
+def _check_model(translator):
+    """Raises `ValueError` for what a `MarianMTModel` cannot express, and names it."""
+    model = translator.model
+    if not isinstance(model, Transformer):
+        raise _unknown("a Transformer", f"the model {type(model).__name__}")
+    for name, expected in EXPECTED.items():
+        value = getattr(model, name)
+        value = plain(value) if name in model.ATTENTION_SETTINGS else value
+        if value not in (expected, {"name": expected}):
+            raise _unknown(f"{name}={expected!r}", f"{name}={value!r}")
+    if _activation(model) not in ACTIVATIONS:
+        raise _unknown(
+            f"an activation among {', '.join(ACTIVATIONS)}", f"activation={model.activation!r}"
+        )
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    sizes = model.source_vocab_size, model.output_vocab_size
+    for tokenizer, size in zip(tokenizers, sizes, strict=True):
+        if not isinstance(tokenizer, MarianTokenizer | SentencePieceTokenizer):
+            raise _unknown("SentencePiece tokenizers", type(tokenizer).__name__)
+        if tokenizer.vocab_size != size:
+            raise _unknown(
+                "as many embeddings as tokens",
+                f"{size} embeddings for {tokenizer.vocab_size} tokens",
+            )
+        tags = [piece for piece in tokenizer.pieces if TAG.fullmatch(piece)]
+        if tags and not isinstance(tokenizer, MarianTokenizer):
+            raise _unknown("tags outside the SentencePiece model", f"its token {tags[0]}")
+
+
+def _write(translator, path):
+    """Writes all files into an existing directory."""
+    model, shared = translator.model, translator.model.target_vocab_size is None
+    target_order = _their_order(model.output_vocab_size, has_start=not _starts_with_pad(model))
+    source_order = target_order if shared else _their_order(model.source_vocab_size)
+    orders = source_order, target_order
+    tokenizers = translator.tokenizer, translator.target_tokenizer
+    vocabularies = [
+        _vocabulary(tokenizer.pieces, order)
+        for tokenizer, order in zip(tokenizers, orders, strict=True)
+    ]
+    _write_json(path / "vocab.json", vocabularies[0])
+    if not shared:
+        _write_json(path / "target_vocab.json", vocabularies[1])
+    for tokenizer, side in zip(tokenizers, ("source", "target"), strict=True):
+        (path / f"{side}.spm").write_bytes(tokenizer.sentence_piece_model)
+    sizes, ids = list(map(len, vocabularies)), _special_ids(target_order)
+    _write_json(path / "config.json", _config(model, translator.decoding, sizes, ids))
+    _write_json(path / "generation_config.json", _generation(translator.decoding, ids))
+    _write_json(path / "tokenizer_config.json", _tokenizer_config(translator, shared))
+    write_tensors(path / "model.safetensors", _tensors(model, orders))
+
+
+def _starts_with_pad(model):
+    """Returns whether padding and start token are one and the same, as in a model of Marian."""
+    table = _numpy(model.target_embedding.embeddings)
+    return np.array_equal(table[PAD_ID], table[START_ID])
+
+
+def _their_order(size, has_start=False):
+    """Returns our ids in the order of Marian: end, unknown, the tokens, padding as the last."""
+    start = [START_ID] if has_start else []
+    return [END_ID, UNKNOWN_ID, *range(END_ID + 1, size), *start, PAD_ID]
+
+
+def _vocabulary(pieces, order):
+    """Returns the dict from each piece to its id."""
+    pieces = list(pieces)
+    while pieces.count(pieces[START_ID]) > 1:  # its name is never read
+        pieces[START_ID] = f"<{pieces[START_ID]}>"
+    return {pieces[ours]: theirs for theirs, ours in enumerate(order)}
+
+
+def _special_ids(order):
+    """Returns the ids of `generate`: dict of pad, unknown, start and end."""
+    pad = order.index(PAD_ID)
+    start = order.index(START_ID) if START_ID in order else pad
+    return {"pad": pad, "unknown": order.index(UNKNOWN_ID), "start": start, "end": 0}
+
+
+def _config(model, decoding, sizes, ids):
+    """Returns config.json."""
+    num_positions = max(MIN_POSITIONS, decoding.max_source_length + 1, decoding.max_length + 1)
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": sizes[0],
+        "decoder_vocab_size": sizes[1],
+        "d_model": model.d_model,
+        "encoder_layers": len(model.encoder.blocks),
+        "decoder_layers": len(model.decoder.blocks),
+        "encoder_attention_heads": model.num_heads,
+        "decoder_attention_heads": model.num_heads,
+        "encoder_ffn_dim": model.ff_dim,
+        "decoder_ffn_dim": model.ff_dim,
+        "activation_function": ACTIVATIONS[_activation(model)],
+        "dropout": model.dropout,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "max_position_embeddings": num_positions,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+        "static_position_embeddings": True,
+        "scale_embedding": model.scale_embeddings,
+        "share_encoder_decoder_embeddings": model.source_embedding is model.target_embedding,
+        "tie_word_embeddings": model.tie_output,
+        "pad_token_id": ids["pad"],
+        "eos_token_id": ids["end"],
+        "decoder_start_token_id": ids["start"],
+        "forced_eos_token_id": None,
+        "dtype": "float32",
+    }
+
+
+def _generation(decoding, ids):
+    """Returns generation_config.json."""
+    slope = GNMT_SLOPE if decoding.length_normalization == "gnmt" else 1.0
+    forbidden = sorted({ids["pad"], ids["unknown"], ids["start"]})
+    return {
+        "num_beams": decoding.beam_size,
+        "length_penalty": slope * decoding.length_penalty,
+        "max_length": decoding.max_length + 1,  # theirs counts the start token
+        "bad_words_ids": [[i] for i in forbidden],
+        "pad_token_id": ids["pad"],
+        "eos_token_id": ids["end"],
+        "decoder_start_token_id": ids["start"],
+        "forced_eos_token_id": None,
+    }
+
+
+def _tokenizer_config(translator, shared):
+    """Returns tokenizer_config.json."""
+    pad, unknown, _, end = translator.target_tokenizer.pieces[: END_ID + 1]
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "unk_token": unknown,
+        "eos_token": end,
+        "pad_token": pad,
+        "separate_vocabs": not shared,
+        "model_max_length": translator.decoding.max_source_length + 1,  # with the end token
+        "source_lang": None,
+        "target_lang": None,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+def _tensors(model, orders):
+    """Returns the tensors of a `MarianMTModel`: dict from name to float32 array.
+
+    Args:
+        model: `Transformer`.
+        orders: for source and target, our id of each of their ids.
+    """
+    tables = [(model.source_embedding, orders[0], "encoder.embed_tokens")]
+    tables.append((model.target_embedding, orders[1], "decoder.embed_tokens"))
+    if model.source_embedding is model.target_embedding:
+        tables = [(model.source_embedding, orders[0], "shared")]
+    tensors = {
+        f"model.{name}.weight": _numpy(embedding.embeddings)[order]
+        for embedding, order, name in tables
+    }
+    if not model.tie_output:
+        tensors["lm_head.weight"] = _numpy(model.output_table())[orders[1]]
+    biases = np.zeros(model.output_vocab_size, "float32")
+    if model.output_biases is not None:
+        biases = _numpy(model.output_biases)
+    tensors["final_logits_bias"] = biases[orders[1]][None]
+    for side, i, layers in blocks_of(model):
+        for part, layer in layers.items():
+            name = f"model.{side}.layers.{i}.{NAMES[part]}"
+            is_norm = part.endswith(".norm")
+            weight, bias = (layer.gamma, layer.beta) if is_norm else (layer.kernel, layer.bias)
+            tensors[f"{name}.weight"] = np.transpose(_numpy(weight))
+            tensors[f"{name}.bias"] = _numpy(bias)
+    return tensors
+
+
+def _write_json(path, content):
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def _activation(model):
+    return activation_config(model.encoder.blocks[0].feed_forward.activation)
+
+
+def _numpy(tensor):
+    return np.array(ops.convert_to_numpy(tensor), "float32")
+
+
+def _unknown(expected, received):
+    return InputError(
+        f"Expected {expected}, as Marian has. Received: {received}. "
+        "Export it as a SavedModel or for CTranslate2."
+    )

@@ -1,0 +1,131 @@
+"""Weights that a SavedModel stores in fewer bits, and that are float32 when it is loaded.
+
+TensorFlow's product of int8 matrices is slow on a CPU, and its product of bfloat16 matrices is fast
+with many rows only, so all products stay in float32 (benchmarks/README.md has the numbers). A
+weight is expanded once, by the operations that a server runs when it has restored the variables.
+"""
+
+import uuid
+
+import keras
+import tensorflow as tf
+from keras import quantizers
+
+from keras_transformer.errors import InputError
+
+WEIGHTS = ("float32", "float16", "bfloat16", "int8")
+"""The types in which the matrices of an export can be stored; vectors are always float32."""
+
+
+def check_weights(weights):
+    """Raises `ValueError` unless `weights` is one of `WEIGHTS`."""
+    if weights not in WEIGHTS:
+        raise InputError(
+            f"weights must be one of {', '.join(WEIGHTS)}. Received: weights={weights!r}."
+        )
+
+
+class SmallWeights:
+    """The weights of a model, rounded and stored small.
+
+    int8 has a scale for each channel, an output of a matrix or a token of a table, by Keras's
+    `abs_max_quantize`.
+
+    Args:
+        model: built model, whose weights are float32.
+        dtype: "float16", "bfloat16" or "int8".
+    Attributes:
+        model: a copy of the model with the rounded weights.
+    """
+
+    def __init__(self, model, dtype):
+        self._stored = [_stored(weight, dtype) for weight in model.weights]
+        self.model = type(model).from_config(model.get_config())
+        self.model.build()
+        for weight, parts in zip(self.model.weights, self._stored, strict=True):
+            weight.assign(_expanded(parts))
+
+    def track(self):
+        """Returns what to save, and two functions for `served_functions`.
+
+        Returns:
+            `(tracked, read_decoding_weights, reading_weights)`: a `tf.Module`; a function that
+            returns the model's `decoding_weights` in a graph; and a decorator of functions that
+            read the weights of the model.
+        """
+        tracked, weights = tf.Module(), self.model.weights
+        name = uuid.uuid4().hex  # two exports that one process loads must not share their weights
+        tracked.stored = self._stored
+        tracked.expanded = [
+            _Expanded(f"{name}_{i}", weight.shape, lambda parts=parts: _expanded(parts))
+            for i, (weight, parts) in enumerate(zip(weights, self._stored, strict=True))
+        ]
+        structure = self.model.decoding_weights()
+        tracked.decoding = [
+            _Expanded(f"{name}_decoding_{i}", tensor.shape, lambda i=i: self._decoding_weight(i))
+            for i, tensor in enumerate(tf.nest.flatten(structure))
+        ]
+
+        def read_decoding_weights():
+            return tf.nest.pack_sequence_as(structure, [w.read() for w in tracked.decoding])
+
+        def reading_weights(function):
+            def with_expanded(*arguments):
+                with _values(weights, [weight.read() for weight in tracked.expanded]):
+                    return function(*arguments)
+
+            return with_expanded
+
+        return tracked, read_decoding_weights, reading_weights
+
+    def _decoding_weight(self, i):
+        with _values(self.model.weights, map(_expanded, self._stored)):
+            return tf.nest.flatten(self.model.decoding_weights())[i]
+
+
+class _Expanded(tf.saved_model.experimental.TrackableResource):
+    """A float32 variable that is not stored, but computed when the SavedModel is loaded.
+
+    Args:
+        name: unique name of the variable.
+        shape: its shape.
+        compute: function that returns its value from variables that are stored.
+    """
+
+    def __init__(self, name, shape, compute):
+        super().__init__()
+        self._name, self._shape, self._compute = name, shape, compute
+
+    def _create_resource(self):
+        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
+
+    def _initialize(self):
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=self._compute())
+
+    def read(self):
+        value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.float32)
+        return tf.ensure_shape(value, self._shape)
+
+
+def _stored(weight, dtype):
+    """Returns the variables that store a weight: its rounded values and, for int8, the scales."""
+    value = tf.convert_to_tensor(weight)
+    if value.shape.rank < 2:
+        parts = [value]
+    elif dtype == "int8":
+        is_table = weight.path.endswith("embeddings")
+        parts = quantizers.abs_max_quantize(value, axis=-1 if is_table else 0)
+    else:
+        parts = [tf.cast(value, dtype)]
+    return [tf.Variable(part, trainable=False) for part in parts]
+
+
+def _expanded(parts):
+    """Returns the float32 tensor of `_stored`."""
+    values = tf.cast(parts[0], tf.float32)
+    return values if len(parts) == 1 else values / parts[1]
+
+
+def _values(weights, tensors):
+    """Returns a context in which the weights of a model have these values."""
+    return keras.StatelessScope(state_mapping=list(zip(weights, tensors, strict=True)))

@@ -1,0 +1,149 @@
+"""An export for CTranslate2, behind the same interface as a loaded SavedModel.
+
+Shapes: B batch (texts), K translations of each text, S source length.
+"""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from keras_transformer.decoding.batch_search import padded_rows
+from keras_transformer.export.ctranslate2_library import ctranslate2_library
+from keras_transformer.export.settings import SETTINGS
+from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, Signature
+from keras_transformer.serving.settings import NUM_CORES
+from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+
+PREDICT = "tensorflow/serving/predict"
+TEXT, SCORE, IDS = (tf.string, (None,)), (tf.float32, (None,)), (tf.int32, (None, None))
+
+
+class LoadedCTranslate2:
+    """A version for CTranslate2, ready to answer. Attributes: see `LoadedModel`.
+
+    It has the signatures of a SavedModel but `attention`, with the same inputs and outputs. A run
+    cannot be stopped: the client of a late one is answered, but its thread goes on to the end of
+    the search, which `max_length` limits.
+
+    Args:
+        path: `pathlib.Path` of the directory.
+    Raises:
+        ValueError: CTranslate2 is not installed.
+        RuntimeError, OSError: files are missing or incomplete.
+    """
+
+    def __init__(self, path):
+        ctranslate2_library()
+        from keras_transformer.export.ctranslate2_search import CTranslate2Search
+
+        settings = json.loads((path / SETTINGS).read_text())
+        self._search = CTranslate2Search(path, settings, NUM_CORES)
+        self._n_best = settings["n_best"]
+        self._ids = {token: i for i, token in enumerate(_vocabulary(path, "source"))}
+        self._pieces = _vocabulary(path, "target")
+        text, one, many = {"text": TEXT}, (None,), (None, self._n_best)
+        signatures = {
+            DEFAULT_SIGNATURE: (
+                text,
+                {"translation": (tf.string, one), "score": SCORE, "truncated": (tf.bool, one)},
+                self._translate,
+            ),
+            "n_best": (
+                text,
+                {
+                    "translations": (tf.string, many),
+                    "scores": (tf.float32, many),
+                    "truncated": (tf.bool, many),
+                },
+                self._translate_n_best,
+            ),
+            "score": ({"text": TEXT, "target": TEXT}, {"score": SCORE}, self._score),
+            "encode": (text, {"ids": IDS}, self._encode),
+            "decode": ({"ids": IDS}, text, self._decode),
+        }
+        self.signatures = {
+            name: _Signature(name, _signature_def(inputs, outputs), function)
+            for name, (inputs, outputs, function) in signatures.items()
+        }
+        self.signature_defs = {name: s.signature_def for name, s in self.signatures.items()}
+        self._translate(np.array([b"."], object))  # the first client does not wait
+
+    def _translate(self, text):
+        rows = self._search.translate(_decoded(text))
+        return _columns(rows, "translation", "score", "truncated", ())
+
+    def _translate_n_best(self, text):
+        rows = self._search.translate(_decoded(text), self._n_best)
+        return _columns(rows, "translations", "scores", "truncated", (self._n_best,))
+
+    def _score(self, text, target):
+        if len(text) != len(target):
+            raise tf.errors.InvalidArgumentError(None, None, "Expected a target for each text")
+        return {"score": np.array(self._search.score(_decoded(text), _decoded(target)), np.float32)}
+
+    def _encode(self, text):
+        rows = [self._search.read(one)[0] for one in _decoded(text)]
+        rows = [[*(self._ids.get(token, UNKNOWN_ID) for token in row), END_ID] for row in rows]
+        return {"ids": padded_rows(rows or [[PAD_ID]])[: len(rows)]}
+
+    def _decode(self, ids):
+        """Leaves out what `Tokenizer.decode` does; an id outside the vocabulary is unknown."""
+        texts = []
+        for row in ids.tolist():
+            row = row[: row.index(END_ID)] if END_ID in row else row
+            row = [i if 0 <= i < len(self._pieces) else UNKNOWN_ID for i in row]
+            tokens = [self._pieces[i] for i in row if i not in (PAD_ID, START_ID)]
+            texts.append(self._search.write(tokens).encode())
+        return {"text": np.array(texts, object)}
+
+    def close(self):
+        """Frees the memory of the model."""
+        self._search.close()
+
+
+class _Signature(Signature):
+    """A signature that is a function of NumPy arrays."""
+
+    def __init__(self, name, signature_def, function):
+        super().__init__(name, signature_def, None, None)
+        self.signature_def = signature_def
+        self._function = function
+
+    def __call__(self, inputs, timeout=None):
+        found = self._function(**{name: inputs[name] for name in self.inputs})
+        return {name: found[name] for name in self.outputs}
+
+
+def _signature_def(inputs, outputs):
+    """Returns the `SignatureDef` of tensors, dicts from name to `(dtype, shape)`."""
+    definition = meta_graph_pb2.SignatureDef(method_name=PREDICT)
+    for tensors, infos in ((inputs, definition.inputs), (outputs, definition.outputs)):
+        for name, (dtype, shape) in tensors.items():
+            infos[name].name = f"{name}:0"
+            infos[name].dtype = dtype.as_datatype_enum
+            infos[name].tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
+    return definition
+
+
+def _vocabulary(path, side):
+    """Returns the list of the tokens of a side, in the order of their ids."""
+    shared = path / "shared_vocabulary.json"
+    file = shared if shared.exists() else path / f"{side}_vocabulary.json"
+    return json.loads(file.read_text("utf-8"))
+
+
+def _columns(rows, translation, score, truncated, shape):
+    """Returns the outputs, `(B, *shape)`, of rows of `(text, score, truncated)` hypotheses."""
+    flat = [hypothesis for row in rows for hypothesis in row]
+    shape = (len(rows), *shape)
+    return {
+        translation: np.array([text.encode() for text, _, _ in flat], object).reshape(shape),
+        score: np.array([value for _, value, _ in flat], np.float32).reshape(shape),
+        truncated: np.array([is_cut for _, _, is_cut in flat], bool).reshape(shape),
+    }
+
+
+def _decoded(texts):
+    return [text.decode("utf-8", "replace") for text in texts]

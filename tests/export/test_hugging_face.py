@@ -1,0 +1,208 @@
+"""An export as a `MarianMTModel`: read back here, and by transformers itself."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("safetensors", reason="needs the extra convert")
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.convert.marian import read_marian
+from keras_transformer.convert.safetensors_files import read_tensors
+from keras_transformer.export import export_hugging_face, hugging_face
+from keras_transformer.export.verification import ExportError, Verification
+from keras_transformer.models import RnnSeq2Seq, Transformer
+from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
+from keras_transformer.translator import Translator
+
+DECODING = DecodingConfig(beam_size=3, max_length=30, max_source_length=25)
+SIZES = dict(num_layers=2, num_decoder_layers=1, d_model=24, ff_dim=40, num_heads=3)
+MARIAN = dict(position_layout="concatenated", layer_norm_epsilon=1e-5)
+
+
+@pytest.fixture(scope="module")
+def other_tokenizer(sentence_pairs):
+    """A tokenizer of the targets alone, with another number of tokens."""
+    return SentencePieceTokenizer.train([target for _, target in sentence_pairs], vocab_size=120)
+
+
+@pytest.fixture
+def new_translator(tokenizer, other_tokenizer, randomize):
+    """A function that makes a translator with random weights, with one vocabulary or two."""
+
+    def new_translator(separate=False, marian=False, **arguments):
+        tokenizers = [tokenizer, other_tokenizer if separate else None]
+        decoding = DECODING
+        if marian:
+            pieces = tokenizer.pieces[:4] + [">>deu<<"] + tokenizer.pieces[:50:-1]
+            tokenizers[0] = MarianTokenizer.from_parts(pieces, tokenizer.sentence_piece_model)
+            decoding = dataclasses.replace(decoding, length_normalization="length")
+        sizes = [t.vocab_size for t in tokenizers if t is not None]
+        model = Transformer(*sizes, **{**SIZES, **MARIAN, **arguments})
+        model.build()
+        randomize(model, seed=1)
+        if marian:
+            table = model.source_embedding.embeddings.numpy()
+            table[[0, 2]] = 0.0  # padding, with which their decoder starts
+            model.source_embedding.embeddings.assign(table)
+        if model.output_biases is not None:
+            model.output_biases.assign(np.linspace(-1, 1, model.output_vocab_size))
+        return Translator(model, *tokenizers, decoding)
+
+    return new_translator
+
+
+@pytest.fixture
+def unverified(monkeypatch):
+    """Leaves out the fresh process, where the test itself reads the files."""
+    monkeypatch.setattr(hugging_face, "verify_greedy", lambda *_: Verification(1, 0))
+
+
+def weights_of(model):
+    """Returns the weights of a model: dict from name to array."""
+    return {w.path.partition("/")[2]: w.numpy() for w in model.weights}
+
+
+KINDS = [
+    dict(),
+    dict(marian=True, output_bias=True, activation="silu", scale_embeddings=False),
+    dict(separate=True, tie_output=False, activation="gelu"),
+    dict(share_embeddings=False, activation="gelu_tanh"),
+]
+
+
+@pytest.mark.parametrize("arguments", KINDS, ids=str)
+def test_what_is_written_is_read_again_bit_for_bit(arguments, new_translator, tmp_path, unverified):
+    translator = new_translator(**arguments)
+    first = export_hugging_face(translator, tmp_path / "models")
+    read = read_marian(first, lambda line: None)
+    ours, theirs = weights_of(translator.model), weights_of(read.model)
+    biases = theirs.pop("output_biases")
+    if translator.model.output_bias:
+        expected = ours.pop("output_biases")
+        np.testing.assert_array_equal(biases[3:], expected[3:])  # 0 to 2 are never chosen
+    else:
+        assert set(biases.tolist()) == {0.0, -100.0}
+    assert list(ours) == list(theirs)
+    for name, weight in ours.items():
+        if arguments.get("separate") and name.endswith("source_embedding/embeddings"):
+            weight, theirs[name] = (np.delete(table, 2, axis=0) for table in (weight, theirs[name]))
+        np.testing.assert_array_equal(weight, theirs[name], err_msg=name)
+    assert (read.decoding.max_length, read.decoding.max_source_length) == (30, 25)
+    assert read.decoding.beam_size == 3
+    expected = 0.6 if arguments.get("marian") else 0.45
+    assert read.decoding.length_penalty == pytest.approx(expected)
+
+    second = export_hugging_face(read, tmp_path / "models")
+    assert second.name == "2"
+    for name in ("vocab.json", "source.spm", "target.spm", "tokenizer_config.json"):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+    before, after = read_tensors(first), read_tensors(second)
+    assert set(before) == set(after)
+    for name in set(before) - {"final_logits_bias"}:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_it_is_proved_in_a_fresh_process(new_translator, tmp_path, monkeypatch):
+    translator = new_translator()
+    path = export_hugging_face(translator, tmp_path / "models")
+    settings = json.loads((path / "assets.extra/keras_transformer.json").read_text())
+    assert settings["format"] == "hugging_face"
+    assert settings["verification"]["num_texts"] == 64 + 7 + 8
+    assert (path / "SHA256SUMS").exists()
+
+    right = hugging_face._tensors
+
+    def wrong(*arguments):
+        tensors = right(*arguments)
+        tensors["model.decoder.layers.0.fc2.weight"][:5] *= -1
+        return tensors
+
+    monkeypatch.setattr(hugging_face, "_tensors", wrong)
+    with pytest.raises(ExportError, match="as the translator does"):
+        export_hugging_face(translator, tmp_path / "models")
+    assert [version.name for version in (tmp_path / "models").iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize(
+    "arguments, received",
+    [
+        (dict(normalize_first=True), "normalize_first=True"),
+        (dict(positions="learned"), "positions='learned'"),
+        (dict(position_layout="interleaved"), "position_layout='interleaved'"),
+        (dict(layer_norm_epsilon=1e-6), "layer_norm_epsilon=1e-06"),
+        (dict(attention={"name": "local", "window": 4}), "'local'"),
+        (dict(cross_attention="linear"), "cross_attention='linear'"),
+        (dict(activation="elu"), "activation='elu'"),
+    ],
+    ids=str,
+)
+def test_what_marian_does_not_have_is_refused_by_name(
+    arguments, received, new_translator, tmp_path
+):
+    translator = new_translator(**arguments)
+    with pytest.raises(ValueError, match="as Marian has. Received: ") as error:
+        export_hugging_face(translator, tmp_path / "models")
+    assert received in str(error.value)
+    assert not (tmp_path / "models").exists()
+
+
+def test_other_models_and_tokenizers_are_refused(tokenizer, sentence_pairs, tmp_path):
+    model = RnnSeq2Seq(tokenizer.vocab_size, d_model=8)
+    with pytest.raises(ValueError, match="Received: the model RnnSeq2Seq"):
+        export_hugging_face(Translator(model, tokenizer), tmp_path)
+    sources = [source for source, _ in sentence_pairs]
+    tagged = SentencePieceTokenizer.train(sources, vocab_size=120, user_symbols=[">>deu<<"])
+    model = Transformer(tagged.vocab_size, **SIZES, **MARIAN)
+    with pytest.raises(ValueError, match="Received: its token >>deu<<"):
+        export_hugging_face(Translator(model, tagged), tmp_path)
+
+
+@pytest.mark.parametrize("arguments", KINDS, ids=str)
+def test_transformers_translates_the_same(arguments, new_translator, texts, tmp_path, unverified):
+    transformers = pytest.importorskip("transformers", reason="needs the extra backends")
+    torch = pytest.importorskip("torch", reason="needs the extra backends")
+    translator = new_translator(**arguments)
+    path = export_hugging_face(translator, tmp_path)
+    model, info = transformers.MarianMTModel.from_pretrained(path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    tokenizer = transformers.MarianTokenizer.from_pretrained(path)
+    texts = [text for text in texts if text.strip()][:40]
+    if arguments.get("marian"):
+        texts[:10] = [">>deu<<" + text for text in texts[:10]]
+    expected = Translator(
+        translator.model,
+        translator.tokenizer,
+        translator.target_tokenizer,
+        dataclasses.replace(translator.decoding, beam_size=1, max_length=12),
+    )(texts)
+    found = []
+    for text in texts:
+        inputs = tokenizer([text], return_tensors="pt", truncation=True)
+        with torch.no_grad():
+            ids = model.generate(**inputs, num_beams=1, max_length=13)
+        found += tokenizer.batch_decode(ids, skip_special_tokens=True, use_source_tokenizer=False)
+    same = [ours == theirs for ours, theirs in zip(expected, found, strict=True)]
+    assert sum(same) >= 0.95 * len(texts), [
+        pair for pair in zip(expected, found, strict=True) if pair[0] != pair[1]
+    ]
+
+
+def test_a_file_of_transformers_is_the_same_after_a_round_trip(
+    new_translator, tmp_path, unverified
+):
+    transformers = pytest.importorskip("transformers", reason="needs the extra backends")
+    pytest.importorskip("torch", reason="needs the extra backends")
+    translator = new_translator(marian=True, output_bias=True)
+    theirs = export_hugging_face(translator, tmp_path / "models")
+    model = transformers.MarianMTModel.from_pretrained(theirs)
+    for parameter in model.parameters():  # other numbers than ours
+        parameter.data.mul_(0.75)
+    model.save_pretrained(theirs)
+    again = export_hugging_face(read_marian(theirs, lambda line: None), tmp_path / "models")
+    before, after = read_tensors(theirs), read_tensors(again)
+    assert set(before) == set(after)
+    for name, tensor in before.items():
+        np.testing.assert_array_equal(tensor, after[name], err_msg=name)

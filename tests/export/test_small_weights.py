@@ -1,0 +1,84 @@
+"""Weights that are stored small are rounded as said, and float32 where they are used."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.export import export_saved_model, load
+from keras_transformer.export.small_weights import SmallWeights
+from keras_transformer.translator import Translator
+
+
+def num_bytes(path):
+    return sum(file.stat().st_size for file in (path / "variables").iterdir())
+
+
+@pytest.mark.parametrize("dtype, error", [("float16", 2**-11), ("bfloat16", 2**-8)])
+def test_halves_are_rounded_to_the_nearest(translator, dtype, error):
+    small = SmallWeights(translator.model, dtype)
+    for weight, rounded in zip(translator.model.weights, small.model.weights, strict=True):
+        difference = np.abs(weight.numpy() - rounded.numpy())
+        if weight.ndim < 2:
+            assert not difference.any()
+        else:
+            assert (difference <= error * np.abs(weight.numpy()) + 1e-7).all() and difference.any()
+
+
+def test_int8_has_255_values_for_each_channel(translator):
+    small = SmallWeights(translator.model, "int8")
+    for weight, rounded in zip(translator.model.weights, small.model.weights, strict=True):
+        weight, rounded = weight.numpy(), rounded.numpy()
+        if weight.ndim < 2:
+            np.testing.assert_array_equal(weight, rounded)
+            continue
+        axis = 1 if weight.shape == (150, 32) else 0  # the tokens of the table; else the outputs
+        step = np.abs(weight).max(axis, keepdims=True) / 127
+        assert (np.abs(weight - rounded) <= 0.501 * step).all()
+        levels = rounded / step
+        np.testing.assert_allclose(levels, levels.round(), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "weights, size", [("int8", 0.4), pytest.param("bfloat16", 0.5, marks=pytest.mark.slow)]
+)
+def test_an_export_is_small_and_translates_with_the_rounded_weights(
+    weights, size, translator, exported, texts, tmp_path
+):
+    path = export_saved_model(translator, tmp_path, n_best=2, weights=weights)
+    assert num_bytes(path) < size * num_bytes(exported)
+    settings = json.loads((path / "assets.extra/keras_transformer.json").read_text())
+    assert settings["weights"] == weights and settings["verification"]["num_texts"] > 64
+
+    model = SmallWeights(translator.model, weights).model
+    rounded = Translator(model, translator.tokenizer, decoding=translator.decoding)
+    read_back = load(path)
+    found, expected = read_back.translate(texts, 2), rounded.translate(texts, 2)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [t._replace(score=0.0) for t in ours] == [t._replace(score=0.0) for t in theirs]
+    targets = [best.text for best, _ in expected]
+    scores = read_back.signatures["score"](text=tf.constant(texts), target=tf.constant(targets))
+    np.testing.assert_allclose(scores["score"], rounded.score(texts, targets), atol=1e-4)
+    attention = read_back.signatures["attention"](text=tf.constant(texts[:1]))["weights"].numpy()
+    np.testing.assert_allclose(
+        attention[0], rounded.attention(texts[0]).weights["cross"], atol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_exports_in_one_process_do_not_share_weights(translator, texts, tmp_path):
+    """TensorFlow finds a variable by its name, wherever it was loaded."""
+    negated = SmallWeights(translator.model, "float16").model
+    negated.set_weights([-weight for weight in negated.get_weights()])
+    other = Translator(negated, translator.tokenizer, decoding=translator.decoding)
+    paths = [export_saved_model(t, tmp_path, weights="float16") for t in (translator, other)]
+    first, second = (load(path) for path in paths)
+    assert first("A dog runs.") == "Ein Hund läuft." != second("A dog runs.")
+    assert first("A dog runs.") == "Ein Hund läuft."
+
+
+def test_other_types_are_refused(translator, tmp_path):
+    with pytest.raises(ValueError, match="Received: weights='int8_float32'"):
+        export_saved_model(translator, tmp_path / "models", weights="int8_float32")
+    assert not (tmp_path / "models").exists()

@@ -1,0 +1,103 @@
+"""An export for CTranslate2 is served with the contract of a SavedModel."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
+
+import tensorflow as tf
+
+from keras_transformer.serving.loaded_ctranslate2 import LoadedCTranslate2
+
+CONTRACT = pathlib.Path(__file__).with_name("test_contract.py")
+TEXTS = ["A dog runs.", "", "The woman in the green coat is waiting for the bus.", "мир \U0001f44d"]
+
+
+@pytest.fixture(scope="module")
+def loaded(exported_ctranslate2):
+    return LoadedCTranslate2(exported_ctranslate2)
+
+
+def test_the_signatures_are_those_of_a_saved_model(loaded, exported):
+    """Except attention: the same names, types, shapes and answers."""
+    of_saved_model = tf.saved_model.load(str(exported)).signatures
+    assert set(loaded.signatures) == set(of_saved_model) - {"attention"}
+    inputs = {
+        "text": np.array([text.encode() for text in TEXTS], object),
+        "target": np.array([b"Ein Hund.", b"", b"Der Bus", b"x"], object),
+        "ids": np.array([[5, 6, 2, 7, 3, 9], [1, 0, 8, 999, -1, 5]], np.int32),
+    }
+    for name, signature in loaded.signatures.items():
+        theirs = of_saved_model[name]
+        for tensors, specs in (
+            (signature.inputs, theirs.structured_input_signature[1]),
+            (signature.outputs, theirs.structured_outputs),
+        ):
+            assert {k: t.dtype for k, t in tensors.items()} == {
+                k: s.dtype for k, s in specs.items()
+            }
+            for key, tensor in tensors.items():
+                assert tf.TensorShape(tensor.shape).is_compatible_with(specs[key].shape)
+        given = {key: inputs[key] for key in signature.inputs}
+        found = signature(given)
+        expected = theirs(**{key: tf.constant(value) for key, value in given.items()})
+        assert list(found) == sorted(expected)
+        for key, array in found.items():
+            wanted = expected[key].numpy()
+            assert array.dtype == wanted.dtype and array.shape == wanted.shape
+            if key in ("score", "scores"):
+                best = np.s_[:, 0] if array.ndim == 2 else np.s_[:]
+                np.testing.assert_allclose(array[best], wanted[best], rtol=0.02, atol=0.02)
+            elif array.ndim == 1 or key == "ids":
+                np.testing.assert_array_equal(array, wanted)
+
+
+def test_only_rows_of_a_fixed_size_are_batched(loaded):
+    batchable = {name for name, signature in loaded.signatures.items() if signature.is_batchable}
+    assert batchable == {"serving_default", "n_best", "score"}
+
+
+def test_no_rows_and_unequal_rows(loaded):
+    none = {"text": np.array([], object)}
+    for name in ("serving_default", "n_best", "encode"):
+        assert all(len(array) == 0 for array in loaded.signatures[name](none).values())
+    unequal = {"text": np.array([b"a", b"b"], object), "target": np.array([b"a"], object)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected a target for each text"):
+        loaded.signatures["score"](unequal)
+
+
+def test_it_is_a_version_beside_saved_models(
+    exported, exported_ctranslate2, start_server, tmp_path
+):
+    (tmp_path / "1").symlink_to(exported)
+    (tmp_path / "2").symlink_to(exported_ctranslate2)
+    server = start_server(tmp_path, "--model-name", "both", "--versions", "all")
+    import requests
+
+    answers = [
+        requests.post(f"{server.rest}/versions/{n}:predict", json={"instances": TEXTS}).json()
+        for n in (1, 2)
+    ]
+    ours, theirs = ([row["translation"] for row in a["predictions"]] for a in answers)
+    assert ours == theirs and ours[0] == "Ein Hund läuft."
+
+
+@pytest.mark.slow
+def test_all_of_the_contract(exported_ctranslate2, start_server, tmp_path):
+    """The tests of any server pass; the variables name the server to them."""
+    (tmp_path / "1").symlink_to(exported_ctranslate2)
+    server = start_server(tmp_path, "--model-name", "en-de")
+    variables = {
+        "KERAS_TRANSFORMER_SERVER": server.rest,
+        "KERAS_TRANSFORMER_SERVER_GRPC": server.grpc,
+    }
+    command = [sys.executable, "-m", "pytest", "-q", CONTRACT]
+    process = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stdout
