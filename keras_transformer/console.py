@@ -77,7 +77,7 @@ def run(command):
         signal.signal(signal.SIGTERM, previous)
 
 
-def start_keras(with_text=True):
+def start_keras(with_text=True, to_search=False):
     """Imports Keras, TensorFlow and tensorflow-text without their messages.
 
     `quiet_tensorflow.py` hides those of the import; later ones are hidden here, also errors, which
@@ -86,18 +86,20 @@ def start_keras(with_text=True):
     Args:
         with_text: whether tokenizers are needed; otherwise TensorFlow and tensorflow-text are not
             imported on another backend of Keras.
+        to_search: whether the command only searches, and each operation shall have one thread.
     Raises:
         ValueError: the backend that Keras is set to does not exist or is not installed.
     """
     check_backend()
-    if wants_traceback():
-        return
-    os.environ.setdefault(LOG_LEVEL, "3")
-    warnings.simplefilter("ignore")
-    with _signals_held():
-        importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
-    for library in ("absl", "tensorflow", "matplotlib"):
-        logging.getLogger(library).setLevel(logging.ERROR)
+    if not wants_traceback():
+        os.environ.setdefault(LOG_LEVEL, "3")
+        warnings.simplefilter("ignore")
+        with _signals_held():
+            importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
+        for library in ("absl", "tensorflow", "matplotlib"):
+            logging.getLogger(library).setLevel(logging.ERROR)
+    if to_search:
+        importlib.import_module("keras_transformer.backend").one_thread_per_operation()
 
 
 def check_backend(for_export=False):
