@@ -40,7 +40,7 @@ def parallel_calls(num_threads: int) -> Iterator[Callable[..., Callable[[], Any]
 
 def one_ahead(items: Iterable[Any]) -> Iterator[Any]:
     """Yields each item when the next one has been made, so that work on that one has begun."""
-    waiting = []
+    waiting: list[Any] = []
     for item in items:
         yield from waiting
         waiting = [item]
