@@ -36,6 +36,9 @@ REFUSED_ERRORS = (errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
 """Further errors of this kind, for which Python has no class."""
 BACKENDS = {"tensorflow": "tensorflow", "jax": "jax[cpu]", "torch": "torch"}
 """The Keras backends that the package runs on, and what pip installs for each."""
+UNUSED_BY_COMMANDS = ("matplotlib", "pandas", "sklearn")
+"""What Keras imports where it is installed, for functions that no command uses. It takes a second;
+our plots import Matplotlib themselves."""
 NO_TENSORFLOW = (
     "TensorFlow and tensorflow-text are needed here and cannot be imported. tensorflow-text has "
     "wheels for Python 3.10 to 3.13 on Linux (x86-64 and ARM) and on macOS (Apple processors); "
@@ -77,7 +80,7 @@ def run(command):
         signal.signal(signal.SIGTERM, previous)
 
 
-def start_keras(with_text=True):
+def start_keras(with_text=True, to_search=False):
     """Imports Keras, TensorFlow and tensorflow-text without their messages.
 
     `quiet_tensorflow.py` hides those of the import; later ones are hidden here, also errors, which
@@ -86,18 +89,20 @@ def start_keras(with_text=True):
     Args:
         with_text: whether tokenizers are needed; otherwise TensorFlow and tensorflow-text are not
             imported on another backend of Keras.
+        to_search: whether the command only searches, and each operation shall have one thread.
     Raises:
         ValueError: the backend that Keras is set to does not exist or is not installed.
     """
     check_backend()
-    if wants_traceback():
-        return
-    os.environ.setdefault(LOG_LEVEL, "3")
-    warnings.simplefilter("ignore")
-    with _signals_held():
-        importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
-    for library in ("absl", "tensorflow", "matplotlib"):
-        logging.getLogger(library).setLevel(logging.ERROR)
+    if not wants_traceback():
+        os.environ.setdefault(LOG_LEVEL, "3")
+        warnings.simplefilter("ignore")
+        with _signals_held(), _hidden(UNUSED_BY_COMMANDS):
+            importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
+        for library in ("absl", "tensorflow", "matplotlib"):
+            logging.getLogger(library).setLevel(logging.ERROR)
+    if to_search:
+        importlib.import_module("keras_transformer.backend").one_thread_per_operation()
 
 
 def check_backend(for_export=False):
@@ -165,6 +170,18 @@ def _signals_held():
             signal.signal(number, handler)
     if received:
         signal.raise_signal(received[0])
+
+
+@contextlib.contextmanager
+def _hidden(names):
+    """Makes modules that are not imported yet look as if they were not installed."""
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # Python raises ImportError where it finds None
+    try:
+        yield
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
 
 
 def _open_missing_streams():

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import os
 import pathlib
+import stat
 import sys
 import zlib
 
@@ -32,6 +33,15 @@ def iterate_lines(path=None):
         ) from None
     except OSError as error:
         raise InputError(f"Expected a readable file. Received: {name}: {error.strerror}") from None
+
+
+def is_regular_file(path=None):
+    """Returns whether a path, or standard input, is a file on disk, whose lines are all there."""
+    try:
+        status = os.fstat(sys.stdin.fileno()) if path is None else os.stat(path)
+    except (AttributeError, OSError):  # a program has replaced standard input
+        return False
+    return stat.S_ISREG(status.st_mode)
 
 
 def check_readable(path):

@@ -5,11 +5,13 @@ Shapes: B batch (texts), N hypotheses of each text, S source length, T target le
 
 import dataclasses
 import itertools
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from keras import ops
 
+from keras_transformer import backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
 from keras_transformer.decoding.batch_search import check_scores, padded_rows
@@ -17,6 +19,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.length_batches import length_batches
 from keras_transformer.lexicon import Lexicon
 from keras_transformer.models.translation_model import TranslationModel
+from keras_transformer.parallel_calls import one_ahead, parallel_calls
 from keras_transformer.runs import load_lexicon, load_run
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_right
@@ -57,8 +60,9 @@ class AttentionMap(NamedTuple):
 class Translator:
     """Translates text with a model, a `Transformer` or `RnnSeq2Seq`, and its tokenizers.
 
-    If weights change, in training for example, the next call uses the new ones. A text without
-    tokens (empty or blank) has the translation "" with score 0, and never reaches the model.
+    On TensorFlow, without a GPU, each core of the machine translates a batch of its own. If weights
+    change, in training for example, the next call uses the new ones. A text without tokens (empty
+    or blank) has the translation "" with score 0, and never reaches the model.
 
     Args:
         model: `TranslationModel`, such as `Transformer`.
@@ -145,14 +149,38 @@ class Translator:
         Raises:
             ValueError: n_best below 1 or above the beam size, or a score that is not finite.
         """
+        (answers,) = self.translate_chunks([texts], n_best)
+        return answers
+
+    def translate_chunks(
+        self, chunks: Iterable[Texts], n_best: int = 1
+    ) -> Iterator[list[list[Translation]]]:
+        """Yields the translations of each chunk, so that memory is bounded for any number of texts.
+
+        The search of a chunk begins before that of the last one has ended, so that no core waits:
+        two chunks are in memory.
+
+        Args:
+            chunks: iterable of lists of str.
+            n_best: see `translate`.
+        Returns:
+            Iterator of what `translate` returns for each chunk.
+        """
         if not 1 <= n_best <= self.decoding.beam_size:
             raise InputError(
                 f"Expected n_best from 1 to the beam size. Received: n_best={n_best}, "
                 f"beam_size={self.decoding.beam_size}. Search with a wider beam."
             )
+        with parallel_calls(backend.num_search_threads()) as begin:
+            begun = (self._begin(begin, texts, n_best) for texts in chunks)
+            for texts, truncated, batches in one_ahead(begun):
+                found = ((indices, result()) for indices, result in batches)
+                yield self._translations(texts, truncated, found, n_best)
+
+    def _begin(self, begin, texts, n_best):
+        """Returns the texts, whether each was cut, and what `BatchSearch.begin_search` returns."""
         rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
-        found = self._batch_search.search(rows, n_best)
-        return self._translations(texts, truncated, found, n_best)
+        return texts, truncated, self._batch_search.begin_search(begin, rows, n_best)
 
     def sample(
         self,

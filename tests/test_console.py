@@ -98,6 +98,24 @@ def test_a_backend_that_is_not_there_is_refused_at_once(
     assert message in error and error.count("\n") == 1
 
 
+def test_a_command_that_searches_loads_no_more_than_it_needs_and_shares_no_operation():
+    process = start_python(
+        """
+        import sys
+        from keras_transformer import console
+        console.start_keras(to_search=True)
+        import tensorflow as tf
+        assert "matplotlib" not in sys.modules and "keras" in sys.modules
+        assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+        import matplotlib.pyplot  # a plot still can
+        tf.constant(1)
+        console.start_keras(to_search=True)  # too late, and no error
+        """
+    )
+    _, error = process.communicate()
+    assert process.returncode == 0, error.decode()
+
+
 def test_interruptions_have_their_codes(capsys):
     assert console.run(raises(KeyboardInterrupt())) == 130
 

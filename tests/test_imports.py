@@ -35,7 +35,7 @@ ROOMS = (  # each may import those that stand before it
         "checksums",
     ),
     *("types", "text_files", "fonts", "presets", "import_hooks", "keras_names", "quiet_tensorflow"),
-    *("teacher_forcing", "length_batches"),
+    *("teacher_forcing", "length_batches", "parallel_calls"),
     *("backend", "layers", "decoding", "models"),
     *("tokenizers", "data", "config", "lexicon", "runs"),
     *("translator", "evaluation", "plots", "training"),

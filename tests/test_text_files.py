@@ -10,6 +10,7 @@ from keras_transformer.text_files import (
     check_directory,
     check_readable,
     check_writable,
+    is_regular_file,
     iterate_lines,
     writing_lines,
 )
@@ -23,6 +24,19 @@ def test_lines_end_at_line_feeds_alone(tmp_path, name, opened):
     with opened(tmp_path / name, "wb") as stream:
         stream.write(TEXT.encode())
     assert list(iterate_lines(tmp_path / name)) == LINES
+
+
+def test_a_pipe_is_no_regular_file(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a\n")
+    os.mkfifo(tmp_path / "pipe")
+    assert is_regular_file(tmp_path / "a.txt")
+    assert not is_regular_file(tmp_path / "pipe")
+    assert not is_regular_file(tmp_path / "none")
+    with open(tmp_path / "a.txt") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert is_regular_file()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a program has put this in its place"))
+    assert not is_regular_file()
 
 
 def test_standard_input_is_read_as_utf8_whatever_the_locale(monkeypatch):

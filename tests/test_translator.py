@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import export
+from keras_transformer import backend, export
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.data import TranslationBatches
 from keras_transformer.decoding import batch_search
@@ -80,6 +80,43 @@ def test_answers_stand_in_the_order_of_the_texts_and_do_not_depend_on_neighbours
     assert translator(sources) == alone
     monkeypatch.setattr(translator._batch_search, "batch_size", 3)
     assert translator(sources) == alone
+
+
+def test_any_number_of_threads_gives_the_same_translations(translator, sources, monkeypatch):
+    texts = [*sources, "", *sources[:5], " "]
+    found = []
+    for num_threads in (1, 2, 5):
+        monkeypatch.setattr(backend, "num_search_threads", lambda count=num_threads: count)
+        for batch_size in (3, 64):
+            monkeypatch.setattr(translator._batch_search, "batch_size", batch_size)
+            found.append(translator.translate(texts, n_best=2))
+    texts_of = [[[t._replace(score=0.0) for t in answer] for answer in each] for each in found]
+    assert all(each == texts_of[0] for each in texts_of)
+    scores = np.array([[[t.score for t in answer] for answer in each] for each in found])
+    np.testing.assert_allclose(scores, scores[:1].repeat(len(found), 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_chunks_are_translated_in_order_with_one_read_ahead(
+    translator, sources, monkeypatch, num_threads
+):
+    monkeypatch.setattr(backend, "num_search_threads", lambda: num_threads)
+    chunks = [sources[:4], ["", " "], [], sources[4:9], sources[9:]]
+    read = []
+
+    def reading():
+        for number, chunk in enumerate(chunks):
+            read.append(number)
+            yield chunk
+
+    found = []
+    for number, answers in enumerate(translator.translate_chunks(reading(), n_best=2)):
+        assert read == list(range(min(number + 2, len(chunks))))
+        found.append(answers)
+    expected = [translator.translate(chunk, n_best=2) for chunk in chunks]
+    assert [[[t.text for t in texts] for texts in each] for each in found] == [
+        [[t.text for t in texts] for texts in each] for each in expected
+    ]
 
 
 def test_blank_texts_are_empty_and_do_not_reach_the_model(

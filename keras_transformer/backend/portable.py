@@ -217,3 +217,19 @@ def enable_determinism():
         import torch
 
         torch.use_deterministic_algorithms(True)
+
+
+def num_search_threads():
+    """Returns the number of threads that share the batches of a search.
+
+    One, unless a backend says otherwise: JAX runs a batch on all cores, and PyTorch's searches hold
+    Python's lock.
+    """
+    return 1
+
+
+def one_thread_per_operation():
+    """Computes each operation in one thread, where that is better for searches in many threads.
+
+    Call it before the first operation.
+    """

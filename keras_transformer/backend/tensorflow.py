@@ -4,6 +4,7 @@ Shapes: L cache length, R rows, H heads, N tokens, N' tokens that are not skippe
 tokens per chunk, V vocabulary.
 """
 
+import contextlib
 import functools
 
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from keras_transformer.backend import portable
 from keras_transformer.backend.portable import TokenLosses
+from keras_transformer.parallel_calls import NUM_CORES, first_call_alone
 
 CACHE_GROWTH = 8
 """Minimum number of positions by which a search's cache grows when it is full."""
@@ -406,9 +408,21 @@ def compile_function(function, variables=()):
             graph = tf.function(function, signature, autograph=False)
         return graph(*tensors)
 
-    return compiled
+    return first_call_alone(compiled)
 
 
 def enable_determinism():
     """As in `portable.py`."""
     tf.config.experimental.enable_op_determinism()
+
+
+def num_search_threads():
+    """As in `portable.py`: one for each core, unless another device computes."""
+    has_accelerator = any(d.device_type != "CPU" for d in tf.config.list_physical_devices())
+    return 1 if has_accelerator else NUM_CORES
+
+
+def one_thread_per_operation():
+    """As in `portable.py`. To share out the small operations of a search takes longer than they."""
+    with contextlib.suppress(RuntimeError):  # a program that calls this has begun to compute
+        tf.config.threading.set_intra_op_parallelism_threads(1)

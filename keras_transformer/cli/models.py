@@ -7,10 +7,12 @@ from keras_transformer import console
 from keras_transformer.cli.parser import add_settings, given_settings, whole_number
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
+from keras_transformer.parallel_calls import NUM_CORES
 from keras_transformer.settings import LARGEST
 
-CHUNK_LINES = 1024
-"""Lines that are read and translated at once, so that memory is bounded for any input."""
+CHUNK_LINES = max(1024, 512 * NUM_CORES)
+"""Lines that are read and translated at once, so that memory is bounded for any input: 8 batches
+for each core. Of a file, two such chunks are in memory."""
 
 
 def add_model(parser, metavar, **arguments):
@@ -57,7 +59,7 @@ def load_translator(arguments, of_run=False):
             "Expected the directory of a run or of an export. "
             f"Received: {arguments.model}: no such directory. Check the name."
         )
-    console.start_keras()
+    console.start_keras(to_search=True)
     from keras_transformer.loading import load
     from keras_transformer.translator import Translator
 
@@ -70,18 +72,25 @@ def load_translator(arguments, of_run=False):
     return translator
 
 
-def translations_of(translator, lines, n_best=1, chunk_lines=None, show_progress=True):
+def translations_of(translator, lines, n_best=1, ahead=True, chunk_lines=None, show_progress=True):
     """Yields the list of translations of each line.
 
     Args:
+        ahead: whether to read the next chunk of lines before this one is translated. Otherwise the
+            answers come even if whoever writes the lines waits for them.
         chunk_lines: lines translated at once; None: `CHUNK_LINES`.
         show_progress: whether a terminal shows a progress bar.
     """
     from tqdm import tqdm
 
     lines = iter(lines)
+    chunks = iter(lambda: list(itertools.islice(lines, chunk_lines or CHUNK_LINES)), [])
+    if ahead:
+        answers = translator.translate_chunks(chunks, n_best)
+    else:
+        answers = (translator.translate(chunk, n_best) for chunk in chunks)
     # disable=None: silent where standard error is no terminal
     with tqdm(unit=" lines", disable=None if show_progress else True) as progress:
-        while chunk := list(itertools.islice(lines, chunk_lines or CHUNK_LINES)):
-            yield from translator.translate(chunk, n_best)
+        for chunk in answers:
+            yield from chunk
             progress.update(len(chunk))

@@ -13,6 +13,7 @@ from keras_transformer.cli.models import (
 from keras_transformer.text_files import (
     check_readable,
     check_writable,
+    is_regular_file,
     iterate_lines,
     writing_lines,
 )
@@ -46,6 +47,7 @@ def run(arguments):
         translator,
         iterate_lines(arguments.input),
         arguments.n_best,
+        ahead=is_regular_file(arguments.input),
         chunk_lines=1 if is_dialogue else None,
         show_progress=arguments.output is not None or not sys.stdout.isatty(),
     )

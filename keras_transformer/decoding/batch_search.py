@@ -18,13 +18,15 @@ from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.length_batches import length_batches
+from keras_transformer.parallel_calls import parallel_calls
 from keras_transformer.special_ids import PAD_ID
 
 
 class BatchSearch:
     """Runs compiled searches of a model on lists of inputs of any length.
 
-    If weights change, the next call uses the new ones.
+    On TensorFlow, without a GPU, each core of the machine decodes a batch of its own, the longest
+    inputs first. If weights change, the next call uses the new ones.
 
     Args:
         model: model with a `start_decoding`, see `decode`, whose inputs are rows of ids.
@@ -67,12 +69,29 @@ class BatchSearch:
         Returns:
             Iterator of the indices of a batch's rows and its result as NumPy arrays.
         """
+        with parallel_calls(backend.num_search_threads()) as begin:
+            for indices, result in self.begin_search(begin, rows, n_best):
+                yield indices, result()
+
+    def begin_search(
+        self, begin: Callable[..., Any], rows: Sequence[Any], n_best: int = 1
+    ) -> list[tuple[Sequence[int], Callable[[], SearchResult]]]:
+        """Begins what `search` does, so that several lists can be searched one after the other.
+
+        Args:
+            begin: the function that `parallel_calls` yields.
+            rows, n_best: see `search`.
+        Returns:
+            List of the indices of a batch's rows and a function that returns its result.
+        """
 
         def find(ids):
             return decode(self.model, ids, self.config, n_best, shortlist=self.shortlist_of(ids))
 
         compiled = self.compiled(("decode", n_best), find)
-        return self._results(rows, lambda ids, _: compiled(ids))
+        num_threads = backend.num_search_threads()
+        batches = length_batches([len(row) for row in rows], self.batch_size, num_threads)
+        return [(indices, begin(self._result, compiled, rows, indices)) for indices in batches]
 
     def sample(
         self,
@@ -98,25 +117,23 @@ class BatchSearch:
             seeded = dict(seed=self._seed_generator, shortlist=self.shortlist_of(ids))
             return decode_sampled(self.model, ids, self.config, *options, **seeded)
 
-        compiled = self.compiled(("sample", temperature, top_k, top_p), draw)
+        return self._draws(self.compiled(("sample", temperature, top_k, top_p), draw), rows, seed)
 
-        def draw_batch(ids, number):
+    def _draws(self, compiled, rows, seed):
+        for number, indices in enumerate(length_batches(list(map(len, rows)), self.batch_size)):
             with self._seed_lock:
                 self._seed_generator.state.assign([seed, number])  # a different draw per batch
-                return compiled(ids)
-
-        return self._results(rows, draw_batch)
+                found = self._result(compiled, rows, indices)
+            yield indices, found
 
     def shortlist_of(self, ids: Any) -> Shortlist | None:
         """Returns the shortlist of ids `(B, S)`, None if all tokens may be chosen."""
         return None if self.shortlist is None else self.shortlist(ids)
 
-    def _results(self, rows, find):
-        lengths, pad_id = [len(row) for row in rows], special_ids_of(self.model).pad
-        for number, indices in enumerate(length_batches(lengths, self.batch_size)):
-            found = find(padded_rows([rows[i] for i in indices], pad_id), number)
-            arrays = (ops.convert_to_numpy(tensor)[: len(indices)] for tensor in found)
-            yield indices, SearchResult(*arrays)
+    def _result(self, compiled, rows, indices):
+        """Returns the `SearchResult` of a batch, in NumPy arrays."""
+        found = compiled(padded_rows([rows[i] for i in indices], special_ids_of(self.model).pad))
+        return SearchResult(*(ops.convert_to_numpy(tensor)[: len(indices)] for tensor in found))
 
     def compiled(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the compiled `function`; compiles only in the first call with this `key`.

@@ -26,10 +26,13 @@ class CTranslate2Translator(ExportedTranslator):
         ctranslate2_library()
         from keras_transformer.export.ctranslate2_search import CTranslate2Search
 
-        self._search = CTranslate2Search(self.path, self.settings)
+        self._ctranslate2 = CTranslate2Search(self.path, self.settings)
 
-    def _translate(self, texts, n_best):
+    def _batches(self, texts):
+        return [range(len(texts))]  # CTranslate2 makes batches itself
+
+    def _search(self, texts, n_best):
         return [
             [Translation(*hypothesis) for hypothesis in hypotheses]
-            for hypotheses in self._search.translate(texts, n_best)
+            for hypotheses in self._ctranslate2.translate(texts, n_best)
         ]

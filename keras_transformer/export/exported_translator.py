@@ -2,15 +2,18 @@
 
 import json
 import pathlib
+from collections.abc import Iterable, Iterator
 from typing import overload
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
+from keras_transformer import backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.export.settings import SETTINGS, check_export
 from keras_transformer.length_batches import length_batches
+from keras_transformer.parallel_calls import first_call_alone, one_ahead, parallel_calls
 from keras_transformer.translator import Translation
 from keras_transformer.types import StrPath, Texts
 
@@ -61,6 +64,9 @@ class ExportedTranslator:
     def _load(self):
         self._saved_model = tf.saved_model.load(self.path)  # keeps the signatures' variables alive
         self.signatures = self._saved_model.signatures
+        self._compiled = {
+            name: first_call_alone(function) for name, function in self.signatures.items()
+        }
 
     def __reduce__(self):
         """For `pickle` and `copy`: the export is loaded again from its path."""
@@ -85,33 +91,58 @@ class ExportedTranslator:
             texts: list of str.
             n_best: int, at most `self.n_best`.
         """
+        (answers,) = self.translate_chunks([texts], n_best)
+        return answers
+
+    def translate_chunks(
+        self, chunks: Iterable[Texts], n_best: int = 1
+    ) -> Iterator[list[list[Translation]]]:
+        """Yields the translations of each chunk, as `Translator.translate_chunks` does."""
         if not 1 <= n_best <= self.n_best:
             raise InputError(
                 f"Expected n_best from 1 to that of the export, {self.n_best}. "
                 f"Received: n_best={n_best}. Export with a larger n_best."
             )
+        with parallel_calls(backend.num_search_threads()) as begin:
+            for texts, batches in one_ahead(self._begin(begin, texts, n_best) for texts in chunks):
+                answers = [[Translation("", 0.0, False)] * n_best for _ in texts]
+                for indices, result in batches:
+                    for i, translations in zip(indices, result(), strict=True):
+                        answers[i] = translations
+                yield answers
+
+    def _begin(self, begin, texts, n_best):
+        """Returns the texts, and the indices of each batch with a function that translates it.
+
+        Args:
+            begin: the function that `parallel_calls` yields.
+        """
         if isinstance(texts, str):
             raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
-        return self._translate(texts, n_best)
+        return texts, [
+            (indices, begin(self._search, [texts[i] for i in indices], n_best))
+            for indices in self._batches(texts)
+        ]
 
-    def _translate(self, texts, n_best):
-        answers = [[Translation("", 0.0, False)] * n_best for _ in texts]
-        for batch in length_batches([len(text) for text in texts], BATCH_SIZE):
-            found = self._search([texts[i] for i in batch], n_best)
-            for i, *hypotheses in zip(batch, *found, strict=True):
-                answers[i] = [
-                    Translation(text.decode(), float(score), bool(truncated))
-                    for text, score, truncated in zip(*hypotheses, strict=True)
-                ]
-        return answers
+    def _batches(self, texts):
+        """Returns the list of the indices of each batch."""
+        lengths = [len(text) for text in texts]
+        return length_batches(lengths, BATCH_SIZE, backend.num_search_threads())
 
     def _search(self, texts, n_best):
-        """Returns NumPy `(B, n_best)`: translations, scores, and whether they were truncated."""
-        if n_best == 1:
-            found = self.signatures["serving_default"](text=tf.constant(texts))
-            return [found[key].numpy()[:, None] for key in ("translation", "score", "truncated")]
-        found = self.signatures["n_best"](text=tf.constant(texts))
-        return [found[key].numpy()[:, :n_best] for key in ("translations", "scores", "truncated")]
+        """Returns the list of the `n_best` `Translation`s of each text."""
+        name, outputs = "serving_default", ("translation", "score", "truncated")
+        if n_best > 1:
+            name, outputs = "n_best", ("translations", "scores", "truncated")
+        found = self._compiled[name](text=tf.constant(texts))
+        columns = (found[output].numpy().reshape(len(texts), -1)[:, :n_best] for output in outputs)
+        return [
+            [
+                Translation(text.decode(), float(score), bool(truncated))
+                for text, score, truncated in zip(*hypotheses, strict=True)
+            ]
+            for hypotheses in zip(*columns, strict=True)
+        ]
 
 
 def _damaged(path, error):

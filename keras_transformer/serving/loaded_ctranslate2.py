@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from keras_transformer.decoding.batch_search import padded_rows
 from keras_transformer.export.ctranslate2_library import ctranslate2_library
 from keras_transformer.export.settings import SETTINGS
+from keras_transformer.parallel_calls import NUM_CORES
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, Signature
-from keras_transformer.serving.settings import NUM_CORES
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 PREDICT = "tensorflow/serving/predict"

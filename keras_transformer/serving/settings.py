@@ -1,15 +1,10 @@
 """The settings of a server, with defaults for sentences on a few cores."""
 
 import dataclasses
-import os
 
 from keras_transformer.errors import InputError
+from keras_transformer.parallel_calls import NUM_CORES
 from keras_transformer.settings import Count, Positive, PositiveOrZero, SettingsGroup
-
-# the cores that this process may use, if the system tells
-NUM_CORES = (
-    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-)
 
 
 @dataclasses.dataclass(frozen=True)

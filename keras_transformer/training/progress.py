@@ -89,6 +89,7 @@ class Log(keras.callbacks.Callback):
         self.batches_per_epoch = len(task.batches)
         self.monitor = task.monitor
         self.write = write
+        self.epoch_begin = self.validation_begin = None
 
     def drop_what_was_lost(self, is_at_end=False):
         """Drops the lines logged after the checkpoint from which this training goes on.
@@ -109,9 +110,20 @@ class Log(keras.callbacks.Callback):
             with replacing(self.path) as partial:
                 partial.write_text("".join(f"{line}\n" for line in kept))
 
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch_begin = time.monotonic()
+
+    def on_test_begin(self, logs=None):
+        self.validation_begin = time.monotonic()
+
     def on_epoch_end(self, epoch, logs=None):
         learning_rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-        self.record({"learning_rate": learning_rate, **(logs or {})})
+        values = {"learning_rate": learning_rate, **(logs or {})}
+        if self.epoch_begin is not None:  # else only an interrupted validation was done again
+            now = time.monotonic()
+            share = (now - self.validation_begin) / (now - self.epoch_begin)
+            values["validation_share"] = round(share, 4)  # of the time since the last validation
+        self.record(values)
 
     def record(self, values):
         """Writes one line of values, with the step, the epochs of the data and the minutes."""

@@ -9,6 +9,7 @@ import pytest
 
 from keras_transformer import cli, console
 from keras_transformer.config import DecodingConfig
+from keras_transformer.parallel_calls import one_ahead
 
 PICTURES = (
     *("alignment", "attention_maps", "attention_view", "beam_tree", "bleu_by_length"),
@@ -46,6 +47,9 @@ class FakeTranslator:
             for text in texts
         ]
 
+    def translate_chunks(self, chunks, n_best=1):
+        return (self.translate(texts, n_best) for texts in one_ahead(chunks))
+
     def attention(self, text, target=None):
         target = f" and {target}" if target else ""
         return f"attention of {text}{target} with {self.decoding.beam_size} beams"
@@ -58,6 +62,7 @@ class FakeExport:
     decoding = DecodingConfig(beam_size=2)
     chunks = []
     translate = FakeTranslator.translate
+    translate_chunks = FakeTranslator.translate_chunks
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ def calls(monkeypatch):
 
         return function
 
-    monkeypatch.setattr(console, "start_keras", lambda with_text=True: calls.append("keras"))
+    monkeypatch.setattr(console, "start_keras", lambda **_: calls.append("keras"))
     replace("translator", Translator=FakeTranslator)
     replace("loading", load=FakeTranslator.load)
     replace("training.train", train=recorded("train"))

@@ -17,7 +17,7 @@ def test_plot_says_what_the_library_warns_of(calls, run_directory, tmp_path, mon
     drawing = sys.modules["keras_transformer.plots"]
     monkeypatch.setattr(drawing, "attention_maps", attention_maps)
     # the start of Keras silences the warnings of libraries
-    monkeypatch.setattr(console, "start_keras", lambda: warnings.simplefilter("ignore"))
+    monkeypatch.setattr(console, "start_keras", lambda **_: warnings.simplefilter("ignore"))
     assert cli.main(["plot", run_directory, "A", "--output", str(tmp_path / "a.png")]) == 0
     expected = "keras-transformer: warning: No installed font has the letters \u72ac.\n"
     assert capsys.readouterr().err == expected

@@ -10,6 +10,7 @@ import pytest
 
 from keras_transformer import cli
 from keras_transformer.cli import models
+from keras_transformer.cli import translate as translate_command
 
 
 def test_translate_gives_a_line_for_each_line_in_order(
@@ -41,6 +42,33 @@ def test_translate_reads_no_more_than_it_translates(
     assert cli.main(["translate", run_directory]) == 0
     assert [len(chunk) for chunk in fake_translator.chunks] == [2, 2, 1]
     assert capsysbinary.readouterr().out == b"LINE\n" * 5
+
+
+def test_a_file_is_read_one_chunk_ahead(
+    calls, run_directory, monkeypatch, capsysbinary, fake_translator, write_files
+):
+    """So that the first batches of the next chunk begin before the last ones of this chunk end."""
+    monkeypatch.setattr(models, "CHUNK_LINES", 2)
+    read_before = []
+    original = fake_translator.translate
+
+    def translate(self, texts, n_best=1):
+        read_before.append(len(read))
+        return original(self, texts, n_best)
+
+    monkeypatch.setattr(fake_translator, "translate", translate)
+    read = []
+
+    def reading(path):
+        for number in range(7):
+            read.append(number)
+            yield str(number)
+
+    monkeypatch.setattr(translate_command, "iterate_lines", reading)
+    (source,) = write_files(source="there\n")
+    assert cli.main(["translate", run_directory, "--input", source]) == 0
+    assert read_before == [4, 6, 7, 7]
+    assert capsysbinary.readouterr().out == b"".join(b"%d\n" % n for n in range(7))
 
 
 def test_translate_answers_each_line_of_a_dialogue(

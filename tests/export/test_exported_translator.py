@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 import keras_transformer
+from keras_transformer import backend
 from keras_transformer.export import ExportedTranslator, load
 
 
@@ -18,6 +19,17 @@ def test_translates_as_the_translator_does(exported_translator, translator, text
         for ours, theirs in zip(found, translator.translate(texts, n_best), strict=True):
             assert [t._replace(score=0.0) for t in ours] == [t._replace(score=0.0) for t in theirs]
             assert all(abs(a.score - b.score) < 1e-5 for a, b in zip(ours, theirs, strict=True))
+
+
+def test_any_number_of_threads_gives_the_same_translations(exported_translator, texts, monkeypatch):
+    texts = [*texts, "", *texts[:7]]
+    found = []
+    for num_threads in (1, 2, 5):
+        monkeypatch.setattr(backend, "num_search_threads", lambda count=num_threads: count)
+        found.append(exported_translator(texts))
+        chunks = exported_translator.translate_chunks([texts[:3], [], texts[3:]])
+        found.append([best.text for answers in chunks for (best,) in answers])
+    assert all(each == found[0] for each in found)
 
 
 def test_carries_the_search_that_was_exported(exported_translator, translator):

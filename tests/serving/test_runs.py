@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.parallel_calls import NUM_CORES
 from keras_transformer.serving.loaded_model import Signature
 from keras_transformer.serving.run_threads import RunThreads
-from keras_transformer.serving.settings import NUM_CORES
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 import io
+import json
 import types
 
 import pytest
@@ -43,3 +44,28 @@ def test_the_bar_knows_no_time_before_the_first_step(monkeypatch):
     bar.on_train_begin()
     assert "3/9 [00:00<?, ?step/s]" in str(bar.bar)
     bar.close()
+
+
+def test_the_log_says_which_share_of_the_time_a_validation_takes(tmp_path, monkeypatch):
+    seconds = iter([100.0, 118.0, 120.0])  # 18 of training, 2 of validation
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    state = TrainingState(num_pairs=1, num_target_tokens=1)
+    task = types.SimpleNamespace(batches=[None], monitor="val_bleu")
+    path, lines = tmp_path / "metrics.jsonl", []
+    log = progress.Log(path, state, task, lines.append)
+    log.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=0.1)))
+    log.on_epoch_begin(0)
+    log.on_test_begin()
+    log.on_epoch_end(0, {"loss": 2.0, "val_bleu": 5.0})
+    assert json.loads(path.read_text())["validation_share"] == 0.1
+    assert len(lines) == 1
+
+
+def test_a_validation_that_is_done_again_has_no_share(tmp_path):
+    state = TrainingState(num_pairs=1, num_target_tokens=1)
+    task = types.SimpleNamespace(batches=[None], monitor="val_bleu")
+    log = progress.Log(tmp_path / "metrics.jsonl", state, task, lambda line: None)
+    log.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=0.1)))
+    log.on_test_begin()
+    log.on_epoch_end(0, {"loss": 2.0})
+    assert "validation_share" not in json.loads(log.path.read_text())

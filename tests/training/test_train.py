@@ -124,6 +124,7 @@ def test_a_run_holds_what_the_next_command_needs(trained):
     assert {"loss", "learning_rate", "val_loss", "val_perplexity", "val_accuracy", "val_bleu"} <= (
         records[0].keys()
     )
+    assert all(0 < record["validation_share"] < 1 for record in records[:3])
     chosen = max(records[3:], key=lambda record: record["val_bleu"])
     assert {name: chosen[name] for name in metrics} == pytest.approx(metrics)
     assert Config.load(run / "config.yaml") == config
