@@ -27,7 +27,7 @@ from keras_transformer.errors import InputError
 SETTINGS = "special:model.yml"
 """The array with Marian's settings: bytes of YAML, with a zero at the end."""
 
-EXPECTED = {
+EXPECTED: dict[str, tuple[object, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-postprocess-emb": ("d", ""),

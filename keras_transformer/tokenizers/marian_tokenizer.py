@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -102,22 +101,28 @@ class MarianTokenizer(Tokenizer):
         if not 0 < sampling <= 1:
             raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
         sentencepiece.set_random_generator_seed(seed)
-        rows = []
-        for sentence in sentences:
-            tag = TAG.match(sentence)
-            rest = sentence[tag.end() :] if tag else sentence
-            pieces = self._processor.encode(
-                rest, out_type=str, enable_sampling=True, alpha=sampling, nbest_size=-1
-            )
-            pieces = [tag.group(), *pieces] if tag else pieces
-            rows.append(np.array([self._ids.get(piece, UNKNOWN_ID) for piece in pieces], "int32"))
-        return rows
+        tags = [TAG.match(sentence) for sentence in sentences]
+        rests = [
+            sentence[tag.end() :] if tag else sentence
+            for sentence, tag in zip(sentences, tags, strict=True)
+        ]
+        # a list, for which the library makes a new thread: the seed does not reach an old one
+        rows = self._processor.encode(
+            rests, out_type=str, enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1
+        )
+        rows = [
+            [tag.group(), *pieces] if tag else pieces
+            for tag, pieces in zip(tags, rows, strict=True)
+        ]
+        return [
+            np.array([self._ids.get(piece, UNKNOWN_ID) for piece in row], "int32") for row in rows
+        ]
 
 
 def _parts_of(content):
     """Returns `(pieces, model)` of the bytes of a saved tokenizer."""
     try:
-        parts: dict[str, Any] = json.loads(content)
+        parts = json.loads(content)
         pieces, model = parts["pieces"], base64.b64decode(parts["model"], validate=True)
         is_vocabulary = all(isinstance(piece, str) for piece in pieces)
     except (ValueError, KeyError, TypeError):
@@ -141,7 +146,7 @@ def _processor(model):
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except Exception as error:  # of protobuf or of the library, which has no class of its own
         raise InputError(f"Expected a SentencePiece model. Received: {error}") from None
-    byte = sentencepiece_model_pb2.ModelProto.SentencePiece.BYTE  # type: ignore[attr-defined]
+    byte = sentencepiece_model_pb2.ModelProto.SentencePiece.BYTE
     if any(piece.type == byte for piece in proto.pieces):
         raise InputError(
             "Expected a SentencePiece model without pieces for single bytes, which Marian's "

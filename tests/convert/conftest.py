@@ -7,6 +7,8 @@ import re
 import numpy as np
 import pytest
 
+from keras_transformer.quickstart.phrases import phrase_corpus
+
 
 @pytest.fixture(scope="session")
 def theirs():
@@ -46,10 +48,11 @@ class MarianFiles:
 
     SIZES = dict(enc=2, dec=1, d_model=8, ff_dim=12, heads=2)
 
-    def __init__(self, sentence_pairs):
-        self.models = [_sentence_piece_model(side) for side in zip(*sentence_pairs, strict=True)]
+    def __init__(self, sentence_pairs, num_pieces=110, missing="▁dog"):
+        sides = zip(*sentence_pairs, strict=True)
+        self.models = [_sentence_piece_model(side, num_pieces) for side in sides]
         pieces = dict.fromkeys(piece for model in self.models for piece in _pieces_of(model))
-        pieces = [piece for piece in pieces if piece != "▁dog"]  # unknown to the vocabulary
+        pieces = [piece for piece in pieces if piece != missing]  # unknown to the vocabulary
         pieces[7:7] = [">>deu<<", "世"]  # which no model produces from known text
         self.ids = {piece: i for i, piece in enumerate(["</s>", "<unk>", *pieces, "<pad>"])}
         self.vocab_size = len(self.ids)
@@ -195,12 +198,12 @@ class MarianFiles:
         tensors[f"{name}.bias"] = self.random(8)
 
 
-def _sentence_piece_model(sentences):
+def _sentence_piece_model(sentences, num_pieces):
     import sentencepiece
 
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_writer=model, vocab_size=110, minloglevel=2
+        sentence_iterator=iter(sentences), model_writer=model, vocab_size=num_pieces, minloglevel=2
     )
     return model.getvalue()
 
@@ -226,3 +229,9 @@ def safetensors_numpy():
 @pytest.fixture(scope="session")
 def marian(sentence_pairs):
     return MarianFiles(sentence_pairs)
+
+
+@pytest.fixture(scope="session")
+def marian_of_phrases():
+    """The files for the generated phrases, which need a larger vocabulary, without gaps."""
+    return MarianFiles(phrase_corpus(1200).train, num_pieces=400, missing=None)
