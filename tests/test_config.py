@@ -55,6 +55,7 @@ OTHER_VALUES = {
     "decoding.length_penalty": 0.0,
     "decoding.max_length": 19,
     "decoding.max_source_length": 23,
+    "decoding.shortlist": 24,
 }
 """A value other than the default for each setting but two, which exclude others of them."""
 
