@@ -39,8 +39,10 @@ class Lexicon(NamedTuple):
     """The likely translations of each token, from which the shortlist of a text is made.
 
     Example:
-        lexicon = Lexicon.learn([[5, 6], [5]], [[8, 9], [9]], vocab_size=10)
-        decode(model, source_ids, config, shortlist=lexicon.top(50).shortlist(source_ids))
+        sides = corpus.source, corpus.target
+        rows = [[row.numpy() for row in tokenizer.encode(texts)] for texts in sides]
+        lexicon = Lexicon.learn(*rows, tokenizer.vocab_size)
+        print(lexicon.top(50).shortlist(np.array([[5, 6, 3]], "int32")).ids)
     """
 
     table: Any

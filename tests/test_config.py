@@ -56,6 +56,7 @@ OTHER_VALUES = {
     "decoding.length_normalization": "length",
     "decoding.max_length": 19,
     "decoding.max_source_length": 23,
+    "decoding.shortlist": 24,
 }
 """A value other than the default for each setting but two, which exclude others of them."""
 

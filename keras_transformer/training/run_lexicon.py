@@ -35,7 +35,7 @@ def write_lexicon(
         ValueError: there is no run, or its training text cannot be read.
 
     Example:
-        write_lexicon("runs/python")
+        write_lexicon("runs/python", corpus)
         translator = keras_transformer.load("runs/python", shortlist=50)
     """
     run = Run(path)
