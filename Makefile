@@ -86,6 +86,7 @@ benchmark: .venv/installed-benchmarks
 	.venv/bin/python benchmarks/attention_translation.py
 	.venv/bin/python benchmarks/growth.py
 	$(if $(RUN),.venv/bin/python benchmarks/decoding.py $(RUN))
+	$(if $(RUN),.venv/bin/python benchmarks/startup.py --translate $(RUN))
 	$(if $(EXPORT),.venv/bin/python benchmarks/serving.py $(EXPORT) --soak 30)
 
 docs: .venv/installed-docs

@@ -5,6 +5,9 @@
 starts the command `train --preset tiny` on Multi30k (DATA/multi30k) with a trained tokenizer, and
 the same recipe in KerasHub. Then it compares steps with input from `TranslationBatches` with steps
 on the same batches in memory. `benchmarks/startup_side.py` is the timed process.
+
+With `--translate MODEL` or `--serve EXPORT/VERSION` it measures something else: where the time goes
+until `translate` has its first translation, or until `serve` has loaded a version.
 """
 
 import argparse
@@ -23,7 +26,14 @@ def main():
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
+    parser.add_argument("--translate", metavar="MODEL", help="a run, or a version of an export")
+    parser.add_argument("--serve", metavar="EXPORT/VERSION")
     arguments = parser.parse_args()
+    if arguments.translate or arguments.serve:
+        for side in ("translate", "serve"):
+            if model := getattr(arguments, side):
+                phases(side, model, arguments)
+        return
     data = multi30k()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -46,6 +56,25 @@ def main():
     print(f"\nsteps with the pipeline take {piped / ready:.3f} of those with data ready")
     path = arguments.output or HERE / "results" / "startup.json"
     write_results(path, {"cores": arguments.cores, "starts": starts, "pipeline": pipeline})
+
+
+def phases(side, model, arguments):
+    """Prints the medians of the seconds of each phase of a start, and of its processor time."""
+    runs = [
+        run_pinned(
+            "startup_side.py", [side, "--model", model, "--started", time.time()], arguments.cores
+        )
+        for _ in range(arguments.repeats)
+    ]
+    medians = {
+        name: [statistics.median(run[name][i] for run in runs) for i in range(2)]
+        for name in runs[0]
+    }
+    print(f"\n| {side} | seconds | of the processor |\n|---|---|---|")
+    for name, (seconds, of_processor) in medians.items():
+        print(f"| {name} | {seconds:.2f} | {of_processor:.2f} |")
+    totals = [sum(each[i] for each in medians.values()) for i in range(2)]
+    print(f"| together | {totals[0]:.2f} | {totals[1]:.2f} |", flush=True)
 
 
 def write_inputs(batches_path, tokenizer_path):

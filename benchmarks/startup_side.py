@@ -16,6 +16,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--tokenizer", type=pathlib.Path)
     parser.add_argument("--run")
+    parser.add_argument("--model", help="a run, or a version of an export")
     parser.add_argument("--started", type=float, help="time.time() of the command")
     SIDES[(arguments := parser.parse_args()).side](arguments)
 
@@ -90,7 +91,79 @@ def pipeline(arguments):
     print(json.dumps({name: min(runs[1:]) for name, runs in seconds.items()}))
 
 
-SIDES = {"keras_transformer": command, "KerasHub": keras_hub, "pipeline": pipeline}
+class Phases:
+    """The seconds and the seconds of processor time of each phase of a start.
+
+    Args:
+        started: time.time() of the command.
+    """
+
+    def __init__(self, started):
+        self.found = {}
+        self.last = started, 0.0
+
+    def end(self, name):
+        now = time.time(), time.process_time()
+        self.found[name] = [end - start for end, start in zip(now, self.last, strict=True)]
+        self.last = now
+
+
+def translate(arguments):
+    """Prints the phases of the command `translate` until its first translation, and the second."""
+    phases = Phases(arguments.started)
+    from keras_transformer import cli, console  # noqa: F401, the command imports it
+
+    phases.end("Python and the command")
+    console.start_keras(to_search=True)
+    phases.end("import of TensorFlow and Keras")
+    from keras_transformer import load
+
+    translator = load(arguments.model)
+    phases.end("loading the model")
+    translator(["A dog runs on the beach."])
+    phases.end("first translation")
+    translator(["A dog runs on the beach."])
+    phases.end("second translation")
+    print(json.dumps(phases.found))
+
+
+def serve(arguments):
+    """Prints the phases of the command `serve` until a version is available."""
+    phases = Phases(arguments.started)
+    from keras_transformer import cli, console  # noqa: F401, the command imports it
+
+    phases.end("Python and the command")
+    console.start_keras()
+    phases.end("import of TensorFlow and Keras")
+    from keras_transformer.export import load  # noqa: F401, the server imports it
+    from keras_transformer.export.settings import check_export
+    from keras_transformer.serving import loaded_model, server  # noqa: F401
+
+    phases.end("import of the server")
+    check_export(arguments.model)
+    phases.end("checksums")
+    call = loaded_model.Signature.__call__
+
+    def timed(self, inputs, timeout=None):
+        if not any(name.startswith("warm-up") for name in phases.found):
+            phases.end("loading the session")
+        found = call(self, inputs, timeout)
+        rows = len(next(iter(inputs.values())))
+        phases.end(f"warm-up of {self.name}, {rows} row{'s' * (rows > 1)}")
+        return found
+
+    loaded_model.Signature.__call__ = timed
+    loaded_model.LoadedModel(arguments.model)
+    print(json.dumps(phases.found))
+
+
+SIDES = {
+    "keras_transformer": command,
+    "KerasHub": keras_hub,
+    "pipeline": pipeline,
+    "translate": translate,
+    "serve": serve,
+}
 
 if __name__ == "__main__":
     main()
