@@ -222,12 +222,13 @@ def their_model(transformers, vocab_size, **settings):
         **settings,
     )
     torch.manual_seed(3)
+    width = config.d_model
     model = transformers.MarianMTModel(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embed_positions" not in name:
                 is_scale = name.endswith("layer_norm.weight")
-                parameter.normal_(1.0 if is_scale else 0.0, 0.2)
+                parameter.normal_(1.0 if is_scale else 0.0, 0.2 if is_scale else width**-0.5)
         tables = [stack.embed_tokens.weight for stack in (model.get_encoder(), model.get_decoder())]
         if config.share_encoder_decoder_embeddings:  # version 5 shares them only if all are tied
             tables = [model.model.shared.weight, *tables]
