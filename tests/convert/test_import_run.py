@@ -15,6 +15,9 @@ from keras_transformer.training import train
 pytest.importorskip("safetensors.numpy")
 
 
+CHECKPOINTS = "best", "last"
+
+
 @pytest.fixture(scope="module")
 def directory(marian, tmp_path_factory):
     """A directory of Hugging Face's files whose model writes short answers that differ."""
@@ -36,12 +39,12 @@ def run(directory, tmp_path_factory):
 def test_the_run_translates_as_the_files_do(directory, run, texts):
     expected = read_marian(directory).translate(texts, n_best=2)
     assert len({best.text for best, _ in expected}) > 15
-    for checkpoint in (None, "best", "last"):
-        translator = keras_transformer.load(run, checkpoint)
-        assert translator.translate(texts, n_best=2) == expected
+    translator = keras_transformer.load(run)
+    assert translator.translate(texts, n_best=2) == expected
     weights = translator.model.get_weights()
-    for weight, other in zip(weights, read_marian(directory).model.get_weights(), strict=True):
-        np.testing.assert_array_equal(weight, other)
+    for other in (read_marian(directory), *(keras_transformer.load(run, c) for c in CHECKPOINTS)):
+        for weight, its in zip(weights, other.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, its)
     with pytest.raises(ValueError, match="Received: .* which has none"):
         keras_transformer.load(run, "averaged")
 
@@ -149,7 +152,7 @@ def test_nothing_is_written_where_something_is_wrong(directory, marian, tmp_path
         assert not empty.exists()
     (tmp_path / "empty").mkdir()
     import_run(directory, tmp_path / "empty", lambda line: None)
-    assert keras_transformer.load(tmp_path / "empty")(["A dog."])
+    assert keras_transformer.load(tmp_path / "empty").model.built
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "empty", "full"]
 
 

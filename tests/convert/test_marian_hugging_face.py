@@ -406,6 +406,7 @@ def trained(transformers, marian_of_phrases, tmp_path_factory):
     """A directory of a `MarianMTModel` that knows some hundred phrases, trained by PyTorch."""
     import torch
 
+    torch.set_num_threads(1)  # several threads wait for each other, on a machine that is busy
     directory, marian = tmp_path_factory.mktemp("trained"), marian_of_phrases
     marian.hugging_face(directory)
     tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
@@ -465,7 +466,7 @@ def test_strings_are_those_of_generate(transformers, trained, beam_size, record_
 @pytest.mark.slow
 def test_fine_tuning_on_2000_pairs_raises_its_score(trained, tmp_path, record_property):
     """A model that PyTorch has trained on 1,100 phrases; scored on phrases that are new to both."""
-    train_pairs, valid_pairs, test_pairs = phrase_corpus(6000)
+    train_pairs, valid_pairs, test_pairs = phrase_corpus(6000, seed=2)
     run = import_run(trained, tmp_path / "imported", lambda line: None)
     training = {
         "schedule": "inverse_square_root",
