@@ -43,9 +43,9 @@ def sample(
     https://arxiv.org/abs/1904.09751), by inversion of the cumulative distribution.
 
     Args:
-        step_fn, state, prompts, limits, max_length, length_penalty, special_ids,
-            length_normalization: see `greedy_search`. The scores use the model's own distribution,
-            not the one that was drawn from.
+        step_fn, state, prompts, limits, max_length, special_ids: see `greedy_search`.
+        length_penalty, length_normalization: see `greedy_search`. The scores use the model's own
+            distribution, not the one that was drawn from.
         temperature: from 1e-6 to 1e6; lower values prefer probable tokens more.
         top_k: number of tokens to draw from; 0: all.
         top_p: total probability of the tokens to draw from, in (0, 1].

@@ -60,8 +60,9 @@ def search_tree(
     Runs the steps of `beam_search` with `n_best=1` one by one, outside of any compiled function.
 
     Args:
-        step_fn, state, prompts, limits, max_length, beam_size, length_penalty, special_ids,
-            length_normalization: see `beam_search`; one input, with a limit of at least 1.
+        step_fn, state, prompts, limits, max_length: see `beam_search`; one input, with a limit of
+            at least 1.
+        beam_size, length_penalty, special_ids, length_normalization: see `beam_search`.
     Raises:
         ValueError: beam_size or length_penalty outside its range.
     """
