@@ -53,8 +53,10 @@ PAPER = {
     "decoding": {
         "beam_size": 4,
         "length_penalty": 0.6,
+        "length_normalization": "gnmt",
         "max_length": 256,
         "max_source_length": 256,
+        "shortlist": 0,
     },
 }
 
@@ -165,9 +167,14 @@ def test_what_the_model_of_a_preset_leaves_to_the_constructor(name):
         "num_decoder_layers": None,
         "activation": "relu",
         "positions": "sinusoidal",
+        "position_layout": "interleaved",
+        "position_base": 10000.0,
         "max_length": 1024,
         "share_embeddings": True,
+        "scale_embeddings": True,
         "tie_output": True,
+        "output_bias": False,
+        "layer_norm_epsilon": 1e-6,
         "attention": "dense",
         "cross_attention": "dense",
     }

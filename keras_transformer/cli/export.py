@@ -30,7 +30,7 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--weights",
-        choices=FORMATS_OF_WEIGHTS,
+        choices=tuple(FORMATS_OF_WEIGHTS),
         default="float32",
         help="type in which the matrices are stored (default: float32; int8_float32 is one of "
         "CTranslate2)",

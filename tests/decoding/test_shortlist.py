@@ -1,5 +1,6 @@
+"""Searches that choose from a shortlist."""
+
 import functools
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import (
     Shortlist,
     beam_search,
@@ -68,7 +70,7 @@ def _make_model(model, source_ids, candidates):
 
 
 def settings(beam_size):
-    return SimpleNamespace(beam_size=beam_size, length_penalty=0.6, max_length=20)
+    return DecodingConfig(beam_size=beam_size, max_length=20)
 
 
 def parts(result):

@@ -31,7 +31,7 @@ from keras_transformer.translator import Translator
 @pytest.fixture
 def quick(monkeypatch):
     """Writes one file and proves nothing: for what has to do with directories alone."""
-    monkeypatch.setattr(saved_model, "_write", lambda *_: (_[-1] / "saved_model.pb").touch())
+    monkeypatch.setattr(saved_model, "_write", lambda *_: (_[3] / "saved_model.pb").touch())
     monkeypatch.setattr(saved_model, "verify", lambda *_: Verification(1, 0))
 
 
