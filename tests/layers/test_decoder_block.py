@@ -119,7 +119,7 @@ def test_steps_equal_the_whole_pass(
             num_hypotheses,
             block.decoding_weights(),
         )
-        expected = block.ready_to_decode(whole[:, step])
+        expected = block.ready_to_decode(ops.convert_to_tensor(whole[:, step]))
         np.testing.assert_allclose(
             ops.convert_to_numpy(output), ops.convert_to_numpy(expected), rtol=1e-4, atol=1e-4
         )
