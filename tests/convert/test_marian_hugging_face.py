@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -189,6 +190,7 @@ def test_other_converters_name_the_way(marian, tmp_path):
         from_hugging_face(tmp_path)
 
 
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="Keras itself needs PyTorch here")
 def test_without_pytorch_its_file_is_refused_and_the_remedy_named(marian, tmp_path, monkeypatch):
     marian.hugging_face(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")

@@ -49,7 +49,7 @@ def test_the_approximation_of_gelu_in_gpt_2(reference, randomize):
 def test_the_approximation_of_gelu_in_marian():
     x = np.linspace(-4, 4, 2001).astype("float32")
     layer = FeedForward(11, activation="gelu_sigmoid")
-    found = ops.convert_to_numpy(layer.activation(x))
+    found = ops.convert_to_numpy(layer.activation(ops.convert_to_tensor(x)))
     np.testing.assert_allclose(found, x / (1 + np.exp(-1.702 * x)), rtol=1e-5, atol=1e-6)
     exact = ops.convert_to_numpy(keras.activations.gelu(x, approximate=False))
     assert 0.019 < np.abs(found - exact).max() < 0.021
