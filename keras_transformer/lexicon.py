@@ -131,6 +131,13 @@ class Lexicon(NamedTuple):
             with np.load(path) as arrays:
                 parts = {name: arrays[name] for name in cls._fields}
                 stored = str(arrays["tokenizers"])
+            table, frequent, target_vocab_size = parts.values()
+            if [x.ndim for x in parts.values()] != [2, 1, 0] or any(
+                x.dtype.kind not in "iu" for x in parts.values()
+            ):
+                raise ValueError("arrays of another type")
+            if any(np.any((x < 0) | (x >= target_vocab_size)) for x in (table, frequent)):
+                raise ValueError("tokens outside of the vocabulary")
         except FileNotFoundError:
             raise InputError(
                 f"Expected a lexicon, from which shortlists are made. Received: {path}, which does "
@@ -146,7 +153,7 @@ class Lexicon(NamedTuple):
                 f"Expected the lexicon of the run's tokenizers. Received: {path}, made with "
                 "others. Make it again with `keras-transformer lexicon RUN`."
             )
-        return cls(**{**parts, "target_vocab_size": int(parts["target_vocab_size"])})
+        return cls(table, frequent, int(target_vocab_size))
 
 
 def _model_1(source_rows, target_rows):

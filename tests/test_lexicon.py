@@ -146,3 +146,21 @@ def test_missing_damaged_and_foreign_files_are_refused_by_name(pairs, tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=f"{path}, which is damaged .*. Make it again with"):
             Lexicon.load(path, tokenizers="abc")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(table=np.full((V, 3), 10**6)),
+        dict(table=np.full((V, 3), -1)),
+        dict(table=np.zeros((V, 3))),
+        dict(table=np.zeros(V, "int32")),
+        dict(frequent=np.array([10**6])),
+        dict(target_vocab_size="x"),
+    ],
+)
+def test_a_file_with_other_contents_is_refused(pairs, tmp_path, change):
+    path = tmp_path / "lexicon.npz"
+    Lexicon.learn(*pairs, V)._replace(**change).save(path)
+    with pytest.raises(ValueError, match=f"{path}, which is damaged .*. Make it again with"):
+        Lexicon.load(path)

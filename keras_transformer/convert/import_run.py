@@ -36,13 +36,10 @@ def import_run(
     Raises:
         InputError: see `read_marian`; or `output` holds something already. Nothing is written.
     """
-    output = pathlib.Path(output)
+    given, output = output, pathlib.Path(output).resolve()  # where a link leads to
     check_directory(output)
     if output.exists() and any(output.iterdir()):
-        raise InputError(
-            f"Expected a new or empty directory for the run. Received: {output}, which holds "
-            "files. Choose another directory."
-        )
+        raise _not_empty(given)
     translator = read_marian(directory, write)
     model, decoding = translator.model, translator.decoding
     write(f"model       {model.count_params():,} parameters")
@@ -51,12 +48,24 @@ def import_run(
         f"search      beam size {decoding.beam_size}, length penalty {decoding.length_penalty:g}, "
         f"at most {decoding.max_length} tokens"
     )
-    with partial_directory(output.absolute().parent) as partial:
+    with partial_directory(output.parent) as partial:
         _write(translator, Run(partial))
-        with contextlib.suppress(FileNotFoundError):
-            output.rmdir()  # empty
-        put_in_place(partial, output.absolute())
-    return output
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                output.rmdir()  # empty
+            put_in_place(partial, output)
+        except OSError:
+            if output.exists() and any(output.iterdir()):  # another import was faster
+                raise _not_empty(given) from None
+            raise
+    return pathlib.Path(given)
+
+
+def _not_empty(output):
+    return InputError(
+        f"Expected a new or empty directory for the run. Received: {output}, which holds files. "
+        "Choose another directory."
+    )
 
 
 def _write(translator, run):

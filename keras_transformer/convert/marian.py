@@ -43,10 +43,25 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
                 "translators are not supported; convert.from_hugging_face reads GPT-2, BERT and "
                 "Vision Transformer."
             )
-        return read_hugging_face(directory, write)
+        return _read(directory, lambda: read_hugging_face(directory, write))
     if (directory / "decoder.yml").exists():
-        return read_npz(directory)
+        return _read(directory, lambda: read_npz(directory))
     raise InputError(
         "Expected a model of OPUS-MT: Hugging Face's config.json with its files, or Marian's "
         f"decoder.yml with its files. Received: {directory}, without either."
     )
+
+
+def _read(directory, read):
+    """Returns what `read` returns; an error that a damaged file causes is an `InputError`."""
+    try:
+        return read()
+    except (InputError, OSError, MemoryError):
+        raise
+    except Exception as error:  # the files come from anywhere: what is in them can raise anything
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"Expected the files of a model of OPUS-MT. Received: {directory}, in which one is "
+            f"damaged or has a value of another type ({type(error).__name__}: {reason}). "
+            "Download it again."
+        ) from error

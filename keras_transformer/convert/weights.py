@@ -59,7 +59,7 @@ class Weights:
         return self._left[name]
 
     def take(self, name, shape):
-        """Returns the tensor `name`, which must have this shape; each can be taken once."""
+        """Returns the tensor `name`, of this shape and of finite numbers; once each."""
         if name not in self._left:
             raise InputError(
                 f"Expected a tensor {name} in {self._files}. Received: none, or the "
@@ -70,6 +70,11 @@ class Weights:
             raise InputError(
                 f"Expected {name} of shape {tuple(shape)}, which follows from {self._settings}. "
                 f"Received: {name}.shape={tensor.shape}."
+            )
+        if not np.all(np.isfinite(tensor)):
+            raise InputError(
+                f"Expected finite numbers in {self._files}. Received: {name}, in which some are "
+                "NaN or infinite. Copy the file again, or take another model."
             )
         return tensor
 

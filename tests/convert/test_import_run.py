@@ -1,6 +1,8 @@
 """An imported model is a run like another: it translates, trains further, and is exported."""
 
+import importlib
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ import keras_transformer
 from keras_transformer import cli
 from keras_transformer.config import Config
 from keras_transformer.convert import import_run, read_marian
+from keras_transformer.convert.safetensors_files import write_tensors
 from keras_transformer.data import ParallelCorpus
+from keras_transformer.errors import InputError
 from keras_transformer.training import train
 
 pytest.importorskip("safetensors.numpy")
@@ -154,6 +158,52 @@ def test_nothing_is_written_where_something_is_wrong(directory, marian, tmp_path
     import_run(directory, tmp_path / "empty", lambda line: None)
     assert keras_transformer.load(tmp_path / "empty").model.built
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "empty", "full"]
+
+
+@pytest.mark.parametrize(
+    "file, content",
+    [
+        ("source.spm", b""),
+        ("generation_config.json", b'{"max_length": "x"}'),
+        ("tokenizer_config.json", b'{"eos_token": [1]}'),
+        ("vocab.json", b"[" * 100_000),
+    ],
+)
+def test_files_with_odd_contents_are_refused_in_one_line(directory, tmp_path, file, content):
+    shutil.copytree(directory, tmp_path / "model")
+    (tmp_path / "model" / file).write_bytes(content)
+    with pytest.raises(InputError, match=r"^Expected .*Received: [^\n]*$"):
+        import_run(tmp_path / "model", tmp_path / "run", lambda line: None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_are_not_finite_are_refused(marian, tmp_path):
+    (tmp_path / "model").mkdir()
+    tensors = marian.hugging_face(tmp_path / "model")
+    name = "model.encoder.layers.0.fc1.weight"
+    tensors[name][0, 0] = np.nan
+    write_tensors(tmp_path / "model" / "model.safetensors", tensors)
+    with pytest.raises(InputError, match="finite numbers.*Received: encoder.layers.0.fc1.weight"):
+        import_run(tmp_path / "model", tmp_path / "run", lambda line: None)
+
+
+def test_a_link_leads_to_its_directory_and_the_slower_of_two_is_refused(
+    directory, tmp_path, monkeypatch
+):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    import_run(directory, tmp_path / "link", lambda line: None)
+    assert (tmp_path / "empty" / "config.yaml").exists() and (tmp_path / "link").is_symlink()
+
+    def read(path, write):  # meanwhile another import ends
+        shutil.copytree(tmp_path / "empty", tmp_path / "run")
+        return read_marian(path, write)
+
+    module = importlib.import_module("keras_transformer.convert.import_run")
+    monkeypatch.setattr(module, "read_marian", read)
+    with pytest.raises(InputError, match="new or empty directory.*/run, which holds files"):
+        import_run(directory, tmp_path / "run", lambda line: None)
+    assert (tmp_path / "run" / "config.yaml").exists()
 
 
 def test_the_command(directory, tmp_path, capsys):
