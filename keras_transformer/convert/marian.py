@@ -35,7 +35,8 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
             f"Expected the directory of a model. Received: {directory}: no such directory."
         )
     if (directory / "config.json").exists():
-        kind = read_json(directory / "config.json").get("model_type")
+        config = read_json(directory / "config.json")
+        kind = config.get("model_type")
         if kind != "marian":
             raise InputError(
                 "Expected a model of OPUS-MT, whose model_type is marian. Received: "
@@ -43,7 +44,7 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
                 "translators are not supported; convert.from_hugging_face reads GPT-2, BERT and "
                 "Vision Transformer."
             )
-        return _read(directory, lambda: read_hugging_face(directory, write))
+        return _read(directory, lambda: read_hugging_face(directory, config, write))
     if (directory / "decoder.yml").exists():
         return _read(directory, lambda: read_npz(directory))
     raise InputError(

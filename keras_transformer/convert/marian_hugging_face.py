@@ -13,6 +13,7 @@ from keras_transformer.convert.marian_model import (
     new_model,
     output_biases,
     read_bytes,
+    their_size,
     translator_of,
     vocabulary,
 )
@@ -70,16 +71,16 @@ NOT_APPLIED = {
 """Settings of `generate` that our searches do not have, and the values that mean nothing."""
 
 
-def read_hugging_face(directory, write):
+def read_hugging_face(directory, config, write):
     """Returns the `Translator` in a directory of `MarianMTModel.save_pretrained`.
 
     Args:
         directory: `pathlib.Path`.
+        config: dict of config.json.
         write: called with a line about each setting of the search that is not applied.
     Raises:
         InputError: see `read_marian`.
     """
-    config = read_json(directory / "config.json")
     tokenizer_config = _optional_json(directory / "tokenizer_config.json")
     search = {**config, **_optional_json(directory / "generation_config.json")}
     files, forbidden = _files(directory, config, tokenizer_config, search)
@@ -245,12 +246,12 @@ def _copy_weights(tensors, model, files, forbidden, config):
         names, copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"], []
         tables.append((model.target_embedding, files.target))
     for name, (layer, side) in zip(names, tables, strict=True):
-        theirs = weights.take(name, (_their_size(side), model.d_model))
+        theirs = weights.take(name, (their_size(side), model.d_model))
         layer.embeddings.assign(in_our_order(theirs, side.rows))
         for copy in copies:
             weights.take_copy(copy, name, theirs)
     # theirs is now the table of the target
-    output_shape = _their_size(files.target), model.d_model
+    output_shape = their_size(files.target), model.d_model
     if model.tie_output:
         weights.take_copy("lm_head.weight", "the target embedding", theirs)
     else:
@@ -286,11 +287,6 @@ def _check_positions(weights, name, model, config):
             f"Expected {name} to hold sines and cosines, as all of Marian's models. "
             "Received: other numbers."
         )
-
-
-def _their_size(vocabulary):
-    """Returns the number of rows of their tables."""
-    return 1 + max(row for row in vocabulary.rows if row is not None)
 
 
 def _optional_json(path):

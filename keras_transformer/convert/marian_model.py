@@ -70,6 +70,11 @@ def check_ids(ids, path):
         )
 
 
+def their_size(vocabulary):
+    """Returns the number of rows of their tables."""
+    return 1 + max(row for row in vocabulary.rows if row is not None)
+
+
 def in_our_order(table, rows):
     """Returns the rows of their table `(V, ...)` in our order, zeros where they have none."""
     with_zeros = np.concatenate([table, np.zeros_like(table[:1])])

@@ -17,6 +17,7 @@ from keras_transformer.convert.marian_model import (
     new_model,
     output_biases,
     read_bytes,
+    their_size,
     translator_of,
     vocabulary,
 )
@@ -280,9 +281,9 @@ def _copy_weights(weights, model, files):
             ("decoder_Wemb", model.target_embedding, files.target),
         ]
     for name, layer, side in tables:
-        theirs = weights.take(name, (_their_size(side), d_model))
+        theirs = weights.take(name, (their_size(side), d_model))
         layer.embeddings.assign(in_our_order(theirs, side.rows))
-    num_outputs, output = _their_size(files.target), "decoder_ff_logit_out"
+    num_outputs, output = their_size(files.target), "decoder_ff_logit_out"
     if not model.tie_output:
         if f"{output}_W" in weights:
             table = np.transpose(weights.take(f"{output}_W", (d_model, num_outputs)))
@@ -320,8 +321,3 @@ def _copy_norm(weights, prefix, suffix, layer):
 def _as_row(vector):
     """Returns a vector as a row `(1, n)`, in which Marian keeps it, and the other way round."""
     return vector.reshape(1, -1) if vector.ndim == 1 else vector.reshape(-1)
-
-
-def _their_size(vocabulary):
-    """Returns the number of rows of their tables."""
-    return 1 + max(row for row in vocabulary.rows if row is not None)

@@ -1,7 +1,11 @@
-"""What every format asks of a translator before anything is written."""
+"""What every format asks of a translator, and what those of other libraries read of its model."""
+
+import numpy as np
+from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.new_version import in_float32
+from keras_transformer.layers.activations import activation_config
 from keras_transformer.translator import Translator
 
 
@@ -40,3 +44,13 @@ def with_model(translator, model):
     return Translator(
         model, *tokenizers, translator.decoding, translator.batch_size, translator.lexicon
     )
+
+
+def activation_of(model):
+    """Returns the activation of a `Transformer` as `activation_config` names it."""
+    return activation_config(model.encoder.blocks[0].feed_forward.activation)
+
+
+def float32_array(tensor):
+    """Returns a tensor as a NumPy array of its own."""
+    return np.array(ops.convert_to_numpy(tensor), "float32")

@@ -4,11 +4,10 @@ Shapes: D d_model, V vocabulary.
 """
 
 import numpy as np
-from keras import ops
 
 from keras_transformer.errors import InputError
+from keras_transformer.export.checked_translator import activation_of, float32_array
 from keras_transformer.export.ctranslate2_library import ctranslate2_library
-from keras_transformer.layers.activations import activation_config
 from keras_transformer.layers.stack import plain
 from keras_transformer.models import Transformer
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
@@ -39,7 +38,7 @@ def check_model(translator):
             raise _unknown("dense attention", f"{name}={attention!r}")
     if model.positions not in POSITIONS:
         raise _unknown(f"positions among {', '.join(POSITIONS)}", f"positions={model.positions!r}")
-    if _activation(model) not in ACTIVATIONS:
+    if activation_of(model) not in ACTIVATIONS:
         raise _unknown(
             f"an activation among {', '.join(ACTIVATIONS)}", f"activation={model.activation!r}"
         )
@@ -65,18 +64,18 @@ def transformer_spec(translator):
         translator: `Translator` that `check_model` has passed.
     """
     specs, model = ctranslate2_library().specs, translator.model
-    activation = specs.Activation[ACTIVATIONS[_activation(model)]]
+    activation = specs.Activation[ACTIVATIONS[activation_of(model)]]
     stack = dict(pre_norm=model.normalize_first, activation=activation)
     if model.positions == "rotary":
         stack.update(rotary_dim=0, rotary_interleave=True)  # 0: all of a head
     encoder = specs.TransformerEncoderSpec(len(model.encoder.blocks), model.num_heads, **stack)
     decoder = specs.TransformerDecoderSpec(len(model.decoder.blocks), model.num_heads, **stack)
     spec = specs.TransformerSpec(encoder, decoder)
-    encoder.embeddings[0].weight = _numpy(model.source_embedding.embeddings)
-    decoder.embeddings.weight = _numpy(model.target_embedding.embeddings)
-    decoder.projection.weight = _numpy(model.output_table())
+    encoder.embeddings[0].weight = float32_array(model.source_embedding.embeddings)
+    decoder.embeddings.weight = float32_array(model.target_embedding.embeddings)
+    decoder.projection.weight = float32_array(model.output_table())
     if model.output_biases is not None:
-        decoder.projection.bias = _numpy(model.output_biases)
+        decoder.projection.bias = float32_array(model.output_biases)
     decoding = translator.decoding
     limits = decoding.max_source_length + 1, decoding.max_length + 1  # with the end token
     parts = (encoder, model.encoder), (decoder, model.decoder)
@@ -95,7 +94,9 @@ def transformer_spec(translator):
 def _set_positions(spec, stack, limit):
     """Sets the table of the first `limit` positions, which are all that a search reaches."""
     if stack.position_layer is not None:
-        spec.position_encodings.encodings = _numpy(stack.position_layer.encode(np.arange(limit)))
+        spec.position_encodings.encodings = float32_array(
+            stack.position_layer.encode(np.arange(limit))
+        )
     elif hasattr(spec, "position_encodings"):
         delattr(spec, "position_encodings")  # rotary positions are applied in the attention
 
@@ -123,12 +124,12 @@ def _set_block(spec, block):
 
 def _set_linear(spec, *layers):
     """Joins several layers, each `(output, input)`, into one matrix, and joins their biases."""
-    spec.weight = np.concatenate([_numpy(layer.kernel).T for layer in layers])
-    spec.bias = np.concatenate([_numpy(layer.bias) for layer in layers])
+    spec.weight = np.concatenate([float32_array(layer.kernel).T for layer in layers])
+    spec.bias = np.concatenate([float32_array(layer.bias) for layer in layers])
 
 
 def _set_norm(spec, layer):
-    spec.gamma, spec.beta = _numpy(layer.gamma), _numpy(layer.beta)
+    spec.gamma, spec.beta = float32_array(layer.gamma), float32_array(layer.beta)
 
 
 def _set_vocabularies(spec, translator):
@@ -139,14 +140,6 @@ def _set_vocabularies(spec, translator):
     spec.config.unk_token = target[UNKNOWN_ID]
     spec.config.bos_token = spec.config.decoder_start_token = target[START_ID]
     spec.config.eos_token = target[END_ID]
-
-
-def _activation(model):
-    return activation_config(model.encoder.blocks[0].feed_forward.activation)
-
-
-def _numpy(tensor):
-    return np.array(ops.convert_to_numpy(tensor), "float32")
 
 
 def _unknown(expected, received):

@@ -7,17 +7,19 @@ import json
 import pathlib
 
 import numpy as np
-from keras import ops
 
 from keras_transformer.convert.marian_hugging_face import LAYER_NORM_EPSILON, NAMES
 from keras_transformer.convert.marian_model import blocks_of
 from keras_transformer.convert.safetensors_files import write_tensors
 from keras_transformer.errors import InputError
-from keras_transformer.export.checked_translator import checked_translator
+from keras_transformer.export.checked_translator import (
+    activation_of,
+    checked_translator,
+    float32_array,
+)
 from keras_transformer.export.new_version import check_can_export, write_version
 from keras_transformer.export.settings import write_settings
 from keras_transformer.export.verification import Tolerance, verify_greedy
-from keras_transformer.layers.activations import activation_config
 from keras_transformer.layers.stack import plain
 from keras_transformer.models import Transformer
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
@@ -109,7 +111,7 @@ def _check_model(translator):
         value = plain(value) if name in model.ATTENTION_SETTINGS else value
         if value not in (expected, {"name": expected}):
             raise _unknown(f"{name}={expected!r}", f"{name}={value!r}")
-    if _activation(model) not in ACTIVATIONS:
+    if activation_of(model) not in ACTIVATIONS:
         raise _unknown(
             f"an activation among {', '.join(ACTIVATIONS)}", f"activation={model.activation!r}"
         )
@@ -153,7 +155,7 @@ def _write(translator, path):
 
 def _starts_with_pad(model):
     """Returns whether padding and start token are one and the same, as in a model of Marian."""
-    table = _numpy(model.target_embedding.embeddings)
+    table = float32_array(model.target_embedding.embeddings)
     return np.array_equal(table[PAD_ID], table[START_ID])
 
 
@@ -194,7 +196,7 @@ def _config(model, decoding, sizes, ids):
         "decoder_attention_heads": model.num_heads,
         "encoder_ffn_dim": model.ff_dim,
         "decoder_ffn_dim": model.ff_dim,
-        "activation_function": ACTIVATIONS[_activation(model)],
+        "activation_function": ACTIVATIONS[activation_of(model)],
         "dropout": model.dropout,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
@@ -258,35 +260,27 @@ def _tensors(model, orders):
     if model.source_embedding is model.target_embedding:
         tables = [(model.source_embedding, orders[0], "shared")]
     tensors = {
-        f"model.{name}.weight": _numpy(embedding.embeddings)[order]
+        f"model.{name}.weight": float32_array(embedding.embeddings)[order]
         for embedding, order, name in tables
     }
     if not model.tie_output:
-        tensors["lm_head.weight"] = _numpy(model.output_table())[orders[1]]
+        tensors["lm_head.weight"] = float32_array(model.output_table())[orders[1]]
     biases = np.zeros(model.output_vocab_size, "float32")
     if model.output_biases is not None:
-        biases = _numpy(model.output_biases)
+        biases = float32_array(model.output_biases)
     tensors["final_logits_bias"] = biases[orders[1]][None]
     for side, i, layers in blocks_of(model):
         for part, layer in layers.items():
             name = f"model.{side}.layers.{i}.{NAMES[part]}"
             is_norm = part.endswith(".norm")
             weight, bias = (layer.gamma, layer.beta) if is_norm else (layer.kernel, layer.bias)
-            tensors[f"{name}.weight"] = np.transpose(_numpy(weight))
-            tensors[f"{name}.bias"] = _numpy(bias)
+            tensors[f"{name}.weight"] = np.transpose(float32_array(weight))
+            tensors[f"{name}.bias"] = float32_array(bias)
     return tensors
 
 
 def _write_json(path, content):
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
-def _activation(model):
-    return activation_config(model.encoder.blocks[0].feed_forward.activation)
-
-
-def _numpy(tensor):
-    return np.array(ops.convert_to_numpy(tensor), "float32")
 
 
 def _unknown(expected, received):

@@ -12,11 +12,9 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from keras_transformer.decoding.batch_search import padded_rows
 from keras_transformer.export.ctranslate2_library import ctranslate2_library
 from keras_transformer.export.settings import SETTINGS
-from keras_transformer.parallel_calls import NUM_CORES
-from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, Signature
+from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, PREDICT, Signature
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
-PREDICT = "tensorflow/serving/predict"
 TEXT, SCORE, IDS = (tf.string, (None,)), (tf.float32, (None,)), (tf.int32, (None, None))
 
 
@@ -39,7 +37,7 @@ class LoadedCTranslate2:
         from keras_transformer.export.ctranslate2_search import CTranslate2Search
 
         settings = json.loads((path / SETTINGS).read_text())
-        self._search = CTranslate2Search(path, settings, NUM_CORES)
+        self._search = CTranslate2Search(path, settings)
         self._n_best = settings["n_best"]
         self._ids = {token: i for i, token in enumerate(_vocabulary(path, "source"))}
         self._pieces = _vocabulary(path, "target")

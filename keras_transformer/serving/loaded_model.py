@@ -12,6 +12,7 @@ from keras_transformer.export.warmup import WARMUP_REQUESTS
 from keras_transformer.serving.run_threads import RunThreads
 
 DEFAULT_SIGNATURE = "serving_default"
+PREDICT = "tensorflow/serving/predict"  # the method of signatures that can be called
 
 
 class Tensor:
@@ -104,7 +105,7 @@ class LoadedModel:
             self.signatures = {
                 name: Signature(name, signature_def, self._session, threads)
                 for name, signature_def in self.signature_defs.items()
-                if signature_def.method_name == "tensorflow/serving/predict"
+                if signature_def.method_name == PREDICT
             }
             self._warm_up(pathlib.Path(path, WARMUP_REQUESTS))
         except BaseException:

@@ -12,7 +12,11 @@ from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.sentence_piece_tokenizer import SPACE, SharedModel
+from keras_transformer.tokenizers.sentence_piece_tokenizer import (
+    SPACE,
+    SharedModel,
+    start_sampling,
+)
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
@@ -60,8 +64,7 @@ class MarianTokenizer(Tokenizer):
                 end token, and all others, each once.
             model: bytes of a SentencePiece model with any ids.
         """
-        content = {"pieces": list(pieces), "model": base64.b64encode(model).decode()}
-        return cls(json.dumps(content, ensure_ascii=False, indent=0).encode())
+        return cls(_content_of(pieces, model))
 
     @property
     def pieces(self) -> list[str]:
@@ -74,9 +77,7 @@ class MarianTokenizer(Tokenizer):
 
     @property
     def serialized(self) -> bytes:
-        model = base64.b64encode(self._model).decode()
-        content = {"pieces": self._pieces, "model": model}
-        return json.dumps(content, ensure_ascii=False, indent=0).encode()
+        return _content_of(self._pieces, self._model)
 
     def _tokenize(self, texts):
         has_tag = tf.strings.regex_full_match(texts, "(?s)>>.*?<<.*")
@@ -98,9 +99,7 @@ class MarianTokenizer(Tokenizer):
 
     def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
         """As `SentencePieceTokenizer.encode_sampled`."""
-        if not 0 < sampling <= 1:
-            raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
-        sentencepiece.set_random_generator_seed(seed)
+        start_sampling(sampling, seed)
         tags = [TAG.match(sentence) for sentence in sentences]
         rests = [
             sentence[tag.end() :] if tag else sentence
@@ -117,6 +116,12 @@ class MarianTokenizer(Tokenizer):
         return [
             np.array([self._ids.get(piece, UNKNOWN_ID) for piece in row], "int32") for row in rows
         ]
+
+
+def _content_of(pieces, model):
+    """Returns the bytes of a saved tokenizer, of its `pieces` and its SentencePiece `model`."""
+    content = {"pieces": list(pieces), "model": base64.b64encode(model).decode()}
+    return json.dumps(content, ensure_ascii=False, indent=0).encode()
 
 
 def _parts_of(content):

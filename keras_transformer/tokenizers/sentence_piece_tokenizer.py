@@ -160,13 +160,18 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             ValueError: `sampling` is not above 0 and at most 1.
         """
-        if not 0 < sampling <= 1:
-            raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
-        sentencepiece.set_random_generator_seed(seed)
+        start_sampling(sampling, seed)
         rows = self._processor.encode(
             sentences, enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1
         )
         return [np.array(row, "int32") for row in rows]
+
+
+def start_sampling(sampling, seed):
+    """Checks the strength of subword sampling, and seeds the library's random numbers."""
+    if not 0 < sampling <= 1:
+        raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
+    sentencepiece.set_random_generator_seed(seed)
 
 
 def _checked_symbols(symbols):
