@@ -52,7 +52,14 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
 
 
 def projected_cross_entropy(
-    hidden, table, labels, weights, label_smoothing=0.0, training=False, jit_compile=False
+    hidden,
+    table,
+    labels,
+    weights,
+    label_smoothing=0.0,
+    training=False,
+    jit_compile=False,
+    r_drop=0.0,
 ):
     """Returns the summed `token_cross_entropy` of the logits `hidden · table^T`, and more.
 
@@ -64,14 +71,27 @@ def projected_cross_entropy(
         label_smoothing: see `token_cross_entropy`.
         training: whether gradients will be computed.
         jit_compile: whether XLA compiles the caller.
+        r_drop: factor of the divergence between the two predictions of a token, which is added to
+            the loss in training. Rows 2 i and 2 i + 1 are then the same token with different
+            dropout, with the same label and weight.
     Returns:
         `TokenLosses`. A backend may skip tokens with label 0 and weight 0, which affect neither
         loss nor metrics; their entries are then 0.
     """
     logits = ops.matmul(hidden, ops.transpose(table))
     loss = ops.sum(weights * token_cross_entropy(logits, labels, label_smoothing))
+    if r_drop:
+        loss += r_drop * ops.sum(weights[::2] * _mean_divergence(logits[::2], logits[1::2]))
     correct = ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels)
     return TokenLosses(loss, token_cross_entropy(logits, labels), ops.cast(correct, "float32"))
+
+
+def _mean_divergence(logits, other_logits):
+    """Returns (KL(p || q) + KL(q || p)) / 2 of the distributions of logits, `(N,)` float32."""
+    logits, other_logits = ops.cast(logits, "float32"), ops.cast(other_logits, "float32")
+    difference = ops.softmax(logits) - ops.softmax(other_logits)
+    # the normalizers of log p and log q cancel, because the differences sum to 0
+    return 0.5 * ops.sum(difference * (logits - other_logits), axis=-1)
 
 
 def ensure_shape(x, shape):

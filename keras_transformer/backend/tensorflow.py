@@ -79,7 +79,14 @@ def token_cross_entropy(logits, labels, label_smoothing=0.0):
 
 
 def projected_cross_entropy(
-    hidden, table, labels, weights, label_smoothing=0.0, training=False, jit_compile=False
+    hidden,
+    table,
+    labels,
+    weights,
+    label_smoothing=0.0,
+    training=False,
+    jit_compile=False,
+    r_drop=0.0,
 ):
     """As in `portable.py`, in chunks of tokens, and without tokens of label 0 and weight 0.
 
@@ -89,7 +96,7 @@ def projected_cross_entropy(
     """
     if jit_compile or any(d.device_type != "CPU" for d in tf.config.list_physical_devices()):
         return portable.projected_cross_entropy(
-            hidden, table, labels, weights, label_smoothing, training
+            hidden, table, labels, weights, label_smoothing, training, r_drop=r_drop
         )
     num_rows = tf.shape(labels, tf.int64)[0]
     counted = tf.where((labels != 0) | (weights != 0))  # (N', 1)
@@ -98,7 +105,9 @@ def projected_cross_entropy(
     @tf.custom_gradient
     def counted_losses(hidden, table):
         rows = tf.gather_nd(hidden, counted)
-        losses, gradients = _by_chunks(rows, table, labels, weights, label_smoothing, training)
+        losses, gradients = _by_chunks(
+            rows, table, labels, weights, label_smoothing, training, r_drop
+        )
 
         def gradient(upstream, *_):
             # In float32: values that are rounded before the loss scale is applied are lost.
@@ -116,7 +125,7 @@ def projected_cross_entropy(
     return TokenLosses(loss, cross_entropy, correct)
 
 
-def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
+def _by_chunks(hidden, table, labels, weights, label_smoothing, training, r_drop):
     """Returns the pair of `(loss, cross_entropy, correct)` and the gradients of the loss.
 
     The gradients are () unless training. Let r = 1 - p(label), and let q(v) = p(v) / r be the
@@ -124,7 +133,7 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
     label_smoothing - r for the label and r q(v) for another token, minus label_smoothing / V for
     each. Only q fills a row, and is rounded to the dtype of `hidden`. The rest is float32, in which
     r is precise even if p(label) is almost 1, where p(label) - 1 would be the small difference of
-    two rounded numbers.
+    two rounded numbers. R-Drop adds to both, see `_divergence`.
     """
     num_tokens, vocab_size = tf.shape(labels)[0], table.shape[0]
     num_chunks = tf.maximum(1, -(-num_tokens // CHUNK_ROWS))  # without tokens, one empty chunk
@@ -135,7 +144,10 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
     def one_chunk(chunk, table_gradient, *columns):
         start = chunk * CHUNK_ROWS
         end = tf.minimum(start + CHUNK_ROWS, num_tokens)
-        x, chunk_labels = hidden[start:end], labels[start:end]
+        of_chunk = [values[start:end] for values in (hidden, labels, relative_weights)]
+        if r_drop:
+            of_chunk = [_firsts_before_seconds(values) for values in of_chunk]
+        x, chunk_labels, chunk_weights = of_chunk
         logits = tf.matmul(x, table, transpose_b=True)  # (C, V)
         label_logits, logits = _without_labels(logits, chunk_labels)
         others = tf.nn.softmax(logits)  # q
@@ -148,10 +160,21 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
         correct = (label_logits > best_logits) | is_first
         values = [label_logits, log_odds, tf.cast(correct, tf.float32)]
         if training:
-            factors = relative_weights[start:end] * tf.sigmoid(log_odds)
-            weighted = tf.cast(factors[:, None] * tf.cast(x, tf.float32), x.dtype)
-            table_gradient += tf.cast(tf.matmul(others, weighted, transpose_a=True), tf.float32)
-            values.append(tf.matmul(others, table))
+            rest = tf.sigmoid(log_odds)  # r
+            if r_drop:
+                divergence, of_label, of_others = _divergence(
+                    logits, label_logits, others, rest, r_drop
+                )
+                values.append(divergence)
+                scale = tf.ones_like(rest)
+            else:
+                of_label, of_others, scale = -rest, others, rest
+            weighted = tf.cast((chunk_weights * scale)[:, None] * tf.cast(x, tf.float32), x.dtype)
+            table_gradient += tf.cast(tf.matmul(of_others, weighted, transpose_a=True), tf.float32)
+            product = tf.cast(tf.matmul(of_others, table), tf.float32)
+            values += [of_label, scale[:, None] * product]
+        if r_drop:
+            values = [_pairs_together(value) for value in values]
         columns = [
             column.write(chunk, value) for column, value in zip(columns, values, strict=True)
         ]
@@ -160,35 +183,96 @@ def _by_chunks(hidden, table, labels, weights, label_smoothing, training):
     def column(dtype, *shape):
         return tf.TensorArray(dtype, num_chunks, element_shape=[None, *shape], infer_shape=False)
 
-    columns = [column(tf.float32) for _ in range(3)]
+    num_columns = 3 + training * (2 if r_drop else 1)
+    columns = [column(tf.float32) for _ in range(num_columns)]
     if training:
-        columns.append(column(hidden.dtype, hidden.shape[1]))
+        columns.append(column(tf.float32, hidden.shape[1]))
     _, table_gradient, *columns = tf.while_loop(
         lambda chunk, *_: chunk < num_chunks,
         one_chunk,
         (0, tf.zeros(table.shape if training else []), *columns),
         parallel_iterations=2,  # cores that one chunk leaves idle work on the next
     )
-    label_logits, log_odds, correct, *expected = (column.concat() for column in columns)
+    label_logits, log_odds, correct, *of_gradient = (column.concat() for column in columns)
     cross_entropy = tf.math.softplus(log_odds)
     mean_embedding = tf.reduce_mean(tf.cast(table, tf.float32), axis=0)  # (D,)
     hidden = tf.cast(hidden, tf.float32)
     mean_logits = tf.linalg.matvec(hidden, mean_embedding)
     smoothed = cross_entropy + label_smoothing * (label_logits - mean_logits)
-    losses = tf.reduce_sum(weights * smoothed), cross_entropy, correct
+    loss = tf.reduce_sum(weights * smoothed)
     if not training:
-        return losses, ()
-    rest, weights = tf.sigmoid(log_odds)[:, None], weights[:, None]  # r
-    label_embeddings = tf.cast(tf.gather(table, labels), tf.float32)
-    hidden_gradient = rest * (tf.cast(expected[0], tf.float32) - label_embeddings)
-    hidden_gradient += label_smoothing * (label_embeddings - mean_embedding)
+        return (loss, cross_entropy, correct), ()
+    *divergence, of_label, hidden_gradient = of_gradient
+    if r_drop:
+        loss += tf.reduce_sum(weights * divergence[0])
+    of_label, weights = label_smoothing + of_label[:, None], weights[:, None]
+    hidden_gradient += of_label * tf.cast(tf.gather(table, labels), tf.float32)
+    hidden_gradient -= label_smoothing * mean_embedding
     weighted = weights * hidden
     table_gradient *= largest_weight
     table_gradient -= (label_smoothing / vocab_size) * tf.reduce_sum(weighted, axis=0)
-    table_gradient = tf.tensor_scatter_nd_add(
-        table_gradient, labels[:, None], (label_smoothing - rest) * weighted
+    table_gradient = tf.tensor_scatter_nd_add(table_gradient, labels[:, None], of_label * weighted)
+    return (loss, cross_entropy, correct), (weights * hidden_gradient, table_gradient)
+
+
+def _divergence(logits, label_logits, others, rest, r_drop):
+    """Returns what R-Drop adds to the losses of a chunk, and the gradients with respect to logits.
+
+    The chunk has the first predictions of C / 2 tokens, then their second predictions. With
+    d = logits of the first - logits of the second, and m_i the mean of d by the distribution p_i,
+    the mean of both divergences is (m_1 - m_2) / 2. Its gradient with respect to the logits of the
+    first is (p_1 (d - m_1 + 1) - p_2) / 2; that of the second has the indices exchanged and -d.
+
+    Args:
+        logits, others: `(C, V)`, where the label has the lowest logit and no share.
+        label_logits, rest: `(C,)` float32; p(label) is 1 - rest.
+        r_drop: factor of the divergence.
+    Returns:
+        `(C,)` half of the pair's divergence; `(C,)` and `(C, V)` the gradients of cross-entropy and
+        divergence together, of the labels and of the other tokens.
+    """
+    half = tf.shape(rest)[0] // 2
+    first, second = others[:half], others[half:]
+    difference = logits[:half] - logits[half:]
+    label_difference = label_logits[:half] - label_logits[half:]
+    rest_1, rest_2 = rest[:half], rest[half:]
+
+    def of_one(others, other_others, rest, other_rest, difference, label_difference):
+        scaled = others * difference
+        mean = rest * tf.cast(tf.reduce_sum(scaled, axis=-1), tf.float32)
+        mean += (1.0 - rest) * label_difference
+        factor = 0.5 * r_drop
+        of_label = -rest + factor * (
+            (1.0 - rest) * (label_difference - mean + 1.0) - (1.0 - other_rest)
+        )
+        columns = factor * rest, rest * (1.0 + factor * (1.0 - mean)), factor * other_rest
+        a, b, c = (tf.cast(column[:, None], others.dtype) for column in columns)
+        return mean, of_label, a * scaled + b * others - c * other_others
+
+    mean_1, of_label_1, of_others_1 = of_one(
+        first, second, rest_1, rest_2, difference, label_difference
     )
-    return losses, (weights * hidden_gradient, table_gradient)
+    mean_2, of_label_2, of_others_2 = of_one(
+        second, first, rest_2, rest_1, -difference, -label_difference
+    )
+    divergence = 0.25 * r_drop * (mean_1 + mean_2)
+    return (
+        tf.concat([divergence, divergence], axis=0),
+        tf.concat([of_label_1, of_label_2], axis=0),
+        tf.concat([of_others_1, of_others_2], axis=0),
+    )
+
+
+def _firsts_before_seconds(values):
+    """Returns the even rows, then the odd rows."""
+    return tf.concat([values[::2], values[1::2]], axis=0)
+
+
+def _pairs_together(values):
+    """Undoes `_firsts_before_seconds`."""
+    half = tf.shape(values)[0] // 2
+    pairs = tf.stack([values[:half], values[half:]], axis=1)
+    return tf.reshape(pairs, tf.shape(values))
 
 
 def _without_labels(logits, labels):

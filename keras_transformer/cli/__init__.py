@@ -16,6 +16,7 @@ from keras_transformer.cli import (
     serve,
     train,
     translate,
+    tune_decoding,
 )
 from keras_transformer.cli.parser import Parser
 
@@ -25,6 +26,7 @@ COMMANDS = {
     "import": import_,
     "translate": translate,
     "evaluate": evaluate,
+    "tune-decoding": tune_decoding,
     "lexicon": lexicon,
     "export": export,
     "serve": serve,

@@ -8,8 +8,10 @@ import contextvars
 from typing import Any, NamedTuple
 
 import keras
+from keras import ops
 
 from keras_transformer.backend import TokenLosses
+from keras_transformer.errors import InputError
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.self_building import SelfBuilding
@@ -95,12 +97,31 @@ class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
             self.optimizer.build(self.trainable_variables)
 
     def train_step(self, *args: Any) -> Any:  # on JAX the first argument is the state
-        with self._step_on(args[-1], training=True):
-            return super().train_step(*args)
+        *state, data = args
+        data = self.repeated(data)
+        with self._step_on(data, training=True):
+            return super().train_step(*state, data)
 
     def test_step(self, *args: Any) -> Any:
         with self._step_on(args[-1], training=False):
             return super().test_step(*args)
+
+    def repeated(self, data: Any) -> Any:
+        """Returns a batch as often as the loss wants it predicted, with weights divided by that."""
+        num_predictions = getattr(self.loss, "num_predictions", 1)
+        if num_predictions == 1:
+            return data
+        if not self.needs_no_logits:
+            raise InputError(
+                "Expected no metrics that need logits with a loss that compares two predictions. "
+                f"Received: loss={self.loss.name}. Use TokenAccuracy and Perplexity, or none."
+            )
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        weights = ops.ones_like(labels, dtype="float32") if weights is None else weights
+        return keras.tree.map_structure(
+            lambda values: ops.concatenate([values] * num_predictions, axis=0),
+            (inputs, labels, ops.cast(weights, "float32") / num_predictions),
+        )
 
     @contextlib.contextmanager
     def _step_on(self, data, training):

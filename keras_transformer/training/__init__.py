@@ -7,6 +7,7 @@ from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.training.run_lexicon import write_lexicon
 from keras_transformer.training.schedules import InverseSquareRoot, NoamSchedule
 from keras_transformer.training.train import train
+from keras_transformer.training.tune_decoding import TunedDecoding, tune_decoding
 
 __all__ = [
     "BleuCallback",
@@ -17,6 +18,8 @@ __all__ = [
     "SampleTranslations",
     "TokenAccuracy",
     "TokenCrossEntropy",
+    "TunedDecoding",
     "train",
+    "tune_decoding",
     "write_lexicon",
 ]

@@ -101,6 +101,7 @@ class DividedStep:
 
     def _gradients(self, data):
         """Returns the loss of some rows and its gradients; updates the metrics."""
+        data = self.repeated(data)
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape, self._step_on(data, training=True):
             predictions = self(inputs, training=True)

@@ -77,7 +77,8 @@ class TranslationTask:
         return build_model(self.config, *self.tokenizers, dtype, model_class)
 
     def loss(self):
-        return TokenCrossEntropy(self.config.training.label_smoothing)
+        training = self.config.training
+        return TokenCrossEntropy(training.label_smoothing, training.r_drop)
 
     def metrics(self):
         return [TokenAccuracy(), Perplexity()]

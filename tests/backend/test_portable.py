@@ -212,6 +212,31 @@ def test_projected_cross_entropy_equals_the_loop(room, training, label_smoothing
 
 
 @pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("num_pairs", [0, 1, 9, 300])
+def test_r_drop_adds_the_divergences_of_the_paper(room, num_pairs):
+    """Liang et al., 2021, eq. 3: the mean of KL(p || q) and KL(q || p), weighted by alpha."""
+    hidden, table, labels, weights, smoothing = projected(0.1, 2 * num_pairs)
+    labels, weights = (
+        ops.convert_to_tensor(np.repeat(ops.convert_to_numpy(x)[::2], 2)) for x in (labels, weights)
+    )
+    arguments = hidden, table, labels, weights, smoothing, True
+    without, with_it = (room.projected_cross_entropy(*arguments, r_drop=r) for r in (0.0, 3.0))
+    expected = 0.0
+    logits = ops.convert_to_numpy(hidden) @ ops.convert_to_numpy(table).T
+    for first, second, weight in zip(
+        logits[::2], logits[1::2], ops.convert_to_numpy(weights)[::2], strict=True
+    ):
+        p, q = (np.exp(x) / np.exp(x).sum() for x in (first, second))
+        divergences = (p * np.log(p / q)).sum(), (q * np.log(q / p)).sum()
+        expected += 3.0 * weight * np.mean(divergences)
+    found = float(with_it.loss) - float(without.loss)
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    for name in ("cross_entropy", "correct"):
+        one, other = (ops.convert_to_numpy(getattr(x, name)) for x in (without, with_it))
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("room", [portable, backend])
 def test_projected_cross_entropy_of_extreme_logits(room):
     hidden = ops.convert_to_tensor(np.array([[1e3], [1e3]], "float32"))
     table = ops.convert_to_tensor(np.array([[10.0], [-10.0], [0.0]], "float32"))

@@ -1,5 +1,7 @@
 """TensorFlow's own implementations against the portable ones: values, gradients, graphs."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -213,6 +215,26 @@ def test_the_gradients_of_projected_cross_entropy(dtype, tolerance, label_smooth
     expected = gradients(portable.projected_cross_entropy, *arguments)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
+        assert np.linalg.norm(one - other) <= tolerance * max(np.linalg.norm(other), 1e-6)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("bfloat16", 0.02)])
+@pytest.mark.parametrize("num_pairs", [0, 5, 300])
+def test_the_gradients_of_r_drop(dtype, tolerance, num_pairs):
+    """One prediction sure of the label, one not, and the label another token than the best."""
+    rng = np.random.default_rng(4)
+    hidden = tf.cast(2.0 * rng.normal(size=(2 * num_pairs, 5)), dtype)
+    table = tf.cast(rng.normal(size=(V, 5)), dtype)
+    labels = tf.constant(rng.integers(0, V, size=num_pairs).repeat(2), "int32")
+    random = tf.constant(rng.uniform(size=num_pairs).repeat(2), "float32")
+    arguments = hidden, table, labels, tf.where(labels == 0, 0.0, random), 0.1
+
+    def with_r_drop(function):
+        return functools.partial(function, r_drop=3.0)
+
+    found = gradients(with_r_drop(fast.projected_cross_entropy), *arguments)
+    expected = gradients(with_r_drop(portable.projected_cross_entropy), *arguments)
+    for one, other in zip(found, expected, strict=True):
         assert np.linalg.norm(one - other) <= tolerance * max(np.linalg.norm(other), 1e-6)
 
 

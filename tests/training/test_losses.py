@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer.models import Transformer
+from keras_transformer.training import Perplexity, TokenAccuracy
 from keras_transformer.training.losses import TokenCrossEntropy
 
 B, T, V = 3, 5, 11
@@ -110,10 +112,11 @@ def test_parts_of_a_batch_sum_to_the_whole(batch):
 
 
 def test_serialization():
-    loss = TokenCrossEntropy(label_smoothing=0.25, name="x")
+    loss = TokenCrossEntropy(label_smoothing=0.25, r_drop=2.0, name="x")
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(copy) is TokenCrossEntropy
-    assert (copy.label_smoothing, copy.reduction, copy.name) == (0.25, "sum", "x")
+    assert (copy.label_smoothing, copy.r_drop) == (0.25, 2.0)
+    assert (copy.reduction, copy.name) == ("sum", "x")
 
 
 def test_in_a_saved_compiled_model(tmp_path, batch):
@@ -151,3 +154,73 @@ def test_labels_may_have_a_last_axis_of_1(batch):
     logits, labels, _ = batch
     loss = TokenCrossEntropy()
     assert float(loss(labels[..., None], logits)) == float(loss(labels, logits))
+
+
+# === R-Drop ===
+
+
+def fitted(dropout, r_drop, batch_size=4):
+    """Returns the model after a step of gradient descent, and what `fit` reports."""
+    keras.utils.set_random_seed(3)
+    model = Transformer(11, num_layers=1, d_model=8, ff_dim=12, num_heads=2, dropout=dropout)
+    rng = np.random.default_rng(2)
+    source_ids, target_ids, labels = rng.integers(1, 11, size=(3, batch_size, 5)).astype("int32")
+    labels[0, 3:] = 0
+    inputs = {"source_ids": source_ids, "target_ids": target_ids}
+    weights = (labels != 0) / np.count_nonzero(labels)
+    loss = TokenCrossEntropy(0.1, r_drop)
+    model.compile(keras.optimizers.SGD(0.5), loss, metrics=[TokenAccuracy(), Perplexity()])
+    history = model.fit(inputs, labels, batch_size, sample_weight=weights, verbose=0).history
+    return model.get_weights(), {name: values[0] for name, values in history.items()}
+
+
+def test_without_dropout_r_drop_changes_nothing():
+    """Both predictions are the same, so their divergence is 0 and their mean is each of them."""
+    weights, metrics = fitted(dropout=0.0, r_drop=0.0)
+    with_it, its_metrics = fitted(dropout=0.0, r_drop=5.0)
+    assert its_metrics == pytest.approx(metrics, rel=1e-5)
+    for one, other in zip(weights, with_it, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_with_dropout_the_loss_rises_with_the_factor_of_the_divergence():
+    losses = [fitted(dropout=0.4, r_drop=r_drop)[1]["loss"] for r_drop in (1e-9, 1.0, 3.0)]
+    assert losses[1] > losses[0] + 0.01  # the two predictions differ
+    assert losses[2] - losses[0] == pytest.approx(3 * (losses[1] - losses[0]), rel=1e-3)
+
+
+def test_the_rows_of_both_predictions_stay_in_order():
+    """Row i and row i + B / 2 are one sentence; what metrics get is in the order of the rows."""
+    rng = np.random.default_rng(4)
+    hidden, table = (rng.normal(size=size).astype("float32") for size in ((4, 3, 6), (V, 6)))
+    labels = np.tile(rng.integers(1, V, size=(2, 3)).astype("int32"), (2, 1))
+    losses = TokenCrossEntropy(0.1, 2.0).from_hidden(hidden, table, labels, training=True)
+    plain = TokenCrossEntropy(0.1).from_hidden(hidden, table, labels)
+    for name in ("cross_entropy", "correct"):
+        one, other = (ops.convert_to_numpy(getattr(x, name)) for x in (losses, plain))
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    p, q = np.split(np.exp(log_softmax(hidden @ table.T)), 2)
+    divergences = ((p - q) * (np.log(p) - np.log(q))).sum()  # KL(p || q) + KL(q || p), summed
+    assert float(losses.loss - plain.loss) == pytest.approx(2.0 * divergences / 2, rel=1e-4)
+
+
+def test_r_drop_does_not_change_validation(batch):
+    logits, labels, weights = batch
+    hidden, table = ops.convert_to_tensor(logits), ops.eye(V)
+    found = TokenCrossEntropy(0.1, 5.0).from_hidden(hidden, table, labels, weights)
+    expected = TokenCrossEntropy(0.1)(labels, logits, weights)
+    assert float(found.loss) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_r_drop_with_a_metric_of_logits_is_refused():
+    model = Transformer(11, num_layers=1, d_model=8, ff_dim=12, num_heads=2)
+    model.compile("sgd", TokenCrossEntropy(0.1, 5.0), metrics=["accuracy"])
+    ids = np.ones((2, 3), "int32")
+    with pytest.raises(ValueError, match="no metrics that need logits .* Use TokenAccuracy"):
+        model.train_on_batch({"source_ids": ids, "target_ids": ids}, ids)
+
+
+@pytest.mark.parametrize("r_drop", [-1.0, float("inf"), float("nan")])
+def test_what_is_no_factor_of_a_divergence_is_refused(r_drop):
+    with pytest.raises(ValueError, match=f"Received: r_drop={r_drop}"):
+        TokenCrossEntropy(0.1, r_drop)

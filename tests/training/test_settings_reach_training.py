@@ -59,6 +59,7 @@ TRAINING = {
     "training.peak_learning_rate": 0.003,
     "training.warmup_steps": 13,
     "training.label_smoothing": 0.2,
+    "training.r_drop": 3.0,
     "training.clip_norm": 0.5,
     "training.checkpoint_every": 5,
     "training.keep_checkpoints": 3,
@@ -133,7 +134,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     assert batches.static_shapes and valid.static_shapes
     # limits, and what happens between two checkpoints, are the business of these two
     assert started.training is started.saver.config is config.training
-    assert model.loss.label_smoothing == 0.2
+    assert model.loss.label_smoothing == 0.2 and model.loss.r_drop == 3.0
     assert spied.determinism == [True]
     assert model.num_parts == 4
     assert model.dtype_policy.name == "mixed_bfloat16"
@@ -150,7 +151,7 @@ def test_the_defaults_are_something_else(start_training, spied):
     model = started.model
     assert spied.determinism == [] and spied.compiled == ["auto"]
     assert type(model) is Transformer and model.dtype_policy.name == "float32"
-    assert model.loss.label_smoothing == 0.1
+    assert model.loss.label_smoothing == 0.1 and model.loss.r_drop == 0.0
     assert [learned["model_type"] for learned in spied.learned] == ["bpe"]
     rates = [16**-0.5 * i * 4000**-1.5 for i in (1, 2, 3)]
     assert_is_adam(model.optimizer, rates, clip_norm=None)

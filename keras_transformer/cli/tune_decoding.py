@@ -1,0 +1,83 @@
+"""`keras-transformer tune-decoding`: chooses the beam size and the length penalty of a run."""
+
+import argparse
+import math
+
+from keras_transformer import console
+from keras_transformer.cli.models import add_model
+from keras_transformer.cli.parser import whole_number
+from keras_transformer.errors import InputError
+from keras_transformer.settings import LARGEST
+
+SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"
+
+
+def add_arguments(parser):
+    add_model(parser, "RUN")
+    parser.add_argument(
+        "--source", metavar="F", help="text to translate (default: the validation text of the run)"
+    )
+    parser.add_argument("--target", metavar="F", help="its reference translations")
+    parser.add_argument(
+        "--beam-sizes",
+        metavar="N",
+        nargs="+",
+        type=whole_number(1, LARGEST),
+        help="beam sizes to try (default: 1 2 4 8)",
+    )
+    parser.add_argument(
+        "--length-penalties",
+        metavar="ALPHA",
+        nargs="+",
+        type=_penalty,
+        help="length penalties to try with each beam size (default: 0 0.3 0.6 0.9 1.2 1.5)",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        choices=("best", "last", "averaged"),
+        help="weights of the run (default: best or averaged, whichever validation found better)",
+    )
+    parser.add_argument("--lowercase", action="store_true", help="ignore case")
+    parser.add_argument(
+        "--tokenize",
+        metavar="NAME",
+        default="13a",
+        help="sacreBLEU's tokenizer for BLEU, such as none for tokenized text (default: 13a)",
+    )
+
+
+def run(arguments):
+    files = arguments.source, arguments.target
+    if (files[0] is None) != (files[1] is None):
+        raise InputError(
+            "Expected --source and --target together. Received: "
+            f"source={files[0]}, target={files[1]}. Give both files, or neither."
+        )
+    console.start_keras(to_search=True)
+    from keras_transformer.data import ParallelCorpus
+    from keras_transformer.training import tune_decoding
+
+    names = "beam_sizes", "length_penalties", "checkpoint", "lowercase", "tokenize"
+    given = {name: getattr(arguments, name) for name in names}
+    tuned = tune_decoding(
+        arguments.model,
+        None if files[0] is None else ParallelCorpus.from_files(*files),
+        write=console.say,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    found = tuned.decoding
+    print(
+        f"BLEU {tuned.bleu:.2f} with beam_size={found.beam_size}, "
+        f"length_penalty={found.length_penalty:g}; {tuned.bleu_before:.2f} before",
+        flush=True,
+    )
+
+
+def _penalty(text):
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0.0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 up; received: {text}")
+    return number

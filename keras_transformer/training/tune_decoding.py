@@ -1,0 +1,128 @@
+"""Chooses the beam size and the length penalty of a run by the BLEU of validation text."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import InputError
+from keras_transformer.evaluation import bleu
+from keras_transformer.runs import load_lexicon, load_run
+from keras_transformer.runs.run import Run
+from keras_transformer.training.translation_task import read_corpora
+from keras_transformer.translator import Translator
+from keras_transformer.types import StrPath
+
+if TYPE_CHECKING:
+    from keras_transformer.data.parallel import ParallelCorpus
+
+BEAM_SIZES = (1, 2, 4, 8)
+LENGTH_PENALTIES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
+
+
+class TunedDecoding(NamedTuple):
+    """The search that `tune_decoding` has chosen."""
+
+    decoding: DecodingConfig
+    """The settings of the search, which the run now has."""
+    bleu: float
+    """BLEU of the validation text with this search, 0 to 100."""
+    bleu_before: float
+    """The same with the search that the run had before."""
+
+
+def tune_decoding(
+    path: StrPath,
+    corpus: "ParallelCorpus | None" = None,
+    beam_sizes: Iterable[int] = BEAM_SIZES,
+    length_penalties: Iterable[float] = LENGTH_PENALTIES,
+    checkpoint: str | None = None,
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    write: Callable[[str], Any] = print,
+) -> TunedDecoding:
+    """Translates validation text with every pair of settings and saves the best pair in the run.
+
+    The search that the run has now is tried too. Where two have the same BLEU, the smaller beam
+    wins, which is faster. `translate`, `evaluate`, `export` and `keras_transformer.load` use the
+    settings of the run.
+
+    Args:
+        path: the run directory.
+        corpus: `ParallelCorpus` to translate; None: the validation text that the settings of the
+            run name. Do not take the text that the final score is measured on.
+        beam_sizes, length_penalties: the values to try; with a beam of 1, which is greedy search,
+            no length penalty has an effect.
+        checkpoint: "best", "last" or "averaged"; None: the weights that validation found better.
+        lowercase, tokenize: see `evaluation.bleu`.
+        write: called with each line of the report.
+    Returns:
+        `TunedDecoding`.
+    Raises:
+        ValueError: there is no run, it is being trained, its validation text cannot be read, or a
+            value is outside its range. The run is then as it was.
+
+    Example:
+        tune_decoding("runs/python").decoding.beam_size
+    """
+    run = Run(path)
+    run.load_config()  # refuses other directories before one is locked
+    with run.locked():
+        model, *tokenizers, config = load_run(path, checkpoint)
+        before = config.decoding
+        searches = _searches(before, beam_sizes, length_penalties)
+        if corpus is None:
+            corpus = _validation_text(path, config, write)
+        bleu(corpus.target, corpus.target, lowercase, tokenize, hints=False)  # refuses a tokenizer
+        write(f"validation  {len(corpus):,} pairs, {len(searches)} searches")
+        lexicon = load_lexicon(path) if before.shortlist else None
+        scores = {}
+        for search in searches:
+            translator = Translator(model, *tokenizers, search, lexicon=lexicon)
+            start = time.perf_counter()
+            translations = translator(corpus.source)
+            seconds = time.perf_counter() - start
+            score = bleu(translations, corpus.target, lowercase, tokenize, hints=False).value
+            scores[search] = score
+            write(f"{_described(search)}   BLEU {score:5.2f}   {seconds:5.1f} s")
+        best = max(scores, key=lambda search: (round(scores[search], 2), -search.beam_size))
+        dataclasses.replace(config, decoding=best).save(run.config_path)
+    return TunedDecoding(best, scores[best], scores[before])
+
+
+def _searches(before, beam_sizes, length_penalties):
+    """Returns the list of different `DecodingConfig`s to try, `before` among them."""
+    penalties = list(length_penalties)
+    pairs = [
+        (beam_size, penalty)
+        for beam_size in sorted(set(beam_sizes))
+        for penalty in ([before.length_penalty] if beam_size == 1 else penalties)
+    ]
+    if not pairs:
+        raise InputError(
+            "Expected at least one beam size and one length penalty. Received: "
+            f"beam_sizes={list(beam_sizes)}, length_penalties={penalties}."
+        )
+    others = [
+        dataclasses.replace(before, beam_size=beam_size, length_penalty=penalty)
+        for beam_size, penalty in pairs
+    ]
+    return list(dict.fromkeys([before, *others]))
+
+
+def _validation_text(path, config, write):
+    try:
+        _, corpus = read_corpora(config.data, config.training.seed, write)
+    except ValueError as error:
+        raise InputError(
+            f"{error} (the text that the settings of {path} name) Give other parallel text that "
+            "the model was not trained on: --source F --target F, or a corpus."
+        ) from None
+    return corpus
+
+
+def _described(search):
+    """Returns the settings of a search for the report."""
+    penalty = "" if search.beam_size == 1 else f"length penalty {search.length_penalty:g}"
+    return f"beam {search.beam_size:<4}   {penalty:<18}"

@@ -1,0 +1,75 @@
+"""`tune_decoding`: it reports what the run then does, and changes nothing else."""
+
+import dataclasses
+import shutil
+
+import pytest
+
+import keras_transformer
+from keras_transformer.config import Config
+from keras_transformer.data import ParallelCorpus
+from keras_transformer.evaluation import bleu
+from keras_transformer.runs.run import Run
+from keras_transformer.training import tune_decoding
+
+
+@pytest.fixture
+def path(trained, tmp_path):
+    return shutil.copytree(trained[1], tmp_path / "run")
+
+
+def test_the_run_then_translates_with_the_best_search(path, corpus):
+    before, lines = Config.load(path / "config.yaml"), []
+    tuned = tune_decoding(path, None, (2, 1, 3), (0.0, 2.0), write=lines.append)
+    after = Config.load(path / "config.yaml")
+    assert after == dataclasses.replace(before, decoding=tuned.decoding)
+    assert "6 searches" in lines[0] and len(lines) == 7  # one beam of 1, and the run's own
+
+    scores = {}
+    for decoding in ({}, {"beam_size": 1}, {"beam_size": 2, "length_penalty": 2.0}):
+        translations = keras_transformer.load(path, **decoding)(corpus.source)
+        scores[str(decoding)] = bleu(translations, corpus.target, hints=False).value
+    assert tuned.bleu == scores["{}"] == max(scores.values())
+    assert tuned.bleu >= tuned.bleu_before
+
+
+def test_the_smallest_beam_wins_where_scores_are_equal(path):
+    """All BLEU is 0 of text that the model cannot know."""
+    corpus = ParallelCorpus.from_pairs([("x", "y z w v"), ("w", "u u u u")])
+    tuned = tune_decoding(path, corpus, (3, 2, 1), (0.0,), write=lambda line: None)
+    assert (tuned.decoding.beam_size, tuned.bleu) == (1, 0.0)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(beam_sizes=(0,)), "beam_size=0"),
+        (dict(beam_sizes=()), "at least one beam size"),
+        (dict(length_penalties=(-1.0,)), "length_penalty=-1.0"),
+        (dict(tokenize="none such"), "tokenize='none such'"),
+        (dict(checkpoint="first"), "checkpoint='first'"),
+    ],
+)
+def test_bad_values_change_nothing(path, corpus, arguments, message):
+    before = (path / "config.yaml").read_bytes()
+    with pytest.raises(ValueError, match=message):
+        tune_decoding(path, corpus, write=lambda line: None, **arguments)
+    assert (path / "config.yaml").read_bytes() == before
+
+
+def test_a_run_that_is_being_trained_is_refused(path, corpus):
+    with Run(path).locked(), pytest.raises(ValueError, match="another process is training"):
+        tune_decoding(path, corpus)
+
+
+def test_validation_text_that_is_gone(path, trained):
+    config = Config.load(path / "config.yaml").override(["data.source_valid=gone.en"])
+    config.save(path / "config.yaml")
+    with pytest.raises(ValueError, match="gone.en.* Give other parallel text"):
+        tune_decoding(path)
+
+
+def test_no_run(tmp_path):
+    with pytest.raises(ValueError, match="Expected a run directory"):
+        tune_decoding(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
