@@ -154,7 +154,7 @@ def serve(arguments):
 
     loaded_model.Signature.__call__ = timed
     loaded_model.LoadedModel(arguments.model)
-    print(json.dumps(phases.found))
+    print(json.dumps(phases.found))  # what comes after it does not delay the first client
 
 
 SIDES = {

@@ -96,6 +96,9 @@ class LoadedCTranslate2:
             texts.append(self._search.write(tokens).encode())
         return {"text": np.array(texts, object)}
 
+    def warm_up_others(self):
+        """Does nothing: all signatures run the same search."""
+
     def close(self):
         """Frees the memory of the model."""
         self._search.close()

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import threading
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
@@ -80,13 +81,18 @@ class Signature:
 class LoadedModel:
     """A version of a model, ready to answer.
 
+    TensorFlow optimizes the graph of a signature in its first call, which takes seconds. The
+    warm-up requests of `DEFAULT_SIGNATURE` are answered here, so that its first client does not
+    wait. Those of the others, which few clients call, are left to `warm_up_others`.
+
     Args:
         path: directory of the SavedModel.
     Attributes:
         signature_defs: dict from name to `SignatureDef`, with all signatures.
         signatures: dict from name to `Signature`, with the signatures that can be called.
     Raises:
-        tf.errors.OpError, OSError: the SavedModel is missing or incomplete, or its warm-up fails.
+        tf.errors.OpError, OSError: the SavedModel is missing or incomplete, or the warm-up of
+            `DEFAULT_SIGNATURE` fails.
     """
 
     def __init__(self, path):
@@ -98,6 +104,8 @@ class LoadedModel:
         config.graph_options.place_pruned_graph = True
         threads = RunThreads(config)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+        self._open = threading.Lock()  # held while the session must not be closed
+        self._is_closed = False
         try:
             with self._session.graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
@@ -107,20 +115,40 @@ class LoadedModel:
                 for name, signature_def in self.signature_defs.items()
                 if signature_def.method_name == PREDICT
             }
-            self._warm_up(pathlib.Path(path, WARMUP_REQUESTS))
+            requests = list(self._warm_up_requests(pathlib.Path(path, WARMUP_REQUESTS)))
+            for signature, inputs in requests:
+                if signature.name == DEFAULT_SIGNATURE:
+                    signature(inputs)
         except BaseException:
             self.close()
             raise
+        self._other_requests = [r for r in requests if r[0].name != DEFAULT_SIGNATURE]
 
-    def _warm_up(self, records):
-        """Runs the SavedModel's warm-up requests, so that the first client does not wait."""
+    def _warm_up_requests(self, records):
+        """Yields the signature and the inputs of each of the SavedModel's warm-up requests."""
         if not records.exists():
             return
         # tf.data would start threads, which once hung here
         for record in tf.compat.v1.io.tf_record_iterator(str(records)):
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             signature = self.signatures[request.model_spec.signature_name or DEFAULT_SIGNATURE]
-            signature({name: tf.make_ndarray(proto) for name, proto in request.inputs.items()})
+            inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+            yield signature, inputs
+
+    def warm_up_others(self):
+        """Answers the remaining warm-up requests; ends early if the model is closed meanwhile.
+
+        Raises:
+            tf.errors.OpError: a request fails.
+        """
+        for signature, inputs in self._other_requests:
+            with self._open:
+                if self._is_closed:
+                    return
+                signature(inputs)
 
     def close(self):
-        self._session.close()
+        """Frees the memory of the model, after the warm-up request that is being answered."""
+        self._is_closed = True
+        with self._open:
+            self._session.close()

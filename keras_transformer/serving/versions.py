@@ -279,6 +279,7 @@ class Versions:
             version.state = "AVAILABLE"
             self._metrics.count_load("OK")
             _say(f"serving version {number}")
+            _in_own_thread(_warm_up_others, version.model, number)
 
     def _fail(self, version, error):
         version.state, version.error = "END", error
@@ -332,6 +333,14 @@ def _load_model(path):
     model = (LoadedCTranslate2 if is_ctranslate2 else LoadedModel)(path)
     _tidy_memory()
     return model
+
+
+def _warm_up_others(model, number):
+    try:
+        model.warm_up_others()
+    except Exception as error:
+        error = from_tensorflow(error)
+        _say(f"warning: version {number} cannot answer one of its warm-up requests: {error}")
 
 
 def _close_late(loading):

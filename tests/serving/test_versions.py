@@ -41,6 +41,12 @@ class Model:
             raise tf.errors.DataLossError(None, None, f"{path}/variables: {content}")
         self.signatures = {"serving_default": Slow(self)}
 
+    def warm_up_others(self):
+        if self.number == "8":
+            HANGING.wait(30)
+        if self.number == "9":
+            raise tf.errors.InternalError(None, None, "no such word")
+
     def close(self):
         Model.closed.append(self.number)
 
@@ -145,6 +151,18 @@ def test_a_version_that_hangs_is_given_up_and_later_ones_are_loaded(tmp_path, ca
         "warning: version 2 cannot be served: Expected the version to load"
         in capsys.readouterr().err
     )
+
+
+def test_a_version_serves_while_its_other_signatures_warm_up(tmp_path, capsys):
+    add(tmp_path, "8")
+
+    async def test(versions, metrics, _):
+        assert states(versions) == {8: "AVAILABLE"}
+        add(tmp_path, "9")  # whose warm-up fails
+        await until(lambda: states(versions) == {8: "END", 9: "AVAILABLE"})
+        await until(lambda: "warning: version 9" in "".join(capsys.readouterr().err))
+
+    serve(tmp_path, test)
 
 
 def test_a_version_that_hangs_is_not_tried_again_meanwhile(tmp_path):
