@@ -25,6 +25,7 @@ from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.evaluation import bleu, chrf
 from keras_transformer.plots.drawing import BLUE, ORANGE, house_style, new_figure, write
+from keras_transformer.text_files import iterate_lines
 from keras_transformer.training import train
 
 ALL_PAIRS = 29_000
@@ -81,39 +82,36 @@ def trained_point(curve, point, data, arguments):
         "steps": last["step"],
         "minutes": last["minutes"],
         "valid_bleu_greedy": metrics["val_bleu"],
-        **scores(translator, data),
+        **scores(translator(test_text(data, "en")), data),
     }
 
 
 def searched_point(name, value, data, arguments):
     """Returns the scores of the trained run with one setting of its search, and CPU seconds."""
     translator = keras_transformer.load(arguments.run, **{name: value})
-    sources, _ = test_text(data)
+    sources = test_text(data, "en")
     translator(sources[:64])  # builds the graph
     start = time.process_time()
-    result = scores(translator, data)
-    return {**result, "cpu_seconds": time.process_time() - start}
-
-
-def scores(translator, data):
-    """Returns the scores of a translator on test_2016_flickr, on raw text."""
-    sources, references = test_text(data)
     translations = translator(sources)
+    seconds = time.process_time() - start
+    return {**scores(translations, data), "cpu_seconds": seconds}
+
+
+def scores(translations, data):
+    """Returns the scores of translations of test_2016_flickr, raw text."""
+    references = test_text(data, "de")
     score = bleu(translations, references, hints=False)
-    length = sum(len(text.split()) for text in translations)
+    words, expected = (sum(len(x.split()) for x in side) for side in (translations, references))
     return {
         "bleu": score.value,
         "chrf": chrf(translations, references).value,
-        "length_ratio": length / sum(len(text.split()) for text in references),
+        "length_ratio": words / expected,
         "signature": score.signature,
     }
 
 
-def test_text(data):
-    test = ParallelCorpus.from_files(
-        data / "test_2016_flickr.en.gz", data / "test_2016_flickr.de.gz"
-    )
-    return test.source, test.target
+def test_text(data, language):
+    return list(iterate_lines(data / f"test_2016_flickr.{language}.gz"))
 
 
 def limits_of(arguments):
@@ -212,18 +210,22 @@ def main():
     def chosen(points):
         return [point for point in points if point in (arguments.points or points)]
 
+    def path_of(name):
+        return arguments.output / f"learning-curve-{name.replace('_', '-')}.json"
+
     for curve in arguments.only:
-        path = arguments.output / f"learning-curve-{curve}.json"
+        path = path_of(curve)
         if curve == "beam":
-            results = {}
-            for name, (_, points) in SEARCHES.items():
-                results[name] = measure(
+            results = {
+                name: measure(
                     name,
                     chosen(points),
-                    path.with_stem(f"{path.stem}-{name.replace('_', '-')}"),
+                    path_of(name),
                     {"run": arguments.run.name},
                     lambda value, name=name: searched_point(name, value, data, arguments),
                 )
+                for name, (_, points) in SEARCHES.items()
+            }
             draw_searches(results, path.with_suffix(".png"))
             continue
         xlabel, points = TRAINED[curve]
