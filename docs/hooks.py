@@ -17,7 +17,7 @@ from mkdocs.structure.files import File
 from keras_transformer.cli import command_parser
 from keras_transformer.config import GROUPS
 from keras_transformer.core_yaml import yaml_word
-from keras_transformer.presets import MODEL_PRESETS, PRESETS
+from keras_transformer.presets import MODEL_PRESETS, PRESETS, RECIPES
 from keras_transformer.settings import LARGEST, in_words, settings
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -199,18 +199,16 @@ def _presets():
     ]
     for model, presets in MODEL_PRESETS.items():
         for preset in presets:
-            text = (PACKAGE / "presets" / f"{preset}.yaml").read_text(encoding="utf-8").strip()
-            lines += [
-                f"### {preset}",
-                "",
-                f"A preset of the model `{model}`.",
-                "",
-                "```yaml",
-                text,
-                "```",
-                "",
-            ]
+            lines += _preset(preset, f"{preset}.yaml", f"A preset of the model `{model}`.")
+    for recipe in RECIPES:
+        meaning = "A [recipe](../guides/recipes.md), with its data."
+        lines += _preset(recipe, f"recipes/{recipe}.yaml", meaning)
     return lines
+
+
+def _preset(name, file, meaning):
+    text = (PACKAGE / "presets" / file).read_text(encoding="utf-8").strip()
+    return [f"### {name}", "", meaning, "", "```yaml", text, "```", ""]
 
 
 def _cell(text):

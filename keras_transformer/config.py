@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from keras_transformer.atomic_files import replacing
 from keras_transformer.core_yaml import parse_yaml, to_yaml, yaml_word
 from keras_transformer.errors import InputError
-from keras_transformer.presets import read_preset
+from keras_transformer.presets import RECIPES, read_preset, settings_file
 from keras_transformer.settings import (
     LARGEST,
     Count,
@@ -250,18 +250,23 @@ class Config:
 
     @classmethod
     def from_preset(cls, name: str) -> Self:
-        """Returns the settings of a preset: "tiny", "base", "big", "rnn" or "rnn_plain"."""
+        """Returns the settings of a preset: "tiny", "base", "big", "rnn", or a recipe's name."""
         return cls().merged(read_preset(name))
 
     @classmethod
     def load(cls, path: StrPath, base: "Config | None" = None) -> "Config":
-        """Returns `base` (None: the defaults) with the settings in a YAML file."""
+        """Returns `base` (None: the defaults) with the settings in a YAML file.
+
+        `recipes/NAME.yaml` names a recipe of this package where no such file stands.
+        """
         try:
-            content = pathlib.Path(path).read_bytes()
+            content = settings_file(path).read_bytes()
         except OSError as error:
-            raise InputError(
-                f"Expected a readable configuration file. Received: {path}: {error.strerror}."
-            ) from None
+            message = f"Expected a readable configuration file. Received: {path}: {error.strerror}."
+            if pathlib.Path(path).parent == pathlib.Path("recipes"):
+                known = ", ".join(f"recipes/{name}.yaml" for name in RECIPES)
+                message = f"{message} This package has {known}."
+            raise InputError(message) from None
         try:
             values = parse_yaml(content)
             return (base or cls()).merged({} if values is None else values)

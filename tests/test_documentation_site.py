@@ -52,6 +52,14 @@ def test_every_setting_is_listed_with_its_meaning(hooks):
         assert f"`model.{name}`" in page
 
 
+def test_every_preset_is_listed_with_its_text(hooks):
+    page = hooks.settings_page()
+    files = [path for path in (ROOT / "keras_transformer/presets").rglob("*.yaml")]
+    assert len(files) > 15
+    for path in files:
+        assert f"\n### {path.stem}\n" in page and path.read_text("utf-8").strip() in page
+
+
 def test_the_pages_of_the_subpackages_list_their_public_names(hooks):
     import keras_transformer.training
 

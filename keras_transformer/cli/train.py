@@ -49,12 +49,16 @@ def add_arguments(parser):
 def add_config(parser):
     """Adds the flags for settings of all groups."""
     parser.add_argument(
-        "--config", metavar="FILE.yaml", help="settings that override those of the preset"
+        "--config",
+        metavar="FILE.yaml",
+        help="settings that override those of the preset; recipes/NAME.yaml, where no such file "
+        "stands, names a recipe of the package",
     )
     parser.add_argument(
         "--preset",
         choices=PRESETS,
-        help="settings of the model and its training (default: tiny, if there is no --config)",
+        help="settings of the model and its training, those of a recipe with its data "
+        "(default: tiny, if there is no --config)",
     )
     parser.add_argument(
         "--set",
@@ -111,6 +115,11 @@ def config_of(arguments, config_class, saved=None):
     if arguments.config is not None:
         config = config_class.load(arguments.config, config)
     flags = {group: given_settings(arguments, group) for group in ("data", "training")}
+    # text that a flag names takes the place of what a recipe or a file names
+    if "source_train" in flags["data"]:
+        flags["data"].setdefault("dataset", None)
+    elif "dataset" in flags["data"]:
+        flags["data"].update(source_train=None, target_train=None)
     return config.merged(flags).override(arguments.set)
 
 

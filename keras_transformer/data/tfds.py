@@ -1,5 +1,8 @@
 """Parallel corpora of TensorFlow Datasets (https://www.tensorflow.org/datasets)."""
 
+import contextlib
+import re
+
 from keras_transformer.data.parallel import ParallelCorpus
 from keras_transformer.errors import InputError
 
@@ -9,7 +12,8 @@ def from_tfds(name):
 
     Args:
         name: in the notation of TFDS, such as "ted_hrlr_translate/pt_to_en". The source is the
-            language that the data set defines as its input.
+            language that the data set defines as its input. With the languages exchanged, as in
+            "wmt14_translate/en-de", the name stands for the data set in the other direction.
     Returns:
         Two `ParallelCorpus`; the second is None if there is no "validation" split.
     Raises:
@@ -17,11 +21,7 @@ def from_tfds(name):
     """
     import tensorflow_datasets  # here, because it is slow to import and few need it
 
-    try:
-        builder = tensorflow_datasets.builder(name)
-    except (tensorflow_datasets.core.DatasetNotFoundError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"Expected a TFDS data set. Received: name={name!r}: {reason}") from None
+    builder, is_exchanged = _builder(name)
     keys = builder.info.supervised_keys or ()
     texts = [
         isinstance(builder.info.features[key], tensorflow_datasets.features.Text) for key in keys
@@ -29,16 +29,35 @@ def from_tfds(name):
     if texts != [True, True]:
         raise InputError(f"Expected a TFDS data set of text pairs. Received: name={name!r}")
     builder.download_and_prepare()
-    train, validation = _read_split(builder, "train"), _read_split(builder, "validation")
+    train, validation = (
+        _read_split(builder, split, is_exchanged) for split in ("train", "validation")
+    )
     if train is None:
         raise InputError(f"Expected a TFDS data set with a train split. Received: name={name!r}")
     return train, validation
 
 
-def _read_split(builder, split):
+def _builder(name):
+    """Returns `(builder, is_exchanged)`: that of TFDS, and whether its languages are exchanged."""
+    import tensorflow_datasets
+
+    not_found = tensorflow_datasets.core.DatasetNotFoundError, ValueError
+    try:
+        return tensorflow_datasets.builder(name), False
+    except not_found as error:
+        reason = str(error).strip().splitlines()[0]
+    with contextlib.suppress(*not_found):
+        exchanged = re.sub(r"/([a-z]+)(-|_to_)([a-z]+)", r"/\3\2\1", name)
+        return tensorflow_datasets.builder(exchanged), True
+    raise InputError(f"Expected a TFDS data set. Received: name={name!r}: {reason}")
+
+
+def _read_split(builder, split, is_exchanged):
     """Returns the corpus of a split, or None where the data set has no such split."""
     try:
         dataset = builder.as_dataset(split=split, as_supervised=True)
     except ValueError:
         return None
+    if is_exchanged:
+        dataset = dataset.map(lambda source, target: (target, source))
     return ParallelCorpus.from_dataset(dataset)

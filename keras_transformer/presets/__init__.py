@@ -1,10 +1,15 @@
-"""The presets: settings of models and trainings that are known to work well."""
+"""The presets: settings of models and trainings that are known to work well.
 
+A recipe is a preset that names its data too: a training as a paper describes it.
+"""
+
+import os
 import pathlib
 
 from keras_transformer.core_yaml import parse_yaml
 from keras_transformer.settings import check_known
 
+HERE = pathlib.Path(__file__).parent
 MODEL_PRESETS = {
     "bert": ("bert_base",),
     "gpt": ("gpt2_small", "gpt2_medium", "gpt2_large", "gpt2_xl"),
@@ -14,7 +19,19 @@ MODEL_PRESETS = {
 }
 """From the name of a model to its presets."""
 
-PRESETS = MODEL_PRESETS["transformer"] + MODEL_PRESETS["rnn_seq2seq"]
+RECIPES = (
+    "wmt14-en-de-base",
+    "wmt14-en-de-big",
+    "wmt14-en-fr-base",
+    "wmt14-en-fr-big",
+    "iwslt14-de-en",
+    "ted-pt-en",
+    "multi30k-en-de",
+    "multi30k-en-fr",
+)
+"""The recipes, each the file `recipes/NAME.yaml` of this package."""
+
+PRESETS = MODEL_PRESETS["transformer"] + MODEL_PRESETS["rnn_seq2seq"] + RECIPES
 """The presets of `keras-transformer train`: a model that translates, and its training."""
 
 
@@ -40,5 +57,19 @@ def model_preset(name, model_name):
     return arguments
 
 
+def settings_file(path):
+    """Returns the path of a file of settings: `path`, or a recipe of this package.
+
+    Where no file stands at `recipes/NAME.yaml`, that path names the recipe NAME.
+    """
+    path = pathlib.Path(path)
+    is_recipe = path.stem in RECIPES and path == _relative_path(path.stem)
+    return HERE / path if is_recipe and not os.path.lexists(path) else path
+
+
+def _relative_path(name):
+    return pathlib.Path("recipes" if name in RECIPES else "", f"{name}.yaml")
+
+
 def _read(name):
-    return parse_yaml((pathlib.Path(__file__).parent / f"{name}.yaml").read_bytes())
+    return parse_yaml((HERE / _relative_path(name)).read_bytes())

@@ -68,12 +68,28 @@ def test_train_takes_a_data_set(calls, tmp_path, trained_config):
     assert config.data.dataset == "tfds:ted_hrlr_translate/pt_to_en"
 
 
+def test_text_in_a_flag_replaces_that_of_a_recipe(
+    calls, pair, tmp_path, trained_config, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    data = trained_config([*pair, "--output", "run", "--preset", "wmt14-en-de-base"]).data
+    assert (data.source_train, data.target_train, data.dataset) == (pair[1], pair[3], None)
+    for name in ("valid.de", "valid.en"):  # the recipe's own validation text stays
+        (tmp_path / name).touch()
+    data_set, recipe = "tfds:ted_hrlr_translate/pt_to_en", "recipes/iwslt14-de-en.yaml"
+    data = trained_config(["--dataset", data_set, "--output", "run", "--config", recipe]).data
+    assert (data.source_train, data.target_train, data.dataset) == (None, None, data_set)
+    assert (data.source_valid, data.target_valid) == ("valid.de", "valid.en")
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["--source-train", "none"], "source_train and target_train together"),
         (["--source-train", "none", "--target-train", "none"], "Received: none: No such file"),
         (["--dataset", "ted"], "Expected tfds: and the name"),
+        (["--dataset", "tfds:a", "--source-train", "b", "--target-train", "c"], "not from both"),
+        (["--config", "recipes/ted.yaml"], "This package has recipes/wmt14-en-de-base.yaml, "),
         (["--max-steps", "0"], "Received: training.max_steps=0"),
         (["--max-minutes", "-1"], "Received: training.max_minutes=-1.0"),
         (["--init-from", "a", "--set", "model.dropout=0"], "--init-from a --set model.dropout=0"),

@@ -46,6 +46,14 @@ def test_without_train_split():
         from_tfds("ted_hrlr_translate/pt_to_en")
 
 
+def test_exchanged_languages_are_the_other_direction():
+    with mocked("train"):
+        train, _ = from_tfds("ted_hrlr_translate/en_to_pt")
+        as_defined, _ = from_tfds("ted_hrlr_translate/pt_to_en")
+    assert (train.source, train.target) == (as_defined.target, as_defined.source)
+    assert train.source[0] == "train 0 en"
+
+
 def test_the_stock_mock_gives_text_too():
     with tensorflow_datasets.testing.mock_data(num_examples=5):
         train, validation = from_tfds("ted_hrlr_translate/pt_to_en")

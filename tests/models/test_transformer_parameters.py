@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer
+from keras_transformer import Config, Transformer
+from keras_transformer.presets import RECIPES
 
 
 def expected(vocab_size, num_layers, d_model, ff_dim, normalize_first=False, num_tables=1):
@@ -51,6 +52,22 @@ def test_tiny(count):
     """Table 1 of Wu et al., 2021 (https://arxiv.org/abs/2105.14462) says 2.6 million."""
     assert expected(10_000, 4, 128, 256, normalize_first=True) == 2_605_568
     assert count(Transformer.from_preset("tiny", 10_000)) == 2_605_568
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes(count, name):
+    """The paper's 65 and 213 million would be those of vocabularies above and below 37,000."""
+    config = Config.from_preset(name)
+    model = config.model
+    vocab_size = config.tokenizer.vocab_size
+    sizes = {key: model[key] for key in ("num_layers", "d_model", "ff_dim", "normalize_first")}
+    parameters = count(Transformer(vocab_size, **config.model_arguments))
+    assert parameters == expected(vocab_size, **sizes)
+    if name.startswith("wmt14"):
+        d_model = model["d_model"]
+        of_table_3, its_vocab_size = {512: (65e6, 40_745), 1024: (213e6, 35_784)}[d_model]
+        without_embeddings = parameters - vocab_size * d_model
+        assert round((of_table_3 - without_embeddings) / d_model) == its_vocab_size
 
 
 def test_variants(count):

@@ -1,0 +1,66 @@
+"""Measures a step of each recipe at full size on one core, and extrapolates the training from it.
+
+    python benchmarks/recipes.py
+
+prints and writes seconds a step, peak memory, and hours for all steps of the recipe, which is an
+extrapolation: nobody trains them on one core. A recipe that is in the results already is not
+measured again. `TFLOP` is 6 times the parameters times the tokens of a side, a usual estimate of
+the floating-point operations of a step, to extrapolate to other devices with.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+
+from pinned import HERE, run_pinned, write_results
+
+from keras_transformer.config import Config
+from keras_transformer.presets import RECIPES
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--steps", type=int, default=3, help="steps that are timed")
+    parser.add_argument("--part-tokens", type=int, default=4096, help="most tokens of a part")
+    parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
+    arguments = parser.parse_args()
+    path = arguments.output or HERE / "results" / "recipes.json"
+    settings = {"part_tokens": arguments.part_tokens, "bfloat16": arguments.bfloat16}
+    results = {}
+    if path.exists():
+        saved = json.loads(path.read_text())
+        if all(saved[name] == value for name, value in settings.items()):
+            results = saved["results"]
+    print("| recipe | parameters | tokens | parts | TFLOP | s a step | GB | steps | hours |")
+    print("|---" * 9 + "|")
+    for name in arguments.recipes:
+        if name not in results:
+            flags = ["--steps", arguments.steps, "--part-tokens", arguments.part_tokens]
+            precision = ["--bfloat16"] if arguments.bfloat16 else []
+            results[name] = run_pinned("recipes_side.py", [name, *flags, *precision])
+            write_results(path, {**settings, "results": results})
+        print(row_of(name, results[name]), flush=True)
+
+
+def row_of(name, measured):
+    steps = Config.from_preset(name).training.max_steps
+    seconds = statistics.median_low(measured["cpu_seconds"])
+    cells = (
+        name,
+        f"{measured['parameters']:,}",
+        f"{measured['tokens']:,}",
+        measured["micro_batches"],
+        f"{6 * measured['parameters'] * measured['tokens'] / 1e12:.3g}",
+        f"{seconds:.3g}",
+        f"{measured['megabytes'] / 1024:.1f}",
+        f"{steps:,}",
+        f"{steps * seconds / 3600:,.0f}",
+    )
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+if __name__ == "__main__":
+    main()

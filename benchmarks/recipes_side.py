@@ -1,0 +1,86 @@
+"""Trains the model of a recipe for a few steps at full size; prints a line of JSON.
+
+The ids are random, in sentences of 32 tokens without padding, so that a step has as many source
+tokens and as many target tokens as the recipe allows. A first, small step builds the graph.
+`benchmarks/recipes.py` calls it.
+"""
+
+import argparse
+import json
+import math
+import time
+
+from pinned import peak_megabytes
+from training_side import dataset_of, start_keras
+
+LENGTH = 32  # tokens of a sentence
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("recipe")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--part-tokens", type=int, required=True)
+    parser.add_argument("--bfloat16", action="store_true")
+    arguments = parser.parse_args()
+    start_keras(arguments.bfloat16, threads=1)
+    import keras
+    import numpy as np
+
+    from keras_transformer.config import Config
+    from keras_transformer.special_ids import START_ID
+    from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
+    from keras_transformer.training.divided_step import with_divided_step
+    from keras_transformer.training.train import make_optimizer
+
+    config = Config.from_preset(arguments.recipe)
+    training = config.training
+    vocab_size = config.tokenizer.vocab_size
+    num_parts = math.ceil(training.batch_tokens / arguments.part_tokens)
+    rows = training.batch_tokens // (LENGTH * num_parts) * num_parts
+    draw = np.random.default_rng(1).integers
+
+    def batch(rows, length):
+        source_ids, labels = draw(4, vocab_size, (2, rows, length)).astype("int32")
+        target_ids = np.roll(labels, 1, axis=1)
+        target_ids[:, 0] = START_ID
+        return source_ids, target_ids, labels
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self.cpu, self.wall = [], []
+
+        def on_train_batch_begin(self, batch, logs=None):
+            self.cpu_start, self.wall_start = time.process_time(), time.perf_counter()
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.cpu.append(time.process_time() - self.cpu_start)
+            self.wall.append(time.perf_counter() - self.wall_start)
+
+    model_class = with_divided_step(config.model_class, num_parts)
+    model = model_class(vocab_size, **config.model_arguments)
+    model.build()
+    loss = TokenCrossEntropy(label_smoothing=training.label_smoothing)
+    model.compile(make_optimizer(training, model.d_model), loss, metrics=[TokenAccuracy()])
+    batches = [batch(num_parts, 4), *(batch(rows, LENGTH) for _ in range(arguments.steps))]
+    clock = Clock()
+    model.fit(
+        dataset_of(batches),
+        steps_per_epoch=len(batches),
+        callbacks=[clock],
+        verbose=0,
+        shuffle=False,
+    )
+    result = {
+        "parameters": model.count_params(),
+        "tokens": rows * LENGTH,
+        "micro_batches": num_parts,
+        "cpu_seconds": clock.cpu[1:],
+        "wall_seconds": clock.wall[1:],
+        "megabytes": peak_megabytes(),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
