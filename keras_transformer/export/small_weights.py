@@ -57,14 +57,25 @@ class SmallWeights:
         name = uuid.uuid4().hex  # two exports that one process loads must not share their weights
         tracked.stored = self._stored
         tracked.expanded = [
-            _Expanded(f"{name}_{i}", weight.shape, lambda parts=parts: _expanded(parts))
-            for i, (weight, parts) in enumerate(zip(weights, self._stored, strict=True))
+            _Expanded(f"{name}_{i}", weight.shape) for i, weight in enumerate(weights)
         ]
         structure = self.model.decoding_weights()
         tracked.decoding = [
-            _Expanded(f"{name}_decoding_{i}", tensor.shape, lambda i=i: self._decoding_weight(i))
+            _Expanded(f"{name}_decoding_{i}", tensor.shape)
             for i, tensor in enumerate(tf.nest.flatten(structure))
         ]
+
+        def expand():
+            """Assigns all of them at once: a graph for each would be as large as this one."""
+            values = [_expanded(parts) for parts in self._stored]
+            with _values(weights, values):
+                decoding = tf.nest.flatten(self.model.decoding_weights())
+            for variable, value in zip(
+                [*tracked.expanded, *tracked.decoding], [*values, *decoding], strict=True
+            ):
+                variable.assign(value)
+
+        tracked.expanded[0].when_loaded = expand
 
         def read_decoding_weights():
             return tf.nest.pack_sequence_as(structure, [w.read() for w in tracked.decoding])
@@ -78,10 +89,6 @@ class SmallWeights:
 
         return tracked, read_decoding_weights, reading_weights
 
-    def _decoding_weight(self, i):
-        with _values(self.model.weights, map(_expanded, self._stored)):
-            return tf.nest.flatten(self.model.decoding_weights())[i]
-
 
 class _Expanded(tf.saved_model.experimental.TrackableResource):
     """A float32 variable that is not stored, but computed when the SavedModel is loaded.
@@ -89,18 +96,23 @@ class _Expanded(tf.saved_model.experimental.TrackableResource):
     Args:
         name: unique name of the variable.
         shape: its shape.
-        compute: function that returns its value from variables that are stored.
+    Attributes:
+        when_loaded: function that is called when the SavedModel is loaded, to assign variables.
     """
 
-    def __init__(self, name, shape, compute):
+    def __init__(self, name, shape):
         super().__init__()
-        self._name, self._shape, self._compute = name, shape, compute
+        self._name, self._shape = name, shape
+        self.when_loaded = lambda: None
 
     def _create_resource(self):
         return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
 
     def _initialize(self):
-        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=self._compute())
+        self.when_loaded()
+
+    def assign(self, value):
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=value)
 
     def read(self):
         value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.float32)
