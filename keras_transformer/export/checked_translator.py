@@ -51,6 +51,9 @@ def with_model(translator, model):
     )
 
 
+LARGEST_FLOAT16 = float(np.finfo("float16").max)
+
+
 class OtherLibrary(NamedTuple):
     """A library that runs a part of all Transformers, and refuses the others by name."""
 
@@ -93,6 +96,22 @@ class OtherLibrary(NamedTuple):
         return InputError(
             f"Expected {expected}, as {self.name} has. Received: {received}. {self.instead}"
         )
+
+
+def check_float16(weights):
+    """Raises `ValueError` for a weight that is too large for float16, which has no such numbers.
+
+    Args:
+        weights: list of the Keras variables that are to be stored as float16.
+    """
+    for weight in weights:
+        largest = float(ops.max(ops.abs(weight)))
+        if largest > LARGEST_FLOAT16:
+            raise InputError(
+                f"Expected weights from -{LARGEST_FLOAT16:,.0f} to {LARGEST_FLOAT16:,.0f}, the "
+                f"range of float16. Received: {weight.path}, with {largest:,.0f}. Export with "
+                "weights bfloat16 or float32."
+            )
 
 
 def activation_of(model):

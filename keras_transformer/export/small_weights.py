@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras import quantizers
 
 from keras_transformer.errors import InputError
+from keras_transformer.export.checked_translator import check_float16
 
 WEIGHTS = ("float32", "float16", "bfloat16", "int8")
 """The types in which the matrices of an export can be stored; vectors are always float32."""
@@ -36,9 +37,13 @@ class SmallWeights:
         dtype: "float16", "bfloat16" or "int8".
     Attributes:
         model: a copy of the model with the rounded weights.
+    Raises:
+        ValueError: a matrix has numbers that are too large for float16.
     """
 
     def __init__(self, model, dtype):
+        if dtype == "float16":
+            check_float16([weight for weight in model.weights if _is_matrix(weight)])
         self._stored = [_stored(weight, dtype) for weight in model.weights]
         self.model = type(model).from_config(model.get_config())
         self.model.build()
@@ -122,7 +127,7 @@ class _Expanded(tf.saved_model.experimental.TrackableResource):
 def _stored(weight, dtype):
     """Returns the variables that store a weight: its rounded values and, for int8, the scales."""
     value = tf.convert_to_tensor(weight)
-    if value.shape.rank < 2:
+    if not _is_matrix(weight):
         parts = [value]
     elif dtype == "int8":
         is_table = weight.path.endswith("embeddings")
@@ -130,6 +135,10 @@ def _stored(weight, dtype):
     else:
         parts = [tf.cast(value, dtype)]
     return [tf.Variable(part, trainable=False) for part in parts]
+
+
+def _is_matrix(weight):
+    return len(weight.shape) > 1
 
 
 def _expanded(parts):

@@ -255,9 +255,7 @@ def test_a_tensor_that_is_there_twice_is_refused(marian, tmp_path):
     name = "model.encoder.layers.0.fc1.weight"
     more = {**tensors, name.removeprefix("model."): tensors[name] + 1}
     write_tensors(tmp_path / "model.safetensors", more)
-    with pytest.raises(
-        ValueError, match="each tensor once.* Received: encoder.layers.0.fc1.w"
-    ):
+    with pytest.raises(ValueError, match="each tensor once.* Received: encoder.layers.0.fc1.w"):
         read_marian(tmp_path)
     write_tensors(tmp_path / "a.safetensors", tensors)
     write_tensors(tmp_path / "b.safetensors", {name: tensors[name] + 1, "other": tensors[name]})
