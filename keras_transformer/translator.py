@@ -330,7 +330,7 @@ class Translator:
         Args:
             keep_blank: whether a blank text gets the end token; otherwise it has no ids.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, str | bytes):
             raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
         ids, truncated = tokenizer.encode_truncated(texts, max_tokens)
         flat, ends = np.asarray(ids.flat_values), np.asarray(ids.row_splits)

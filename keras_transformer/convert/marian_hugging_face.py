@@ -3,16 +3,17 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.config import DecodingConfig
 from keras_transformer.convert.hugging_face import read_json
 from keras_transformer.convert.marian_model import (
     Files,
+    block_shapes,
     blocks_of,
     check_ids,
     in_our_order,
     new_model,
     output_biases,
     read_bytes,
+    search_of,
     their_size,
     translator_of,
     vocabulary,
@@ -23,6 +24,7 @@ from keras_transformer.convert.weights import (
     Weights,
     activation_name,
     check_settings,
+    flag,
     number,
     size,
 )
@@ -53,6 +55,10 @@ NAMES = {
     "feed_forward.norm": "final_layer_norm",
 }
 
+TABLES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SEARCH_FILES = "generation_config.json or config.json"
+
 LAYER_NORM_EPSILON = 1e-5  # of PyTorch; config.json has no such setting
 MAX_LENGTH = 512  # where the files name none: OPUS-MT's
 
@@ -81,20 +87,22 @@ def read_hugging_face(directory, config, write):
     Raises:
         InputError: see `read_marian`.
     """
-    tokenizer_config = _optional_json(directory / "tokenizer_config.json")
+    tokenizer_config = _optional_json(directory / TOKENIZER_CONFIG)
     search = {**config, **_optional_json(directory / "generation_config.json")}
     files, forbidden = _files(directory, config, tokenizer_config, search)
-    _report(search, tokenizer_config, write)
+    _report(search, tokenizer_config, size(config, "max_position_embeddings"), write)
+    weights = Weights(_tensors(directory), prefix="model.")
+    _check_sizes(weights, files)
     model = new_model(files)
-    _copy_weights(_tensors(directory), model, files, forbidden, config)
+    _copy_weights(weights, model, files, forbidden, config)
     return translator_of(model, files)
 
 
 def _files(directory, config, tokenizer_config, search):
     """Returns `(files, forbidden)`: the `Files`, and their ids that must never be written."""
     check_settings(config, EXPECTED)
-    shared = tokenizer_config.get("separate_vocabs", False) is False
-    one_table = config.get("share_encoder_decoder_embeddings", True)
+    shared = not flag(tokenizer_config, "separate_vocabs", False, TOKENIZER_CONFIG)
+    one_table = flag(config, "share_encoder_decoder_embeddings", True)
     if one_table and not shared:
         raise InputError(
             "Expected one vocabulary where source and target share one table. Received: "
@@ -118,24 +126,24 @@ def _files(directory, config, tokenizer_config, search):
         activation=activation_name(config, "activation_function"),
         position_layout="concatenated",
         share_embeddings=one_table,
-        tie_output=config.get("tie_word_embeddings", True) is not False,
-        scale_embeddings=config.get("scale_embedding", False) is True,
+        tie_output=flag(config, "tie_word_embeddings", True),
+        scale_embeddings=flag(config, "scale_embedding", False),
         output_bias=True,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
     )
     if tokenizer_config.get("sp_model_kwargs"):
         raise InputError(
             "Expected the plain SentencePiece tokenizer. Received: sp_model_kwargs="
-            f"{tokenizer_config['sp_model_kwargs']!r}, in {directory / 'tokenizer_config.json'}."
+            f"{tokenizer_config['sp_model_kwargs']!r}, in {directory / TOKENIZER_CONFIG}."
         )
     source, target = _vocabularies(directory, config, tokenizer_config, shared)
     models = tuple(
         read_bytes(directory / f"{side}.spm", "the SentencePiece models of Marian")
         for side in ("source", "target")
     )
-    return Files(settings, source, target, models, _decoding(config, tokenizer_config, search)), (
-        _forbidden(search)
-    )
+    decoding = _decoding(config, tokenizer_config, search)
+    forbidden = _forbidden(search, their_size(target))
+    return Files(settings, source, target, models, decoding), forbidden
 
 
 def _vocabularies(directory, config, tokenizer_config, shared):
@@ -156,7 +164,14 @@ def _vocabularies(directory, config, tokenizer_config, shared):
                 "Expected a vocabulary with an end and an unknown token. "
                 f"Received: {path}, without </s> or <unk>."
             )
-        return path, ids, unknown, end, ids.get(name_of("pad", "<pad>"))
+        pad = ids.get(name_of("pad", "<pad>"))
+        if len({unknown, end, pad}) < 3:
+            raise InputError(
+                f"Expected three different tokens for end, unknown and padding in "
+                f"{TOKENIZER_CONFIG}. Received: eos_token, unk_token and pad_token, which have the "
+                f"ids {end}, {unknown} and {pad} in {path}."
+            )
+        return path, ids, unknown, end, pad
 
     def special(name, ids, path):
         value = config.get(name)
@@ -191,37 +206,54 @@ def _vocabularies(directory, config, tokenizer_config, shared):
 
 
 def _decoding(config, tokenizer_config, search):
-    """Returns the `DecodingConfig` of the search that `generate` makes by default."""
+    """Returns the `DecodingConfig` of the search that `generate` makes by default.
+
+    Neither text nor translation can be longer than their table of positions. Their numbers count
+    the end token of the text, and the start token of the translation.
+    """
     positions = size(config, "max_position_embeddings")
-    longest = tokenizer_config.get("model_max_length", MAX_LENGTH)
-    longest = min(longest, positions) if isinstance(longest, int) else positions
-    limit = min(search.get("max_length") or MAX_LENGTH, positions)
-    try:
-        return DecodingConfig(
-            beam_size=search.get("num_beams") or 1,
-            length_penalty=search.get("length_penalty", 1.0),
-            length_normalization="length",
-            # theirs counts the start token
-            max_length=search.get("max_new_tokens") or max(limit - 1, 1),
-            max_source_length=max(longest - 1, 1),  # theirs counts the end token
-        )
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{error} (in generation_config.json or config.json)") from None
+
+    def length(settings, name, file, default):
+        return default if settings.get(name) is None else size(settings, name, file)
+
+    longest = length(tokenizer_config, "model_max_length", TOKENIZER_CONFIG, MAX_LENGTH)
+    limit = length(search, "max_length", SEARCH_FILES, MAX_LENGTH)
+    limit = length(search, "max_new_tokens", SEARCH_FILES, limit - 1) + 1
+    num_beams, length_penalty = search.get("num_beams"), search.get("length_penalty")
+    return search_of(
+        SEARCH_FILES,
+        beam_size=1 if num_beams is None else num_beams,
+        length_penalty=1.0 if length_penalty is None else length_penalty,
+        max_length=max(min(limit, positions) - 1, 1),
+        max_source_length=max(min(longest, positions) - 1, 1),
+    )
 
 
-def _forbidden(search):
+def _forbidden(search, vocab_size):
     """Returns the set of the ids that `bad_words_ids` forbids."""
     words = search.get("bad_words_ids") or []
-    if not all(isinstance(word, list) and len(word) == 1 for word in words):
+    if not isinstance(words, list) or not all(
+        isinstance(word, list) and len(word) == 1 and type(word[0]) is int for word in words
+    ):
         raise InputError(
             "Expected bad_words_ids to be lists of one id each, the only kind that can be "
             f"converted. Received: bad_words_ids={words!r}."
         )
-    return {i for (i,) in words}
+    forbidden = {i for (i,) in words}
+    outside = sorted(i for i in forbidden if not 0 <= i < vocab_size)
+    if outside:
+        raise InputError(
+            f"Expected bad_words_ids of the {vocab_size:,} ids of the vocabulary. "
+            f"Received: {outside[0]}, in {SEARCH_FILES}."
+        )
+    return forbidden
 
 
-def _report(search, tokenizer_config, write):
+def _report(search, tokenizer_config, num_positions, write):
     """Writes a line about each setting that changes their answers and is not applied."""
+    for name in ("max_length", "max_new_tokens"):
+        if (search.get(name) or 0) > num_positions:
+            write(f"not applied {name}={search[name]}, as there are {num_positions} positions")
     for name, neutral in NOT_APPLIED.items():
         if search.get(name, neutral) not in (neutral, None):
             write(f"not applied {name}={search[name]!r}, which the searches here do not have")
@@ -236,16 +268,25 @@ def _tensors(directory):
     return read_tensors(directory)
 
 
-def _copy_weights(tensors, model, files, forbidden, config):
-    weights = Weights(tensors, prefix="model.")
-    tables = [(model.source_embedding, files.source)]
-    if model.share_embeddings:
-        names = ["shared.weight"]
-        copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
-    else:
-        names, copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"], []
-        tables.append((model.target_embedding, files.target))
-    for name, (layer, side) in zip(names, tables, strict=True):
+def _tables(files):
+    """Returns the names of the tables of embeddings, each with its `Vocabulary`."""
+    if files.settings["share_embeddings"]:
+        return {"shared.weight": files.source}
+    return dict(zip(TABLES, (files.source, files.target), strict=True))
+
+
+def _check_sizes(weights, files):
+    """Raises `InputError` if config.json describes other tensors than there are."""
+    for name, side in _tables(files).items():
+        weights.check(name, (their_size(side), files.settings["d_model"]))
+    for side, i, part, shape in block_shapes(files.settings, NAMES):
+        weights.check(f"{side}.layers.{i}.{NAMES[part]}.weight", shape[::-1])
+
+
+def _copy_weights(weights, model, files, forbidden, config):
+    copies = TABLES if model.share_embeddings else ()
+    layers = model.source_embedding, model.target_embedding
+    for (name, side), layer in zip(_tables(files).items(), layers, strict=False):
         theirs = weights.take(name, (their_size(side), model.d_model))
         layer.embeddings.assign(in_our_order(theirs, side.rows))
         for copy in copies:

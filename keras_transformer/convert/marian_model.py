@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import keras_transformer  # its rooms load when used: tokenizers need TensorFlow
+from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.models import Transformer
 from keras_transformer.special_ids import PAD_ID, START_ID, UNKNOWN_ID
@@ -20,6 +21,12 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # of the ids 0 to 3
 NEVER = -100.0
 """Output bias of a token that their model does not have or never writes: probability 0 in float32,
 and still a number that any format holds and training can change."""
+
+
+LARGEST_BEAM = 1000
+"""Widest beam of an import; the memory of a search grows with it."""
+LARGEST_LENGTH_PENALTY = 10.0
+"""Largest exponent of an import; 512^14 is too large for float32."""
 
 
 class Vocabulary(NamedTuple):
@@ -41,8 +48,30 @@ class Files(NamedTuple):
     """The same object as `source` if both languages share one vocabulary."""
     models: tuple[bytes, bytes]
     """The SentencePiece models of source and target."""
-    decoding: Any
-    """The `DecodingConfig` with which their programs search."""
+    decoding: DecodingConfig
+    """The search that their programs make by default."""
+
+
+def search_of(files, **settings):
+    """Returns the `DecodingConfig` of these settings, whose scores are divided by length^alpha.
+
+    Args:
+        files: names of the files that have the settings, for messages.
+    Raises:
+        InputError: a value of another type, or one that no search can work with.
+    """
+    try:
+        decoding = DecodingConfig(length_normalization="length", **settings)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{error} (in {files})") from None
+    for name, largest in (("beam_size", LARGEST_BEAM), ("length_penalty", LARGEST_LENGTH_PENALTY)):
+        value = getattr(decoding, name)
+        if value > largest:
+            raise InputError(
+                f"Expected a search with a {name} of at most {largest:,g} in {files}. Received: "
+                f"{name}={value:g}. Change it there; a run can be searched with another."
+            )
+    return decoding
 
 
 def vocabulary(ids, unknown, end, pad=None, start=None):
@@ -96,6 +125,29 @@ def output_biases(biases, vocabulary, forbidden=()):
     return ours
 
 
+def block_shapes(settings, parts):
+    """Yields `(side, number, part, shape)` of all layers that `blocks_of` yields, without a model.
+
+    So files that do not fit are refused before a model is built, which can be large.
+
+    Args:
+        settings: arguments of `Transformer`.
+        parts: the names of all parts.
+    Returns:
+        Iterator; the shape is that of a kernel `(inputs, outputs)`, or of a normalization's scale.
+    """
+    d_model, ff_dim = settings["d_model"], settings["ff_dim"]
+    shapes = {"inner": (d_model, ff_dim), "outer": (ff_dim, d_model), "norm": (d_model,)}
+    num_layers = settings["num_layers"]
+    num_decoder_layers = settings["num_decoder_layers"] or num_layers
+    for side, number_of_blocks in (("encoder", num_layers), ("decoder", num_decoder_layers)):
+        for number in range(number_of_blocks):
+            for part in parts:
+                kind, name = part.split(".")
+                if side == "decoder" or kind != "cross":
+                    yield side, number, part, shapes.get(name, (d_model, d_model))
+
+
 def new_model(files):
     """Returns the built `Transformer` of `Files`, with weights that the caller replaces."""
     shared = files.target is files.source
@@ -137,6 +189,13 @@ def translator_of(model, files):
         keras_transformer.tokenizers.MarianTokenizer.from_parts(side.pieces, spm)
         for side, spm in zip((files.source, files.target), files.models, strict=True)
     ]
+    for name, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+        if not tokenizer.knows_a_piece:
+            raise InputError(
+                f"Expected a vocabulary of the pieces in {name}.spm. Received: "
+                f"{tokenizer.vocab_size:,} tokens, none of which is one of its pieces. Copy the "
+                "files of one model."
+            )
     return Translator(model, *tokenizers, files.decoding)
 
 

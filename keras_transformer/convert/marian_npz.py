@@ -8,15 +8,16 @@ import zipfile
 import numpy as np
 import yaml
 
-from keras_transformer.config import DecodingConfig
 from keras_transformer.convert.marian_model import (
     Files,
+    block_shapes,
     blocks_of,
     check_ids,
     in_our_order,
     new_model,
     output_biases,
     read_bytes,
+    search_of,
     their_size,
     translator_of,
     vocabulary,
@@ -87,6 +88,7 @@ def read_npz(directory):
     check_settings(config, EXPECTED, SETTINGS)
     weights = Weights(arrays, files=model_path.name, settings=SETTINGS)
     files = _files(directory, decoder, config, weights, vocabularies)
+    _check_sizes(weights, files)
     model = new_model(files)
     _copy_weights(weights, model, files)
     return translator_of(model, files)
@@ -259,28 +261,35 @@ def _decoding(decoder):
             "Expected no word-penalty in decoder.yml, which the searches here do not have. "
             f"Received: word-penalty={decoder['word-penalty']}. Set it to 0."
         )
-    try:
-        return DecodingConfig(
-            beam_size=decoder.get("beam-size", 12),  # the defaults are Marian's
-            length_penalty=decoder.get("normalize") or 0.0,
-            length_normalization="length",
-            max_length=MAX_LENGTH,
-            max_source_length=MAX_LENGTH,
-        )
-    except ValueError as error:
-        raise InputError(f"{error} (in decoder.yml)") from None
+    return search_of(
+        "decoder.yml",
+        beam_size=decoder.get("beam-size", 12),  # the defaults are Marian's
+        length_penalty=decoder.get("normalize") or 0.0,
+        max_length=MAX_LENGTH,
+        max_source_length=MAX_LENGTH,
+    )
+
+
+def _tables(files):
+    """Returns the names of the tables of embeddings, each with its `Vocabulary`."""
+    if files.settings["share_embeddings"]:
+        return {"Wemb": files.source}
+    return {"encoder_Wemb": files.source, "decoder_Wemb": files.target}
+
+
+def _check_sizes(weights, files):
+    """Raises `InputError` if Marian's settings describe other matrices than there are."""
+    for name, side in _tables(files).items():
+        weights.check(name, (their_size(side), files.settings["d_model"]))
+    parts = [part for part in NAMES if not part.endswith(".norm")]
+    for side, i, part, shape in block_shapes(files.settings, parts):
+        weights.check(f"{side}_l{i + 1}_{NAMES[part][0]}", shape)
 
 
 def _copy_weights(weights, model, files):
     d_model = model.d_model
-    if model.share_embeddings:
-        tables = [("Wemb", model.source_embedding, files.source)]
-    else:
-        tables = [
-            ("encoder_Wemb", model.source_embedding, files.source),
-            ("decoder_Wemb", model.target_embedding, files.target),
-        ]
-    for name, layer, side in tables:
+    layers = model.source_embedding, model.target_embedding
+    for (name, side), layer in zip(_tables(files).items(), layers, strict=False):
         theirs = weights.take(name, (their_size(side), d_model))
         layer.embeddings.assign(in_our_order(theirs, side.rows))
     num_outputs, output = their_size(files.target), "decoder_ff_logit_out"

@@ -1,5 +1,6 @@
 """The tensors in a `pytorch_model.bin`, as float32 arrays, without running code from the file."""
 
+import pickle
 import re
 
 from keras_transformer.errors import InputError
@@ -39,6 +40,12 @@ def read_pytorch_tensors(path):
             for name, tensor in tensors.items()
             if tensor.is_floating_point()
         }
+    except pickle.UnpicklingError:  # its message advises to load the file without this protection
+        raise InputError(
+            f"Expected a file of tensors alone. Received: {path}, which is damaged, or has objects "
+            "that can run a program when they are loaded. Copy it again, or take the model as "
+            "safetensors."
+        ) from None
     except Exception as error:  # unpickling can raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(

@@ -31,7 +31,14 @@ def read_tensors(directory):
         ) from None
     tensors = {}
     for file in files:
-        tensors.update(_read_file(file))
+        found = _read_file(file)
+        twice = sorted(set(tensors) & set(found))
+        if twice:
+            raise InputError(
+                f"Expected each tensor in one of the files that {INDEX} names. Received: "
+                f"{', '.join(twice[:5])} in {file} and in another. Copy all files again."
+            )
+        tensors.update(found)
     missing = sorted(set(file_of_name) - set(tensors))
     if missing:
         raise InputError(

@@ -45,6 +45,12 @@ class Weights:
     ):
         self._files, self._settings = files, settings
         named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        twice = [name for name in tensors if prefix + name in tensors and prefix]
+        if twice:
+            raise InputError(
+                f"Expected each tensor once in {files}. Received: {_some(twice)}, and the same "
+                f"with {prefix} before the name. Copy the file again, or take another model."
+            )
         self._left = {
             name: tensor
             for name, tensor in named.items()
@@ -58,19 +64,24 @@ class Weights:
         """Returns the tensor `name`, and leaves it to be taken."""
         return self._left[name]
 
-    def take(self, name, shape):
-        """Returns the tensor `name`, of this shape and of finite numbers; once each."""
+    def check(self, name, shape):
+        """Raises `InputError` unless there is a tensor `name`, of this shape."""
         if name not in self._left:
             raise InputError(
                 f"Expected a tensor {name} in {self._files}. Received: none, or the "
                 f"weights of another architecture; left are {_some(self._left)}."
             )
-        tensor = self._left.pop(name)
-        if tensor.shape != tuple(shape):
+        found = self._left[name].shape
+        if found != tuple(shape):
             raise InputError(
                 f"Expected {name} of shape {tuple(shape)}, which follows from {self._settings}. "
-                f"Received: {name}.shape={tensor.shape}."
+                f"Received: {name}.shape={found}."
             )
+
+    def take(self, name, shape):
+        """Returns the tensor `name`, of this shape and of finite numbers; once each."""
+        self.check(name, shape)
+        tensor = self._left.pop(name)
         if not np.all(np.isfinite(tensor)):
             raise InputError(
                 f"Expected finite numbers in {self._files}. Received: {name}, in which some are "
@@ -143,6 +154,16 @@ def number(config, name, default, file="config.json"):
     if not is_number or not 0 <= value < math.inf:
         raise InputError(
             f"Expected {name} in {file} to be a number, 0 or above. Received: {name}={value!r}."
+        )
+    return value
+
+
+def flag(config, name, default, file="config.json"):
+    """Returns a setting that is true or false."""
+    value = config.get(name, default)
+    if not isinstance(value, bool):
+        raise InputError(
+            f"Expected {name} in {file} to be true or false. Received: {name}={value!r}."
         )
     return value
 

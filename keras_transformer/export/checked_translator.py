@@ -1,11 +1,16 @@
 """What every format asks of a translator, and what those of other libraries read of its model."""
 
+from typing import NamedTuple
+
 import numpy as np
 from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.new_version import in_float32
 from keras_transformer.layers.activations import activation_config
+from keras_transformer.layers.stack import plain
+from keras_transformer.models import Transformer
+from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
 from keras_transformer.translator import Translator
 
 
@@ -44,6 +49,69 @@ def with_model(translator, model):
     return Translator(
         model, *tokenizers, translator.decoding, translator.batch_size, translator.lexicon
     )
+
+
+LARGEST_FLOAT16 = float(np.finfo("float16").max)
+
+
+class OtherLibrary(NamedTuple):
+    """A library that runs a part of all Transformers, and refuses the others by name."""
+
+    name: str
+    activations: dict[str, str]
+    """Its names by those that `activation_config` returns."""
+    instead: str
+    """What to do with the others."""
+
+    def check(self, translator):
+        """Raises `ValueError` for what both formats lack; each checks its own settings besides."""
+        model = translator.model
+        if not isinstance(model, Transformer):
+            raise self.refusal("a Transformer", f"the model {type(model).__name__}")
+        for name in model.ATTENTION_SETTINGS:
+            attention = plain(getattr(model, name))
+            if attention not in ("dense", {"name": "dense"}):
+                raise self.refusal("dense attention", f"{name}={attention!r}")
+        if activation_of(model) not in self.activations:
+            raise self.refusal(
+                f"an activation among {', '.join(self.activations)}",
+                f"activation={model.activation!r}",
+            )
+        for side, tokenizer, size in (
+            ("source", translator.tokenizer, model.source_vocab_size),
+            ("target", translator.target_tokenizer, model.output_vocab_size),
+        ):
+            if not isinstance(tokenizer, SentencePieceTokenizer | MarianTokenizer):
+                raise self.refusal(
+                    "SentencePiece tokenizers", f"the {side} tokenizer {type(tokenizer).__name__}"
+                )
+            if tokenizer.vocab_size != size:
+                raise self.refusal(
+                    "as many embeddings as tokens",
+                    f"{size} {side} embeddings for {tokenizer.vocab_size} tokens",
+                )
+
+    def refusal(self, expected, received):
+        """Returns the error for a translator that the library cannot run."""
+        return InputError(
+            f"Expected {expected}, as {self.name} has. Received: {received}. {self.instead}"
+        )
+
+
+def check_float16(weights):
+    """Raises `ValueError` for a weight that is too large for float16, which has no such numbers.
+
+    Args:
+        weights: list of the Keras variables that are to be stored as float16.
+    """
+    for weight in weights:
+        largest = float(ops.max(ops.abs(weight)))
+        if largest > LARGEST_FLOAT16:
+            raise InputError(
+                f"Expected weights from -{LARGEST_FLOAT16:,.0f} to {LARGEST_FLOAT16:,.0f}, the "
+                f"range of float16. Received: {weight.path}, with {largest:,.0f}. Export with "
+                "weights bfloat16 or float32."
+            )
 
 
 def activation_of(model):

@@ -8,7 +8,7 @@ import pathlib
 import ml_dtypes
 
 from keras_transformer.errors import InputError
-from keras_transformer.export.checked_translator import checked_translator
+from keras_transformer.export.checked_translator import check_float16, checked_translator
 from keras_transformer.export.ctranslate2_library import ctranslate2_library
 from keras_transformer.export.ctranslate2_spec import check_model, transformer_spec
 from keras_transformer.export.new_version import check_can_export, write_version
@@ -77,10 +77,12 @@ def export_ctranslate2(
         )
     translator = checked_translator(translator, n_best)
     check_model(translator)
+    if weights == "float16":
+        check_float16(translator.model.weights)
 
     def write(path):
         write_ctranslate2(translator, path, weights)
-        settings = search_settings(translator)
+        settings = search_settings(translator, weights)
         verification = verify_greedy(
             SEARCH_PROGRAM, path, translator, TOLERANCES[weights], settings
         )
@@ -90,7 +92,6 @@ def export_ctranslate2(
             translator.decoding,
             verification,
             format="ctranslate2",
-            weights=weights,
             n_best=n_best,
             source_vocab_size=translator.tokenizer.vocab_size,
             target_vocab_size=translator.target_tokenizer.vocab_size,
@@ -116,10 +117,11 @@ def write_ctranslate2(translator, directory, weights="float32"):
         (directory / name).write_bytes(tokenizer.sentence_piece_model)
 
 
-def search_settings(translator):
+def search_settings(translator, weights="float32"):
     """Returns the settings of `CTranslate2Search` beside `decoding`, for JSON."""
     is_marian = isinstance(translator.tokenizer, MarianTokenizer)
     return {
+        "weights": weights,
         "tokenizer": "marian" if is_marian else "sentence_piece",
         "special_tokens": translator.target_tokenizer.pieces[: END_ID + 1],
     }

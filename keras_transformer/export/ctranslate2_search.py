@@ -44,7 +44,8 @@ class CTranslate2Search:
         directory: path.
         settings: dict with `decoding`, a dict of the settings in `DecodingConfig`; with
             `special_tokens`, the tokens for padding, unknown, start and end; and with `tokenizer`:
-            "sentence_piece", or "marian" for a text that may begin with a tag as `>>deu<<`.
+            "sentence_piece", or "marian" for a text that may begin with a tag as `>>deu<<`; and
+            with `weights`, the type in which they are stored.
         num_threads: number of batches that are translated at once, each by one thread.
     Attributes:
         source, target: the `SentencePieceProcessor`s.
@@ -61,11 +62,18 @@ class CTranslate2Search:
         *forbidden, self._end = settings["special_tokens"]
         self._forbidden = [[token] for token in forbidden]
         self._translator = ctranslate2.Translator(
-            str(directory), inter_threads=num_threads, intra_threads=1
+            str(directory),
+            inter_threads=num_threads,
+            intra_threads=1,
+            compute_type=_compute_type(settings["weights"]),
         )
 
     def translate(self, texts, n_best=1, batch_size=64):
-        """Returns the list of the `n_best` `(text, score, truncated)` of each text, best first."""
+        """Returns the list of the `n_best` `(text, score, truncated)` of each text, best first.
+
+        Args:
+            texts: list of str, or of bytes in UTF-8.
+        """
         answers = [[("", 0.0, False)] * n_best for _ in texts]  # those of blank texts
         rows = [self.read(text) for text in texts]
         order = sorted(
@@ -153,11 +161,23 @@ class CTranslate2Search:
 
     def _tokens(self, processor, text, max_tokens):
         """Returns the tokens of a text, at most `max_tokens`, and whether something was cut off."""
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
         head = text[: max_tokens * PIECE_CHARACTERS]  # the rest cannot matter, but takes time
         tag = TAG.match(head) if self._is_marian else None
         tokens = [tag.group()] if tag else []
         tokens += processor.encode(head[tag.end() :] if tag else head, out_type=str)
         return tokens[:max_tokens], len(head) < len(text) or len(tokens) > max_tokens
+
+
+def _compute_type(weights):
+    """Returns the type to compute in: that of the weights, if the processor has it.
+
+    It is the one that CTranslate2 would choose by itself, after a warning.
+    """
+    is_half = weights in ("float16", "bfloat16")
+    has_it = weights in ctranslate2.get_supported_compute_types("cpu")
+    return "float32" if is_half and not has_it else "default"
 
 
 def main():

@@ -5,56 +5,38 @@ Shapes: D d_model, V vocabulary.
 
 import numpy as np
 
-from keras_transformer.errors import InputError
-from keras_transformer.export.checked_translator import activation_of, float32_array
+from keras_transformer.export.checked_translator import (
+    OtherLibrary,
+    activation_of,
+    float32_array,
+)
 from keras_transformer.export.ctranslate2_library import ctranslate2_library
-from keras_transformer.layers.stack import plain
-from keras_transformer.models import Transformer
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
-from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
 
-ACTIVATIONS = {
-    "relu": "RELU",
-    "gelu": "GELU",
-    "gelu_tanh": "GELUTanh",
-    "gelu_sigmoid": "GELUSigmoid",
-    "silu": "SWISH",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-}
-"""CTranslate2's names by those that `activation_config` returns."""
-
+CTRANSLATE2 = OtherLibrary(
+    "CTranslate2",
+    activations={
+        "relu": "RELU",
+        "gelu": "GELU",
+        "gelu_tanh": "GELUTanh",
+        "gelu_sigmoid": "GELUSigmoid",
+        "silu": "SWISH",
+        "tanh": "Tanh",
+        "sigmoid": "Sigmoid",
+    },
+    instead="Export it as a SavedModel, or as another model.",
+)
 POSITIONS = ("sinusoidal", "learned", "rotary")
 
 
 def check_model(translator):
     """Raises `ValueError` for a model or a tokenizer that CTranslate2 cannot run, and names why."""
-    model = translator.model
-    if not isinstance(model, Transformer):
-        raise _unknown("a Transformer", f"the model {type(model).__name__}")
-    for name in ("attention", "cross_attention"):
-        attention = plain(getattr(model, name))
-        if attention not in ("dense", {"name": "dense"}):
-            raise _unknown("dense attention", f"{name}={attention!r}")
-    if model.positions not in POSITIONS:
-        raise _unknown(f"positions among {', '.join(POSITIONS)}", f"positions={model.positions!r}")
-    if activation_of(model) not in ACTIVATIONS:
-        raise _unknown(
-            f"an activation among {', '.join(ACTIVATIONS)}", f"activation={model.activation!r}"
+    CTRANSLATE2.check(translator)
+    positions = translator.model.positions
+    if positions not in POSITIONS:
+        raise CTRANSLATE2.refusal(
+            f"positions among {', '.join(POSITIONS)}", f"positions={positions!r}"
         )
-    for side, tokenizer, size in (
-        ("source", translator.tokenizer, model.source_vocab_size),
-        ("target", translator.target_tokenizer, model.output_vocab_size),
-    ):
-        if not isinstance(tokenizer, SentencePieceTokenizer | MarianTokenizer):
-            raise _unknown(
-                "SentencePiece tokenizers", f"the {side} tokenizer {type(tokenizer).__name__}"
-            )
-        if tokenizer.vocab_size != size:
-            raise _unknown(
-                "as many embeddings as tokens",
-                f"{size} {side} embeddings for {tokenizer.vocab_size} tokens",
-            )
 
 
 def transformer_spec(translator):
@@ -64,7 +46,7 @@ def transformer_spec(translator):
         translator: `Translator` that `check_model` has passed.
     """
     specs, model = ctranslate2_library().specs, translator.model
-    activation = specs.Activation[ACTIVATIONS[activation_of(model)]]
+    activation = specs.Activation[CTRANSLATE2.activations[activation_of(model)]]
     stack = dict(pre_norm=model.normalize_first, activation=activation)
     if model.positions == "rotary":
         stack.update(rotary_dim=0, rotary_interleave=True)  # 0: all of a head
@@ -140,10 +122,3 @@ def _set_vocabularies(spec, translator):
     spec.config.unk_token = target[UNKNOWN_ID]
     spec.config.bos_token = spec.config.decoder_start_token = target[START_ID]
     spec.config.eos_token = target[END_ID]
-
-
-def _unknown(expected, received):
-    return InputError(
-        f"Expected {expected}, as CTranslate2 has. Received: {received}. "
-        "Export it as a SavedModel, or as another model."
-    )

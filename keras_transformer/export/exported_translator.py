@@ -117,7 +117,7 @@ class ExportedTranslator:
         Args:
             begin: the function that `parallel_calls` yields.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, str | bytes):
             raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
         return texts, [
             (indices, begin(self._search, [texts[i] for i in indices], n_best))

@@ -11,8 +11,8 @@ import numpy as np
 from keras_transformer.convert.marian_hugging_face import LAYER_NORM_EPSILON, NAMES
 from keras_transformer.convert.marian_model import blocks_of
 from keras_transformer.convert.safetensors_files import write_tensors
-from keras_transformer.errors import InputError
 from keras_transformer.export.checked_translator import (
+    OtherLibrary,
     activation_of,
     checked_translator,
     float32_array,
@@ -20,10 +20,8 @@ from keras_transformer.export.checked_translator import (
 from keras_transformer.export.new_version import check_can_export, write_version
 from keras_transformer.export.settings import write_settings
 from keras_transformer.export.verification import Tolerance, verify_greedy
-from keras_transformer.layers.stack import plain
-from keras_transformer.models import Transformer
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
+from keras_transformer.tokenizers import MarianTokenizer
 from keras_transformer.tokenizers.marian_tokenizer import TAG
 from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
@@ -37,19 +35,20 @@ EXPECTED = {
     "position_layout": "concatenated",
     "position_base": 10000.0,
     "layer_norm_epsilon": LAYER_NORM_EPSILON,
-    "attention": "dense",
-    "cross_attention": "dense",
 }
 """The settings of a `Transformer` that is a `MarianMTModel`; the others are free."""
 
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_new",
-    "relu": "relu",
-    "silu": "swish",
-    "tanh": "tanh",
-}
-"""Hugging Face's names by those that `activation_config` returns."""
+MARIAN = OtherLibrary(
+    "Marian",
+    activations={
+        "gelu": "gelu",
+        "gelu_tanh": "gelu_new",
+        "relu": "relu",
+        "silu": "swish",
+        "tanh": "tanh",
+    },
+    instead="Export it as a SavedModel or for CTranslate2.",
+)
 
 MIN_POSITIONS = 512
 GNMT_SLOPE = 0.75
@@ -103,31 +102,15 @@ def export_hugging_face(
 
 def _check_model(translator):
     """Raises `ValueError` for what a `MarianMTModel` cannot express, and names it."""
-    model = translator.model
-    if not isinstance(model, Transformer):
-        raise _unknown("a Transformer", f"the model {type(model).__name__}")
+    MARIAN.check(translator)
     for name, expected in EXPECTED.items():
-        value = getattr(model, name)
-        value = plain(value) if name in model.ATTENTION_SETTINGS else value
-        if value not in (expected, {"name": expected}):
-            raise _unknown(f"{name}={expected!r}", f"{name}={value!r}")
-    if activation_of(model) not in ACTIVATIONS:
-        raise _unknown(
-            f"an activation among {', '.join(ACTIVATIONS)}", f"activation={model.activation!r}"
-        )
-    tokenizers = translator.tokenizer, translator.target_tokenizer
-    sizes = model.source_vocab_size, model.output_vocab_size
-    for tokenizer, size in zip(tokenizers, sizes, strict=True):
-        if not isinstance(tokenizer, MarianTokenizer | SentencePieceTokenizer):
-            raise _unknown("SentencePiece tokenizers", type(tokenizer).__name__)
-        if tokenizer.vocab_size != size:
-            raise _unknown(
-                "as many embeddings as tokens",
-                f"{size} embeddings for {tokenizer.vocab_size} tokens",
-            )
+        value = getattr(translator.model, name)
+        if value != expected:
+            raise MARIAN.refusal(f"{name}={expected!r}", f"{name}={value!r}")
+    for tokenizer in (translator.tokenizer, translator.target_tokenizer):
         tags = [piece for piece in tokenizer.pieces if TAG.fullmatch(piece)]
         if tags and not isinstance(tokenizer, MarianTokenizer):
-            raise _unknown("tags outside the SentencePiece model", f"its token {tags[0]}")
+            raise MARIAN.refusal("tags outside the SentencePiece model", f"its token {tags[0]}")
 
 
 def _write(translator, path):
@@ -196,7 +179,7 @@ def _config(model, decoding, sizes, ids):
         "decoder_attention_heads": model.num_heads,
         "encoder_ffn_dim": model.ff_dim,
         "decoder_ffn_dim": model.ff_dim,
-        "activation_function": ACTIVATIONS[activation_of(model)],
+        "activation_function": MARIAN.activations[activation_of(model)],
         "dropout": model.dropout,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
@@ -281,10 +264,3 @@ def _tensors(model, orders):
 
 def _write_json(path, content):
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
-def _unknown(expected, received):
-    return InputError(
-        f"Expected {expected}, as Marian has. Received: {received}. "
-        "Export it as a SavedModel or for CTranslate2."
-    )

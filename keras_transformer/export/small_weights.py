@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras import quantizers
 
 from keras_transformer.errors import InputError
+from keras_transformer.export.checked_translator import check_float16
 
 WEIGHTS = ("float32", "float16", "bfloat16", "int8")
 """The types in which the matrices of an export can be stored; vectors are always float32."""
@@ -36,9 +37,13 @@ class SmallWeights:
         dtype: "float16", "bfloat16" or "int8".
     Attributes:
         model: a copy of the model with the rounded weights.
+    Raises:
+        ValueError: a matrix has numbers that are too large for float16.
     """
 
     def __init__(self, model, dtype):
+        if dtype == "float16":
+            check_float16([weight for weight in model.weights if _is_matrix(weight)])
         self._stored = [_stored(weight, dtype) for weight in model.weights]
         self.model = type(model).from_config(model.get_config())
         self.model.build()
@@ -57,14 +62,25 @@ class SmallWeights:
         name = uuid.uuid4().hex  # two exports that one process loads must not share their weights
         tracked.stored = self._stored
         tracked.expanded = [
-            _Expanded(f"{name}_{i}", weight.shape, lambda parts=parts: _expanded(parts))
-            for i, (weight, parts) in enumerate(zip(weights, self._stored, strict=True))
+            _Expanded(f"{name}_{i}", weight.shape) for i, weight in enumerate(weights)
         ]
         structure = self.model.decoding_weights()
         tracked.decoding = [
-            _Expanded(f"{name}_decoding_{i}", tensor.shape, lambda i=i: self._decoding_weight(i))
+            _Expanded(f"{name}_decoding_{i}", tensor.shape)
             for i, tensor in enumerate(tf.nest.flatten(structure))
         ]
+
+        def expand():
+            """Assigns all of them at once: a graph for each would be as large as this one."""
+            values = [_expanded(parts) for parts in self._stored]
+            with _values(weights, values):
+                decoding = tf.nest.flatten(self.model.decoding_weights())
+            for variable, value in zip(
+                [*tracked.expanded, *tracked.decoding], [*values, *decoding], strict=True
+            ):
+                variable.assign(value)
+
+        tracked.expanded[0].when_loaded = expand
 
         def read_decoding_weights():
             return tf.nest.pack_sequence_as(structure, [w.read() for w in tracked.decoding])
@@ -78,10 +94,6 @@ class SmallWeights:
 
         return tracked, read_decoding_weights, reading_weights
 
-    def _decoding_weight(self, i):
-        with _values(self.model.weights, map(_expanded, self._stored)):
-            return tf.nest.flatten(self.model.decoding_weights())[i]
-
 
 class _Expanded(tf.saved_model.experimental.TrackableResource):
     """A float32 variable that is not stored, but computed when the SavedModel is loaded.
@@ -89,18 +101,23 @@ class _Expanded(tf.saved_model.experimental.TrackableResource):
     Args:
         name: unique name of the variable.
         shape: its shape.
-        compute: function that returns its value from variables that are stored.
+    Attributes:
+        when_loaded: function that is called when the SavedModel is loaded, to assign variables.
     """
 
-    def __init__(self, name, shape, compute):
+    def __init__(self, name, shape):
         super().__init__()
-        self._name, self._shape, self._compute = name, shape, compute
+        self._name, self._shape = name, shape
+        self.when_loaded = lambda: None
 
     def _create_resource(self):
         return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
 
     def _initialize(self):
-        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=self._compute())
+        self.when_loaded()
+
+    def assign(self, value):
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=value)
 
     def read(self):
         value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.float32)
@@ -110,7 +127,7 @@ class _Expanded(tf.saved_model.experimental.TrackableResource):
 def _stored(weight, dtype):
     """Returns the variables that store a weight: its rounded values and, for int8, the scales."""
     value = tf.convert_to_tensor(weight)
-    if value.shape.rank < 2:
+    if not _is_matrix(weight):
         parts = [value]
     elif dtype == "int8":
         is_table = weight.path.endswith("embeddings")
@@ -118,6 +135,10 @@ def _stored(weight, dtype):
     else:
         parts = [tf.cast(value, dtype)]
     return [tf.Variable(part, trainable=False) for part in parts]
+
+
+def _is_matrix(weight):
+    return len(weight.shape) > 1
 
 
 def _expanded(parts):

@@ -69,20 +69,20 @@ class LoadedCTranslate2:
         self._translate(np.array([b"."], object))  # the first client does not wait
 
     def _translate(self, text):
-        rows = self._search.translate(_decoded(text))
+        rows = self._search.translate(text)
         return _columns(rows, "translation", "score", "truncated", ())
 
     def _translate_n_best(self, text):
-        rows = self._search.translate(_decoded(text), self._n_best)
+        rows = self._search.translate(text, self._n_best)
         return _columns(rows, "translations", "scores", "truncated", (self._n_best,))
 
     def _score(self, text, target):
         if len(text) != len(target):
             raise tf.errors.InvalidArgumentError(None, None, "Expected a target for each text")
-        return {"score": np.array(self._search.score(_decoded(text), _decoded(target)), np.float32)}
+        return {"score": np.array(self._search.score(text, target), np.float32)}
 
     def _encode(self, text):
-        rows = [self._search.read(one)[0] for one in _decoded(text)]
+        rows = [self._search.read(one)[0] for one in text]
         rows = [[*(self._ids.get(token, UNKNOWN_ID) for token in row), END_ID] for row in rows]
         return {"ids": padded_rows(rows or [[PAD_ID]])[: len(rows)]}
 
@@ -144,7 +144,3 @@ def _columns(rows, translation, score, truncated, shape):
         score: np.array([value for _, value, _ in flat], np.float32).reshape(shape),
         truncated: np.array([is_cut for _, _, is_cut in flat], bool).reshape(shape),
     }
-
-
-def _decoded(texts):
-    return [text.decode("utf-8", "replace") for text in texts]

@@ -76,6 +76,12 @@ class MarianTokenizer(Tokenizer):
         return self._model
 
     @property
+    def knows_a_piece(self) -> bool:
+        """Whether the vocabulary has any piece of the SentencePiece model; else all is unknown."""
+        pieces = map(self._processor.id_to_piece, range(self._processor.get_piece_size()))
+        return any(piece in self._ids for piece in pieces)
+
+    @property
     def serialized(self) -> bytes:
         return _content_of(self._pieces, self._model)
 

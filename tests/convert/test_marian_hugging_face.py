@@ -13,7 +13,13 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.config import Config, DecodingConfig
-from keras_transformer.convert import from_hugging_face, import_run, read_marian
+from keras_transformer.convert import (
+    from_hugging_face,
+    import_run,
+    marian_hugging_face,
+    read_marian,
+)
+from keras_transformer.convert.safetensors_files import write_tensors
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.evaluation import bleu
 from keras_transformer.loading import load
@@ -132,6 +138,18 @@ def cut(name):
     return cut
 
 
+def heads(number):
+    return change("config", encoder_attention_heads=number, decoder_attention_heads=number)
+
+
+def of_other_pieces(directory):
+    path = directory / "vocab.json"
+    special = "</s>", "<unk>", "<pad>"
+    ids = json.loads(path.read_text())
+    ids = {piece if piece in special else f"of another model {i}": i for piece, i in ids.items()}
+    path.write_text(json.dumps(ids))
+
+
 def without_an_entry(directory):
     path = directory / "vocab.json"
     ids = json.loads(path.read_text())
@@ -153,7 +171,7 @@ def without_an_entry(directory):
         (change("vocab", new=300), "has lost entries"),
         (change("config", vocab_size=99), "Received: .* tokens, vocab_size=99"),
         (change("config", d_model=10), "of shape .*, which follows from config.json"),
-        (change("config", d_model=9), "d_model must be divisible by num_heads"),
+        (heads(3), "d_model must be divisible by num_heads"),
         (change("config", encoder_layers=3), "Expected a tensor encoder.layers.2.self_attn.q_proj"),
         (change("config", encoder_layers=1), "and no others. Received: encoder.layers.1"),
         (change("config", decoder_ffn_dim=7), "encoder_ffn_dim=12, decoder_ffn_dim=7"),
@@ -164,7 +182,28 @@ def without_an_entry(directory):
         (change("config", model_type="m2m_100"), "model_type='m2m_100'.* M2M100, NLLB"),
         (change("config", tie_word_embeddings=False), "Expected a tensor lm_head.weight"),
         (change("generation_config", num_beams=-1), "Received: decoding.beam_size=-1.*json"),
+        (change("config", scale_embedding="true"), "scale_embedding in config.json to be true or"),
+        (change("config", tie_word_embeddings="no"), "Received: tie_word_embeddings='no'"),
+        (change("config", share_encoder_decoder_embeddings=1), "to be true or false"),
+        (change("config", dropout="x"), "Received: dropout='x'"),
+        (change("generation_config", num_beams=10**9), "beam_size of at most 1,000.*=1e[+]09"),
+        (change("generation_config", num_beams=True), "Received: decoding.beam_size=True.*json"),
+        (change("generation_config", length_penalty=1e30), "length_penalty of at most 10 in gen"),
+        (change("generation_config", max_length=0), "max_length in generation_config.json or"),
+        (change("generation_config", max_length="x"), "Received: max_length='x'"),
+        (change("generation_config", max_new_tokens=True), "Received: max_new_tokens=True"),
         (change("generation_config", bad_words_ids=[[1, 2]]), "Received: bad_words_ids="),
+        (change("generation_config", bad_words_ids=[["x"]]), "Received: bad_words_ids="),
+        (change("generation_config", bad_words_ids=[[999]]), "of the 180 ids .* Received: 999"),
+        (change("generation_config", bad_words_ids=[[-1]]), "of the 180 ids .* Received: -1"),
+        (change("tokenizer_config", model_max_length=-1), "Received: model_max_length=-1"),
+        (change("tokenizer_config", model_max_length=0), "Received: model_max_length=0"),
+        (change("tokenizer_config", model_max_length=True), "Received: model_max_length=True"),
+        (change("tokenizer_config", model_max_length="x"), "Received: model_max_length='x'"),
+        (change("tokenizer_config", separate_vocabs="x"), "in tokenizer_config.json to be true or"),
+        (change("tokenizer_config", pad_token="</s>"), "three different .* ids 0, 1 and 0 in"),
+        (change("tokenizer_config", unk_token="</s>"), "three different .* ids 0, 0 and 179 in"),
+        (of_other_pieces, "pieces in source.spm. Received: 181 tokens, none of which"),
         (change("tokenizer_config", separate_vocabs=True), "one vocabulary where"),
         (change("tokenizer_config", sp_model_kwargs={"a": 1}), "Received: sp_model_kwargs"),
         (change("tokenizer_config", eos_token="[END]"), "without </s> or <unk>"),
@@ -174,6 +213,55 @@ def test_what_cannot_be_read_is_refused(marian, damage, message, tmp_path):
     marian.hugging_face(tmp_path)
     damage(tmp_path)
     with pytest.raises(ValueError, match=message):
+        read_marian(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        dict(d_model=2**20),
+        dict(encoder_layers=10**9),
+        dict(decoder_layers=10**9),
+        dict(encoder_ffn_dim=10**9, decoder_ffn_dim=10**9),
+    ],
+    ids=str,
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_a_model_is_built(
+    marian, sizes, tmp_path, monkeypatch
+):
+    marian.hugging_face(tmp_path, sizes)
+    monkeypatch.setattr(marian_hugging_face, "new_model", lambda _: pytest.fail("a model is built"))
+    with pytest.raises(ValueError, match="Expected .*layers.*|which follows from config.json"):
+        read_marian(tmp_path)
+
+
+def test_a_limit_of_more_tokens_than_positions_is_lowered_and_said(marian, tmp_path):
+    """A translation of as many tokens as there are positions, less the start token."""
+    lines = []
+    for name in ("max_length", "max_new_tokens"):
+        marian.hugging_face(tmp_path, generation={name: 10**9})
+        assert read_marian(tmp_path, lines.append).decoding.max_length == 63
+    assert [line.partition(",")[0] for line in lines] == [
+        "not applied max_length=1000000000",
+        "not applied max_new_tokens=1000000000",
+    ]
+    marian.hugging_face(tmp_path, generation={"max_new_tokens": 20, "length_penalty": None})
+    decoding = read_marian(tmp_path, lines.append).decoding
+    assert (decoding.max_length, decoding.length_penalty, len(lines)) == (20, 1.0, 2)
+
+
+def test_a_tensor_that_is_there_twice_is_refused(marian, tmp_path):
+    tensors = marian.hugging_face(tmp_path)
+    name = "model.encoder.layers.0.fc1.weight"
+    more = {**tensors, name.removeprefix("model."): tensors[name] + 1}
+    write_tensors(tmp_path / "model.safetensors", more)
+    with pytest.raises(ValueError, match="each tensor once.* Received: encoder.layers.0.fc1.w"):
+        read_marian(tmp_path)
+    write_tensors(tmp_path / "a.safetensors", tensors)
+    write_tensors(tmp_path / "b.safetensors", {name: tensors[name] + 1, "other": tensors[name]})
+    index = {"weight_map": {**dict.fromkeys(tensors, "a.safetensors"), "other": "b.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=f"Expected each tensor in one of .* Received: {name} in"):
         read_marian(tmp_path)
 
 
@@ -335,9 +423,10 @@ def test_a_pickle_of_tensors_is_read_and_one_with_code_is_not(transformers, mari
             return pathlib.Path.touch, (proof,)
 
     torch.save({"model.shared.weight": Code()}, path)
-    with pytest.raises(ValueError, match="Expected a file of tensors alone"):
+    with pytest.raises(ValueError, match="Expected a file of tensors alone") as error:
         read_marian(tmp_path)
     assert not proof.exists()
+    assert "weights_only" not in str(error.value)  # PyTorch advises to switch this off
 
 
 def assert_same_ids(tokenizer, theirs, texts, vocab_size, **options):

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.convert import read_marian
+from keras_transformer.convert import marian_npz, read_marian
 from keras_transformer.layers import sinusoidal_encoding
 
 pytest.importorskip("safetensors.numpy")
@@ -78,6 +78,7 @@ def test_a_vocabulary_of_keys_that_yaml_reads_otherwise(marian, tmp_path):
         "#": '"#"',
         "▁#": "▁#",
         "👍": "👍",
+        **{piece: piece for piece in ("▁A", "▁E", "E", "▁")},  # which the models know
         "▁" + "x" * 1200: None,  # longer than a simple key may be
     }
     lines = ['"</s>": 0', '"<unk>": 1']
@@ -238,6 +239,8 @@ def lose_a_line(directory):
         ({}, {"models": ["none.npz"]}, None, "none.npz: No such file"),
         ({}, {"vocabs": ["none.yml", "none.yml"]}, None, "none.yml: No such file"),
         ({}, {"word-penalty": 0.5}, None, "Received: word-penalty=0.5"),
+        ({}, {"beam-size": 10**9}, None, "beam_size of at most 1,000 in decoder.yml"),
+        ({}, {"normalize": "x"}, None, "Received: decoding.length_penalty='x'.* decoder.yml"),
         ({}, {"beam-size": 0}, None, "Received: decoding.beam_size=0.* decoder.yml"),
         ({}, {}, cut, "Received: .*opus.npz"),
         ({}, {}, remove("target.spm"), "target.spm: No such file"),
@@ -254,4 +257,16 @@ def test_what_cannot_be_read_is_refused(marian, settings, decoder, damage, messa
     if damage:
         damage(tmp_path)
     with pytest.raises(ValueError, match=message):
+        read_marian(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"dim-emb": 2**20}, {"dec-depth": 10**9}, {"transformer-dim-ffn": 10**9}], ids=str
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_a_model_is_built(
+    marian, settings, tmp_path, monkeypatch
+):
+    marian.npz(tmp_path, settings)
+    monkeypatch.setattr(marian_npz, "new_model", lambda _: pytest.fail("a model is built"))
+    with pytest.raises(ValueError, match="decoder_l2_self_Wq in opus.npz|which follows from"):
         read_marian(tmp_path)

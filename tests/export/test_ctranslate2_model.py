@@ -13,8 +13,14 @@ pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
 
 import keras_transformer
 from keras_transformer import export
-from keras_transformer.export import CTranslate2Translator, ctranslate2_model, export_ctranslate2
+from keras_transformer.export import (
+    CTranslate2Translator,
+    ctranslate2_model,
+    export_ctranslate2,
+    export_saved_model,
+)
 from keras_transformer.export.ctranslate2_search import CTranslate2Search
+from keras_transformer.export.small_weights import SmallWeights
 from keras_transformer.export.verification import ExportError
 from keras_transformer.translator import Translator
 
@@ -52,6 +58,40 @@ def test_translates_as_the_translator_does(read_back, translator, texts):
             assert ours.score == pytest.approx(theirs.score, rel=0.02, abs=0.01)
     assert read_back("A dog runs.") == "Ein Hund läuft."
     assert read_back([]) == [] and read_back(["", " \t"]) == ["", ""]
+
+
+def test_bytes_are_texts_as_for_other_translators(read_back, translator, exported_translator):
+    texts = [b"A dog runs.", "A cat sleeps.", b"A \xff dog", "Straße".encode(), b" "]
+    decoded = [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
+    assert read_back(texts) == read_back(decoded)
+    assert read_back(texts)[0] == translator(texts)[0] == "Ein Hund läuft."
+    for each in (read_back, translator, exported_translator):
+        with pytest.raises(ValueError, match="Expected a list of texts. Received: b'A dog.'"):
+            each.translate(b"A dog.")
+
+
+@pytest.mark.parametrize("weights", ["float16", "bfloat16"])
+def test_halves_are_loaded_in_silence(weights, translator, texts, tmp_path, capfd):
+    """CTranslate2 would print that the processor has no fast product for them."""
+    ctranslate2_model.write_ctranslate2(translator, tmp_path, weights)
+    settings = ctranslate2_model.search_settings(translator, weights)
+    decoding = dataclasses.asdict(translator.decoding)
+    search = CTranslate2Search(tmp_path, {"decoding": decoding, **settings})
+    assert search.translate(["A dog runs."])[0][0][0] == "Ein Hund läuft."
+    assert capfd.readouterr().err == ""
+
+
+def test_weights_beyond_float16_are_named(translator, tmp_path):
+    model = SmallWeights(translator.model, "bfloat16").model  # a copy
+    table = model.source_embedding.embeddings.numpy()
+    table[9, 3] = -70_000
+    model.source_embedding.embeddings.assign(table)
+    other = Translator(model, translator.tokenizer, decoding=translator.decoding)
+    for write in (export_ctranslate2, export_saved_model):
+        message = "range of float16. Received: .*source_embedding/embeddings, with 70,000"
+        with pytest.raises(ValueError, match=message):
+            write(other, tmp_path / "models", weights="float16")
+        assert not (tmp_path / "models").exists()
 
 
 def test_a_translation_does_not_depend_on_its_neighbours(read_back, texts):

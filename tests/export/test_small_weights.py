@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_transformer.export import export_saved_model, load
 from keras_transformer.export.small_weights import SmallWeights
+from keras_transformer.models import Transformer
 from keras_transformer.translator import Translator
 
 
@@ -38,6 +39,21 @@ def test_int8_has_255_values_for_each_channel(translator):
         assert (np.abs(weight - rounded) <= 0.501 * step).all()
         levels = rounded / step
         np.testing.assert_allclose(levels, levels.round(), atol=1e-3)
+
+
+def test_one_graph_expands_all_weights(translator, tmp_path, monkeypatch):
+    """A graph for each of its tensors would make an export twice as large, and slow."""
+    tracked, _, _ = SmallWeights(translator.model, "int8").track()
+    assert len(tracked.decoding) > 10
+    calls, decoding_weights = [], Transformer.decoding_weights
+
+    def counted(model):
+        calls.append(model)
+        return decoding_weights(model)
+
+    monkeypatch.setattr(Transformer, "decoding_weights", counted)
+    tf.saved_model.save(tracked, str(tmp_path))
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
