@@ -41,6 +41,7 @@ CLASSES = {
         "SinusoidalPositions",
         "StridedAttention",
         "TokenEmbedding",
+        "WordDropout",
     ),
     "models": (
         "Bert",

@@ -39,6 +39,7 @@ from keras_transformer.layers.rnn_encoder import RnnEncoder
 from keras_transformer.layers.rotary import rotate
 from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions, sinusoidal_encoding
 from keras_transformer.layers.token_embedding import TokenEmbedding
+from keras_transformer.layers.word_dropout import WordDropout
 
 __all__ = [
     "Attention",
@@ -70,6 +71,7 @@ __all__ = [
     "SinusoidalPositions",
     "StridedAttention",
     "TokenEmbedding",
+    "WordDropout",
     "additive_scores",
     "alibi_bias",
     "alibi_slopes",

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.by_name import CROSS_ATTENTIONS, attention_by_name
+from keras_transformer.layers.attention.by_name import CROSS_ATTENTIONS
 from keras_transformer.layers.attention.sparse import SparseAttention
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.decoding_state import DecodingState
@@ -76,7 +76,7 @@ class Decoder(Stack):
     def _new_cross_attention(self):
         if self.cross_attention is None:
             return None
-        layer = attention_by_name(self.cross_attention, dtype=self.dtype_policy, name="attention")
+        layer = self.new_attention(self.cross_attention)
         if isinstance(layer, SparseAttention):
             raise InputError(
                 f"cross_attention must be one of {', '.join(CROSS_ATTENTIONS)}: a source token has "

@@ -42,6 +42,7 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
         rotary: whether the self-attention uses rotary positions, see `MultiHeadAttention`.
         has_cross_attention: False for a block without a source.
         layer_norm_epsilon: see `LayerNormalization`.
+        ff_dropout: rate within the feed-forward network, see `FeedForward`.
 
     Call arguments:
         x: `(B, T, D)`.
@@ -75,6 +76,7 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
         rotary: bool = False,
         has_cross_attention: bool = True,
         layer_norm_epsilon: float = 1e-6,
+        ff_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -87,6 +89,7 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
         self.rotary = rotary
         self.has_cross_attention = has_cross_attention
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.ff_dropout = ff_dropout
         policy = self.dtype_policy
         residual = dict(
             dropout=dropout,
@@ -105,7 +108,9 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
                 num_heads, attention=cross_attention, dtype=policy, name="cross_attention"
             )
             self.cross_attention_residual = Residual(**residual, name="cross_attention_residual")
-        self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
+        self.feed_forward = FeedForward(
+            ff_dim, activation, ff_dropout, dtype=policy, name="feed_forward"
+        )
         self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
 
     def build(self, x_shape: Shape, encoder_output_shape: Shape | None = None) -> None:
@@ -133,6 +138,7 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
             padding_mask=known_padding_mask(None, x),
             causal=True,
             return_attention_weights=with_weights,
+            training=training,
         )
         output, self_weights = result if with_weights else (result, None)
         x = self.self_attention_residual(x, output, training=training)
@@ -145,11 +151,13 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
                 encoder_output,
                 padding_mask=known_padding_mask(source_padding_mask, encoder_output),
                 return_attention_weights=with_weights,
+                training=training,
             )
             output, cross_weights = result if with_weights else (result, None)
             x = self.cross_attention_residual(x, output, training=training)
 
-        output = self.feed_forward(self.feed_forward_residual.normalize_input(x))
+        normalized = self.feed_forward_residual.normalize_input(x)
+        output = self.feed_forward(normalized, training=training)
         x = self.feed_forward_residual(x, output, training=training)
         return (x, self_weights, cross_weights) if return_attention_weights else x
 
@@ -261,6 +269,7 @@ class DecoderBlock(KeepsFrozen, keras.layers.Layer):
             "rotary": self.rotary,
             "has_cross_attention": self.has_cross_attention,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "ff_dropout": self.ff_dropout,
         }
 
     @classmethod

@@ -10,6 +10,13 @@ from keras_transformer.errors import InputError
 from keras_transformer.types import Tensor
 
 
+def check_rates(**rates):
+    """Raises `InputError` unless each dropout rate, given by its name, is in [0, 1)."""
+    for name, rate in rates.items():
+        if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
+            raise InputError(f"The dropout rate must be in [0, 1). Received: {name}={rate!r}.")
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Dropout):
     """Keras's Dropout, with a mask that the backend draws faster.
@@ -30,8 +37,7 @@ class Dropout(keras.layers.Dropout):
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
-        if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
-            raise InputError(f"The dropout rate must be in [0, 1). Received: rate={rate!r}.")
+        check_rates(rate=rate)
         super().__init__(rate, seed=seed, **kwargs)
         if self.noise_shape is not None:
             raise InputError(

@@ -30,6 +30,7 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
         attention: the layer that attends within each head; blocks must not share it. None: dense.
         rotary: see `MultiHeadAttention`.
         layer_norm_epsilon: see `LayerNormalization`.
+        ff_dropout: rate within the feed-forward network, see `FeedForward`.
 
     Call arguments:
         x: `(B, S, D)`.
@@ -56,6 +57,7 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
         attention: keras.layers.Layer | None = None,
         rotary: bool = False,
         layer_norm_epsilon: float = 1e-6,
+        ff_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -67,6 +69,7 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
         self.activation = activation
         self.rotary = rotary
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.ff_dropout = ff_dropout
         policy = self.dtype_policy
         residual = dict(
             dropout=dropout,
@@ -78,7 +81,9 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
             num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
         )
         self.self_attention_residual = Residual(**residual, name="self_attention_residual")
-        self.feed_forward = FeedForward(ff_dim, activation, dtype=policy, name="feed_forward")
+        self.feed_forward = FeedForward(
+            ff_dim, activation, ff_dropout, dtype=policy, name="feed_forward"
+        )
         self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
 
     def build(self, input_shape: Shape) -> None:
@@ -99,10 +104,12 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
             self.self_attention_residual.normalize_input(x),
             padding_mask=known_padding_mask(padding_mask, x),
             return_attention_weights=with_weights,
+            training=training,
         )
         output, weights = result if with_weights else (result, None)
         x = self.self_attention_residual(x, output, training=training)
-        output = self.feed_forward(self.feed_forward_residual.normalize_input(x))
+        normalized = self.feed_forward_residual.normalize_input(x)
+        output = self.feed_forward(normalized, training=training)
         x = self.feed_forward_residual(x, output, training=training)
         return (x, weights) if return_attention_weights else x
 
@@ -117,6 +124,7 @@ class EncoderBlock(KeepsFrozen, keras.layers.Layer):
             "attention": keras.saving.serialize_keras_object(self.self_attention.attention),
             "rotary": self.rotary,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "ff_dropout": self.ff_dropout,
         }
 
     @classmethod

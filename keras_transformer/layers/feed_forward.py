@@ -10,6 +10,7 @@ import keras
 from keras_transformer.layers.activations import activation_config, activation_function
 from keras_transformer.layers.decoding_weights import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.positive_integers import check_positive_integers
@@ -27,9 +28,12 @@ class FeedForward(KeepsFrozen, keras.layers.Layer):
         activation: activation of the inner layer; "relu" in the paper. It is the name of one of
             Keras's activations, or "gelu_tanh" or "gelu_sigmoid", the approximations of GELU in
             GPT-2 and in Marian.
+        dropout: rate on the output of the inner layer; the paper has none. It is fairseq's
+            activation-dropout and the relu_dropout of Tensor2Tensor.
 
     Call arguments:
         x: `(B, T, D)`.
+        training: whether dropout is applied.
 
     Returns:
         `(B, T, D)`.
@@ -39,12 +43,16 @@ class FeedForward(KeepsFrozen, keras.layers.Layer):
     (1, 5, 8)
     """
 
-    def __init__(self, ff_dim: int, activation: str = "relu", **kwargs: Any) -> None:
+    def __init__(
+        self, ff_dim: int, activation: str = "relu", dropout: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         check_positive_integers(ff_dim=ff_dim)
         self.ff_dim = ff_dim
         self.activation = activation_function(activation)
+        self.dropout = dropout
+        self.inner_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
         policy = self.dtype_policy
@@ -53,8 +61,8 @@ class FeedForward(KeepsFrozen, keras.layers.Layer):
         self.inner.build(input_shape)
         self.outer.build((*input_shape[:-1], self.ff_dim))
 
-    def call(self, x: Tensor) -> Tensor:
-        return self.outer(self.inner(x))
+    def call(self, x: Tensor, training: bool = False) -> Tensor:
+        return self.outer(self.inner_dropout(self.inner(x), training=training))
 
     def decoding_weights(
         self, norm: LayerNormalization | None = None, centered: bool = False
@@ -81,4 +89,9 @@ class FeedForward(KeepsFrozen, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         activation = activation_config(self.activation)
-        return {**super().get_config(), "ff_dim": self.ff_dim, "activation": activation}
+        return {
+            **super().get_config(),
+            "ff_dim": self.ff_dim,
+            "activation": activation,
+            "dropout": self.dropout,
+        }

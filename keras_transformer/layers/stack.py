@@ -10,12 +10,13 @@ import keras
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.by_name import attention_by_name
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
-from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.dropout import Dropout, check_rates
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions
+from keras_transformer.layers.word_dropout import WordDropout
 from keras_transformer.types import Self, Shape, Tensor
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", None)
@@ -42,6 +43,9 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         attention: the self-attention: a name in `layers.attention.by_name.ATTENTIONS`, or a dict of
             a name and arguments, such as {"name": "local", "window": 8}.
         layer_norm_epsilon: see `LayerNormalization`.
+        attention_dropout: rate on the attention weights; linear attention has none.
+        ff_dropout: rate within the feed-forward networks, see `FeedForward`.
+        word_dropout: rate of whole tokens, before positions are added, see `WordDropout`.
     """
 
     def __init__(
@@ -59,6 +63,9 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         max_length: int = 1024,
         attention: str | dict[str, Any] = "dense",
         layer_norm_epsilon: float = 1e-6,
+        attention_dropout: float = 0.0,
+        ff_dropout: float = 0.0,
+        word_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -67,6 +74,12 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         check_positive_integers(num_layers=num_layers)
         if positions not in POSITIONS:
             raise InputError(f"positions must be one of {POSITIONS}. Received: {positions=}.")
+        check_rates(
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            ff_dropout=ff_dropout,
+            word_dropout=word_dropout,
+        )
         self.embedding = embedding
         self.num_layers = num_layers
         self.num_heads = num_heads
@@ -80,6 +93,10 @@ class Stack(KeepsFrozen, keras.layers.Layer):
         self.max_length = max_length
         self.attention = attention
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.attention_dropout = attention_dropout
+        self.ff_dropout = ff_dropout
+        self.word_dropout = word_dropout
+        self.token_dropout = WordDropout(word_dropout, dtype=self.dtype_policy)
         self.position_layer = self._position_layer()
         self.embedding_dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.norm = None
@@ -97,6 +114,7 @@ class Stack(KeepsFrozen, keras.layers.Layer):
             attention=self._self_attention(),
             rotary=self.positions == "rotary",
             layer_norm_epsilon=self.layer_norm_epsilon,
+            ff_dropout=self.ff_dropout,
             dtype=self.dtype_policy,
         )
 
@@ -109,8 +127,14 @@ class Stack(KeepsFrozen, keras.layers.Layer):
             )
         return None  # the self-attention or the embedding applies the positions, or nothing does
 
+    def new_attention(self, attention: str | dict[str, Any]) -> keras.layers.Layer:
+        """Returns a new layer that attends within heads, from its name or a dict."""
+        return attention_by_name(
+            attention, self.attention_dropout, dtype=self.dtype_policy, name="attention"
+        )
+
     def _self_attention(self):
-        layer = attention_by_name(self.attention, dtype=self.dtype_policy, name="attention")
+        layer = self.new_attention(self.attention)
         if self.positions == "alibi":
             if not isinstance(layer, ScaledDotProductAttention):
                 raise InputError(
@@ -134,7 +158,7 @@ class Stack(KeepsFrozen, keras.layers.Layer):
 
     def embed(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Returns `(B, T, D)`, the embeddings of the inputs and their positions, with dropout."""
-        x = self.embedding(inputs)
+        x = self.token_dropout(self.embedding(inputs), training=training)
         if self.position_layer is not None:
             x = self.position_layer(x)
         return self.embedding_dropout(x, training=training)
@@ -159,6 +183,9 @@ class Stack(KeepsFrozen, keras.layers.Layer):
             "max_length": self.max_length,
             "attention": plain(self.attention),
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "attention_dropout": self.attention_dropout,
+            "ff_dropout": self.ff_dropout,
+            "word_dropout": self.word_dropout,
         }
 
     @classmethod

@@ -47,6 +47,10 @@ class Transformer(TranslationModel):
             "linear" or "performer"; or a dict of a name and the layer's arguments, such as
             {"name": "local", "window": 8}.
         cross_attention: the decoder's attention to the source: "dense", "linear" or "performer".
+        attention_dropout: rate on the attention weights; linear attention has none.
+        ff_dropout: rate within the feed-forward networks, after the activation.
+        word_dropout: rate at which whole tokens of source and target input are dropped, see
+            `layers.WordDropout`.
 
     Call arguments:
         inputs: {"source_ids": `(B, S)`, "target_ids": `(B, T)`}, integers, padded with 0 at the
@@ -61,7 +65,8 @@ class Transformer(TranslationModel):
 
     Raises:
         ValueError: sizes below 1, num_heads not dividing d_model, unknown positions or attention,
-            a cross_attention that needs distances, or ALiBi with linear attention.
+            a cross_attention that needs distances, a dropout rate outside of [0, 1), or ALiBi or
+            attention_dropout with linear attention.
 
     Example:
     >>> model = Transformer(100, num_layers=1, d_model=16, ff_dim=32, num_heads=2)
@@ -96,6 +101,9 @@ class Transformer(TranslationModel):
         layer_norm_epsilon: float = 1e-6,
         attention: str | dict[str, Any] = "dense",
         cross_attention: str | dict[str, Any] = "dense",
+        attention_dropout: float = 0.0,
+        ff_dropout: float = 0.0,
+        word_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -127,6 +135,9 @@ class Transformer(TranslationModel):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.attention = attention
         self.cross_attention = cross_attention
+        self.attention_dropout = attention_dropout
+        self.ff_dropout = ff_dropout
+        self.word_dropout = word_dropout
 
         source_embedding, target_embedding = self.new_embeddings(scale_embeddings)
         stack = dict(
@@ -141,6 +152,9 @@ class Transformer(TranslationModel):
             max_length=max_length,
             attention=plain(attention),
             layer_norm_epsilon=layer_norm_epsilon,
+            attention_dropout=attention_dropout,
+            ff_dropout=ff_dropout,
+            word_dropout=word_dropout,
             dtype=self.dtype_policy,
         )
         self.encoder = Encoder(source_embedding, num_layers, **stack, name="encoder")
@@ -221,4 +235,7 @@ class Transformer(TranslationModel):
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "attention": plain(self.attention),
             "cross_attention": plain(self.cross_attention),
+            "attention_dropout": self.attention_dropout,
+            "ff_dropout": self.ff_dropout,
+            "word_dropout": self.word_dropout,
         }

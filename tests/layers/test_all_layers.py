@@ -22,7 +22,8 @@ HEADS = keras.KerasTensor((None, None, 3, 11))
 
 STACK = dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True, activation="gelu",
              positions="learned", max_length=23, layer_norm_epsilon=0.01,
-             attention={"name": "local", "window": 2})  # fmt: skip
+             attention={"name": "local", "window": 2}, attention_dropout=0.1, ff_dropout=0.15,
+             word_dropout=0.05)  # fmt: skip
 
 
 def embedding():
@@ -31,30 +32,32 @@ def embedding():
 
 # class name: constructor arguments, none at its default, and what the layer is called on
 LAYERS = {
-    "Attention": (dict(score="additive", units=7), [X, MEMORY]),
+    "Attention": (dict(score="additive", units=7, dropout=0.2), [X, MEMORY]),
     "BertEmbedding": (dict(vocab_size=19, d_model=12, max_length=23, num_segments=3,
                            layer_norm_epsilon=0.01), [IDS]),
-    "BlockAttention": (dict(block_size=2, alibi=True), [HEADS, HEADS, HEADS]),
+    "BlockAttention": (dict(block_size=2, alibi=True, dropout=0.2), [HEADS, HEADS, HEADS]),
     "ConvolutionalEmbedding": (dict(image_size=(4, 8), d_model=12, num_convolutions=1), [IMAGES]),
     "Decoder": (lambda: dict(embedding=embedding(), num_layers=2, **STACK), [IDS, MEMORY]),
     "Decoder, no source": (lambda: dict(embedding=embedding(), num_layers=1, **STACK,
                                         cross_attention=None), [IDS]),
     "DecoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
-                          activation="gelu", rotary=True, layer_norm_epsilon=0.01), [X, MEMORY]),
+                          activation="gelu", rotary=True, layer_norm_epsilon=0.01,
+                          ff_dropout=0.15), [X, MEMORY]),
     "DecoderBlock, no source": (dict(num_heads=3, ff_dim=17, has_cross_attention=False), [X]),
     "Dense": (dict(units=7, activation="gelu"), [X]),
     "Dropout": (dict(rate=0.3, seed=5), [X]),
     "EluFeatures": (dict(), [HEADS]),
     "Encoder": (lambda: dict(embedding=embedding(), num_layers=2, **STACK), [IDS]),
     "EncoderBlock": (dict(num_heads=3, ff_dim=17, dropout=0.2, normalize_first=True,
-                          activation="gelu", rotary=True, layer_norm_epsilon=0.01), [X]),
-    "FeedForward": (dict(ff_dim=17, activation="gelu"), [X]),
+                          activation="gelu", rotary=True, layer_norm_epsilon=0.01,
+                          ff_dropout=0.15), [X]),
+    "FeedForward": (dict(ff_dim=17, activation="gelu", dropout=0.2), [X]),
     "GridPositions": (dict(rows=3, columns=2, resize=True), [GRID]),
     "HeadwiseDense": (dict(num_heads=3, head_dim=5, use_bias=False), [X]),
     "LayerNormalization": (dict(epsilon=0.01), [X]),
     "LearnedPositions": (dict(max_length=23, combine="concatenate", width=5), [X]),
     "LinearAttention": (dict(chunk_size=3), [HEADS, HEADS, HEADS]),
-    "LocalAttention": (dict(window=2, alibi=True), [HEADS, HEADS, HEADS]),
+    "LocalAttention": (dict(window=2, alibi=True, dropout=0.2), [HEADS, HEADS, HEADS]),
     "MultiHeadAttention": (dict(num_heads=3, head_dim=11, use_bias=False, value_dim=5,
                                 output_dim=8, sliced=True), [X, MEMORY]),
     "MultiHeadAttention, rotary": (dict(num_heads=3, head_dim=4, rotary=True), [X]),
@@ -70,11 +73,12 @@ LAYERS = {
     "RnnEncoder": (lambda: dict(embedding=embedding(), num_layers=2, units=7, cell="lstm",
                                 bidirectional=False, dropout=0.2), [IDS]),
     "RnnEncoder, both directions": (lambda: dict(embedding=embedding(), units=7), [IDS]),
-    "ScaledDotProductAttention": (dict(alibi=True), [HEADS, HEADS, HEADS]),
+    "ScaledDotProductAttention": (dict(alibi=True, dropout=0.2), [HEADS, HEADS, HEADS]),
     "SinusoidalPositions": (dict(layout="concatenated", base=500.0, combine="concatenate",
                                  width=6), [X]),
-    "StridedAttention": (dict(stride=2, alibi=True), [HEADS, HEADS, HEADS]),
+    "StridedAttention": (dict(stride=2, alibi=True, dropout=0.2), [HEADS, HEADS, HEADS]),
     "TokenEmbedding": (dict(vocab_size=19, d_model=12, scale=False, stddev=0.02), [IDS]),
+    "WordDropout": (dict(rate=0.3, seed=5), [X]),
 }  # fmt: skip
 
 

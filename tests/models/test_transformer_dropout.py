@@ -1,7 +1,7 @@
 """Each dropout of the model: where it stands, its rate, and that it acts in training alone.
 
-The model has it on the two embeddings and on the output of each sublayer, and nowhere else: none
-on attention weights, none within the feed-forward network.
+The paper has it on the two embeddings and on the output of each sublayer. Further ones, which are
+off unless asked for, stand on whole tokens, on attention weights and within feed-forward networks.
 """
 
 import contextlib
@@ -11,9 +11,9 @@ import pytest
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.layers import Dropout
+from keras_transformer.layers import Dropout, WordDropout
 
-RATE = 0.37
+RATES = {"dropout": 0.37, "attention_dropout": 0.29, "ff_dropout": 0.21, "word_dropout": 0.13}
 SUBLAYERS = {
     "encoder": ["self_attention", "feed_forward"],
     "decoder": ["self_attention", "cross_attention", "feed_forward"],
@@ -21,22 +21,31 @@ SUBLAYERS = {
 
 
 def places(model):
-    """Returns the model's dropouts: dict from (stack, "embedding" or block and sublayer)."""
-    found = {(stack, "embedding"): getattr(model, stack).embedding_dropout for stack in SUBLAYERS}
-    for stack, names in SUBLAYERS.items():
-        for i, block in enumerate(getattr(model, stack).blocks):
-            for name in names:
-                found[stack, i, name] = getattr(block, f"{name}_residual").output_dropout
+    """Returns the model's dropouts: dict from stack, block and sublayer, and argument."""
+    found = {}
+    for name, sublayers in SUBLAYERS.items():
+        stack = getattr(model, name)
+        found[name, "word_dropout"] = stack.token_dropout
+        found[name, "dropout"] = stack.embedding_dropout
+        for i, block in enumerate(stack.blocks):
+            for part in sublayers:
+                sublayer = getattr(block, part)
+                if part == "feed_forward":
+                    found[name, i, part, "ff_dropout"] = sublayer.inner_dropout
+                else:
+                    found[name, i, part, "attention_dropout"] = sublayer.attention.weights_dropout
+                found[name, i, part, "dropout"] = getattr(block, f"{part}_residual").output_dropout
     return found
 
 
 NUM_BLOCKS = {"encoder": 1, "decoder": 2}
-PLACES = [(stack, "embedding") for stack in SUBLAYERS]
+PLACES = [(stack, kind) for stack in SUBLAYERS for kind in ("word_dropout", "dropout")]
 PLACES += [
-    (stack, i, name)
-    for stack, names in SUBLAYERS.items()
+    (stack, i, part, kind)
+    for stack, parts in SUBLAYERS.items()
     for i in range(NUM_BLOCKS[stack])
-    for name in names
+    for part in parts
+    for kind in ("ff_dropout" if part == "feed_forward" else "attention_dropout", "dropout")
 ]
 
 
@@ -59,7 +68,7 @@ def model(request, make_model):
     return make_model(
         num_layers=NUM_BLOCKS["encoder"],
         num_decoder_layers=NUM_BLOCKS["decoder"],
-        dropout=RATE,
+        **RATES,
         normalize_first=request.param,
         positions="learned",
         max_length=13,
@@ -78,8 +87,8 @@ def only(model, place):
     for other, layer in places(model).items():
         layer.rate = 0.999 if other == place else 0.0
     yield
-    for layer in places(model).values():
-        layer.rate = RATE
+    for other, layer in places(model).items():
+        layer.rate = RATES[other[-1]]
 
 
 @contextlib.contextmanager
@@ -97,11 +106,52 @@ def test_the_model_has_these_and_no_others(model, batch, calls):
         layer for layer in model._flatten_layers() if "dropout" in type(layer).__name__.lower()
     ]
     assert {id(layer) for layer in layers} == {id(layer) for layer in places(model).values()}
-    assert list(places(model)) == PLACES and len(layers) == len(PLACES)
-    assert all(type(layer) is Dropout for layer in layers)
+    assert set(places(model)) == set(PLACES) and len(layers) == len(PLACES)
+    assert {type(layer) for layer in layers} == {Dropout, WordDropout}
     logits_of(model, batch, training=True)
-    source, target = (2, 7, model.d_model), (2, 5, model.d_model)
-    assert calls == [(source, RATE)] * 3 + [(target, RATE)] * 7
+    expected = []
+    for length, num_blocks, attended in ((7, 1, [7]), (5, 2, [5, 7])):
+        output = (2, length, model.d_model), RATES["dropout"]
+        expected += [((2, length, 1), RATES["word_dropout"]), output]
+        for _ in range(num_blocks):
+            for keys in attended:
+                weights = 2, model.num_heads, length, keys
+                expected += [(weights, RATES["attention_dropout"]), output]
+            expected += [((2, length, model.ff_dim), RATES["ff_dropout"]), output]
+    assert calls == expected
+
+
+@pytest.mark.parametrize("kind", ["attention_dropout", "ff_dropout", "word_dropout"])
+def test_without_its_argument_there_is_none(make_model, batch, calls, kind):
+    model = make_model(dropout=0.0)
+    assert getattr(model, kind) == 0.0
+    logits_of(model, batch, training=True)
+    assert calls == []
+    model = make_model(dropout=0.0, **{kind: 0.25})
+    logits_of(model, batch, training=True)
+    assert {rate for _, rate in calls} == {0.25}
+    with pytest.raises(ValueError, match=f"Received: {kind}=1.5"):
+        make_model(**{kind: 1.5})
+
+
+@pytest.mark.parametrize("attention", ["local", "block", "strided"])
+def test_the_weights_of_sparse_attention_are_dropped(make_model, batch, calls, attention):
+    model = make_model(dropout=0.0, attention_dropout=0.999, attention=attention)
+    dropped = logits_of(model, batch, training=True)
+    blocks = [*model.encoder.blocks, *model.decoder.blocks]
+    assert len(calls) == len(model.encoder.blocks) + 2 * len(model.decoder.blocks)
+    made_by = [block.self_attention.value_projection for block in blocks]
+    made_by += [block.cross_attention.value_projection for block in model.decoder.blocks]
+    with zeros_for_weights(made_by):
+        expected = logits_of(model, batch, training=False)
+    np.testing.assert_allclose(dropped, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["attention", "cross_attention"])
+@pytest.mark.parametrize("name", ["linear", "performer"])
+def test_linear_attention_has_no_weights_to_drop(make_model, kind, name):
+    with pytest.raises(ValueError, match=f"attention_dropout=0.1, attention='{name}'"):
+        make_model(attention_dropout=0.1, **{kind: name})
 
 
 def test_outside_of_training_none_acts(model, batch, calls):
@@ -115,19 +165,28 @@ def test_outside_of_training_none_acts(model, batch, calls):
 def test_one_that_drops_all_takes_away_what_it_stands_on(model, batch, calls, place):
     """As if the weights that make it were zeros: those of a table, or of a sublayer's last layer.
 
-    An embedding's stands behind the positions, a sublayer's before the residual connection.
+    That of whole tokens stands before the positions, an embedding's behind them, a sublayer's
+    before the residual connection.
     """
     with only(model, place):
         dropped = logits_of(model, batch, training=True)
     assert len(calls) == 1
 
-    name, *block, part = place
+    name, *sublayer, kind = place
     stack = getattr(model, name)
-    if part == "embedding":
+    if kind == "word_dropout":
+        made_by = [stack.embedding]
+    elif not sublayer:
         made_by = [stack.embedding, stack.position_layer]
     else:
-        sublayer = getattr(stack.blocks[block[0]], part)
-        made_by = [sublayer.outer if part == "feed_forward" else sublayer.output_projection]
+        block, part = sublayer
+        sublayer = getattr(stack.blocks[block], part)
+        if part == "feed_forward":
+            made_by = [sublayer.inner if kind == "ff_dropout" else sublayer.outer]
+        elif kind == "attention_dropout":
+            made_by = [sublayer.value_projection]
+        else:
+            made_by = [sublayer.output_projection]
     with zeros_for_weights(made_by):
         expected = logits_of(model, batch, training=False)
     np.testing.assert_allclose(dropped, expected, rtol=1e-5, atol=1e-5)

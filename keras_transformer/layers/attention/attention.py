@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer import backend
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.additive import projected_additive_scores
 from keras_transformer.layers.attention.dot_product import (
@@ -18,6 +19,7 @@ from keras_transformer.layers.attention.dot_product import (
 from keras_transformer.layers.attention.masked_softmax import masked_softmax
 from keras_transformer.layers.attention.multiplicative import multiplicative_scores
 from keras_transformer.layers.attention.projection import project
+from keras_transformer.layers.dropout import check_rates
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
 from keras_transformer.layers.unquantized import Unquantized
@@ -46,6 +48,7 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
             - a layer of your own, such as `keras.Sequential([Dense(8, "tanh"), Dense(1)])`: from
               each query concatenated with each key, `(B, T, S, D_q + D_k)`, to `(B, T, S, 1)`.
         units: U, for "additive"; None: D_q.
+        dropout: rate on the weights, after the softmax. `attend_to_memory` has no dropout.
 
     Call arguments:
         query: `(B, T, D_q)`; or one query per sentence, `(B, D_q)`.
@@ -56,11 +59,12 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         causal: whether a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
+        training: whether dropout is applied.
 
     Returns:
-        `(B, T, D_v)`, or a pair with the weights `(B, T, S)`; for one query per sentence,
-        `(B, D_v)` and `(B, S)`. A query that may attend to nothing gives zeros. The softmax is
-        computed in float32.
+        `(B, T, D_v)`, or a pair with the weights `(B, T, S)`, before dropout; for one query per
+        sentence, `(B, D_v)` and `(B, S)`. A query that may attend to nothing gives zeros. The
+        softmax is computed in float32.
 
     Raises:
         ValueError: unknown score, units below 1 or without "additive", a dot product of different
@@ -77,6 +81,7 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         self,
         score: str | keras.layers.Layer = "scaled_dot_product",
         units: int | None = None,
+        dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -92,6 +97,10 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
             )
         self.score = score
         self.units = units
+        check_rates(dropout=dropout)
+        self.dropout = dropout
+        if dropout > 0:  # not a `Dropout`: Keras would quantize a layer with sublayers in silence
+            self.seed_generator = keras.random.SeedGenerator()
 
     def build(
         self, query_shape: Shape, key_shape: Shape | None = None, value_shape: Shape | None = None
@@ -135,6 +144,7 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         causal: bool = False,
         attention_mask: Tensor | None = None,
         return_attention_weights: bool = False,
+        training: bool = False,
     ) -> Tensor:
         is_one = len(query.shape) == 2
         query = query[:, None] if is_one else query
@@ -149,7 +159,8 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         padding_mask = known_padding_mask(padding_mask, key, value)
         check_lengths(query, key, value, padding_mask, attention_mask)
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
-        context, weights = self._attend(query, self._project_keys(key), value, mask)
+        projected = self._project_keys(key)
+        context, weights = self._attend(query, projected, value, mask, training)
         if is_one:
             context, weights = context[:, 0], weights[:, 0]
         return (context, weights) if return_attention_weights else context
@@ -179,10 +190,13 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         mask = memory["mask"][:, None, None] if "mask" in memory else None
         return self._attend(query, memory["keys"], memory["values"], mask)
 
-    def _attend(self, query, projected_key, value, mask):
+    def _attend(self, query, projected_key, value, mask, training=False):
         scores = ops.cast(self._scores(query, projected_key), "float32")[:, None]  # (B, 1, T, S)
         weights = ops.cast(masked_softmax(scores, mask), value.dtype)[:, 0]
-        return ops.matmul(weights, value), weights
+        kept = weights
+        if training and self.dropout > 0:
+            kept = backend.dropout(weights, self.dropout, self.seed_generator)
+        return ops.matmul(kept, value), weights
 
     def _project_keys(self, key):
         return project(key, self._cast(self.key_weight)) if self.score == "additive" else key
@@ -215,7 +229,8 @@ class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
         score = self.score
         if callable(score):
             score = keras.saving.serialize_keras_object(score)
-        return {**super().get_config(), "score": score, "units": self.units}
+        config = {"score": score, "units": self.units, "dropout": self.dropout}
+        return {**super().get_config(), **config}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

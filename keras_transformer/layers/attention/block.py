@@ -29,7 +29,7 @@ class BlockAttention(SparseAttention):
 
     Args:
         block_size: positions per block, at least 1.
-        alibi: see `ScaledDotProductAttention`.
+        alibi, dropout: see `ScaledDotProductAttention`.
 
     Call arguments and Returns: see `SparseAttention`.
 
@@ -51,8 +51,14 @@ class BlockAttention(SparseAttention):
         return query_positions // self.block_size == key_positions // self.block_size
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        padding_mask: Tensor,
+        causal: bool,
+        training: bool = False,
+    ) -> Tensor:
         length, num_heads = ops.shape(query)[1], query.shape[2]
         real = in_blocks(real_positions(key, padding_mask), self.block_size)
         num_sentences, num_blocks = ops.shape(real)[:2]
@@ -66,7 +72,9 @@ class BlockAttention(SparseAttention):
         if causal:
             mask = mask & (positions[:, None] >= positions[None])
         bias = self.score_bias(positions, positions, num_heads)
-        context, _ = scaled_dot_product_attention(query, key, value, mask, bias)
+        context, _ = scaled_dot_product_attention(
+            query, key, value, mask, bias, self.dropout_of_weights(training)
+        )
         shape = num_sentences, num_blocks, self.block_size, num_heads, value.shape[-1]
         return from_blocks(ops.reshape(context, shape), length)
 

@@ -26,16 +26,22 @@ CROSS_ATTENTIONS = ("dense", "linear", "performer")
 """Those that do not use the distance between query and key."""
 
 
-def attention_by_name(attention, **options):
+def _has_weights(name):
+    kind = ATTENTIONS[name]
+    return isinstance(kind, type) and issubclass(kind, ScaledDotProductAttention)
+
+
+def attention_by_name(attention, dropout=0.0, **options):
     """Returns a new layer that attends within heads.
 
     Args:
         attention: a name in `ATTENTIONS`, or a dict of a name and the layer's arguments, which are
             whole numbers, such as {"name": "local", "window": 8}.
+        dropout: rate on its weights.
         options: further arguments of the layer.
     Raises:
-        ValueError: unknown name, an argument that the layer does not have, or a value that is not a
-            whole number.
+        ValueError: unknown name, an argument that the layer does not have, a value that is not a
+            whole number, or dropout for a layer without weights.
     """
     arguments = dict(attention) if isinstance(attention, dict) else {"name": attention}
     name = arguments.pop("name", None)
@@ -50,11 +56,24 @@ def attention_by_name(attention, **options):
                 "Expected ALiBi as the positions of the model. Received: "
                 f"attention={attention!r}. Leave alibi out of it, and write positions: alibi."
             )
+        if argument == "dropout":
+            raise InputError(
+                "Expected the dropout on attention weights as attention_dropout of the model. "
+                f"Received: attention={attention!r}. Leave dropout out of it."
+            )
         if isinstance(value, bool) or not isinstance(value, int | None):
             raise InputError(
                 f"Expected whole numbers as arguments of the attention layer {name!r}. "
                 f"Received: {argument}={value!r}."
             )
+    if dropout:
+        if not _has_weights(name):
+            raise InputError(
+                "Expected attention with weights, some of which can be dropped. Received: "
+                f"attention_dropout={dropout}, attention={attention!r}, which computes none. "
+                "Set attention_dropout to 0, or choose dense attention."
+            )
+        options["dropout"] = dropout
     try:
         return ATTENTIONS[name](**arguments, **options)
     except (TypeError, ValueError) as error:

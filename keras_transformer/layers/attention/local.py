@@ -34,7 +34,7 @@ class LocalAttention(SparseAttention):
 
     Args:
         window: positions that are visible on each side, besides the position itself; at least 1.
-        alibi: see `ScaledDotProductAttention`.
+        alibi, dropout: see `ScaledDotProductAttention`.
 
     Call arguments and Returns: see `SparseAttention`.
 
@@ -56,8 +56,14 @@ class LocalAttention(SparseAttention):
         return ops.abs(query_positions - key_positions) <= self.window
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        padding_mask: Tensor,
+        causal: bool,
+        training: bool = False,
+    ) -> Tensor:
         length, num_heads = ops.shape(query)[1], query.shape[2]
         block_size = at_most(self.window, length)
         real = in_blocks(real_positions(key, padding_mask), block_size)
@@ -77,7 +83,12 @@ class LocalAttention(SparseAttention):
             return ops.reshape(x, (num_sentences * num_blocks, *ops.shape(x)[2:]))
 
         context, _ = scaled_dot_product_attention(
-            rows(query), rows(key), rows(value), rows(mask)[:, None], bias
+            rows(query),
+            rows(key),
+            rows(value),
+            rows(mask)[:, None],
+            bias,
+            self.dropout_of_weights(training),
         )
         shape = num_sentences, num_blocks, block_size, num_heads, value.shape[-1]
         return from_blocks(ops.reshape(context, shape), length)

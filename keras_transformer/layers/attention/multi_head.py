@@ -52,6 +52,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         causal: masked self-attention: a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
+        training: whether `attention` applies its dropout.
 
     Returns:
         `(B, T, D)`, or a pair with the weights `(B, H, T, S)`.
@@ -159,6 +160,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         causal: bool = False,
         attention_mask: Tensor | None = None,
         return_attention_weights: bool = False,
+        training: bool = False,
     ) -> Tensor:
         if self.rotary and key is not None:
             raise InputError(
@@ -174,7 +176,7 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         if self.rotary:
             positions = ops.arange(ops.shape(query)[1])
             queries, keys = rotate(queries, positions), rotate(keys, positions)
-        result = self.attention(
+        result = self.attention(  # Keras passes `training` on if the layer's call has it
             queries,
             keys,
             self._split_heads(self.value_projection(value), self.value_width),

@@ -5,6 +5,7 @@ cache length, R rows, N hypotheses of each input.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ from keras_transformer.layers.attention.masked_softmax import (
     masked_softmax,
     softmax,
 )
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
 from keras_transformer.types import Shape, Tensor
 
@@ -28,6 +30,7 @@ def scaled_dot_product_attention(
     value: Tensor,
     attention_mask: Tensor | None = None,
     score_bias: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns softmax(query · key / sqrt(K) + bias) · value, with the softmax in float32.
 
@@ -37,9 +40,10 @@ def scaled_dot_product_attention(
         value: `(B, S, H, K')`.
         attention_mask: bool, broadcastable to `(B, H, T, S)`; True = attend.
         score_bias: float32, broadcastable to `(B, H, T, S)`; None: 0.
+        dropout: function that drops some of the weights before the product; None: all are kept.
     Returns:
-        `(context, weights)`: `(B, T, H, K')` and `(B, H, T, S)`. A row with nothing to attend to
-        is zero.
+        `(context, weights)`: `(B, T, H, K')` and `(B, H, T, S)`, the weights before dropout. A row
+        with nothing to attend to is zero.
     """
     # Scaling the query is cheaper than scaling the scores.
     query = query * (1.0 / math.sqrt(query.shape[-1]))
@@ -47,7 +51,8 @@ def scaled_dot_product_attention(
     if score_bias is not None:
         scores = scores + score_bias
     weights = ops.cast(masked_softmax(scores, attention_mask), value.dtype)
-    return ops.einsum("bhts,bshk->bthk", weights, value), weights
+    kept = weights if dropout is None else dropout(weights)
+    return ops.einsum("bhts,bshk->bthk", kept, value), weights
 
 
 def check_heads(query_shape, key_shape, value_shape):
@@ -74,6 +79,8 @@ class ScaledDotProductAttention(keras.layers.Layer):
     Args:
         alibi: whether distant keys get lower scores, see `alibi_bias`; for self-attention without
             other positions.
+        dropout: rate on the weights after the softmax, as in Tensor2Tensor and fairseq
+            (attention_dropout); the paper has none.
 
     Attributes:
         gives_weights: whether the call can return its weights.
@@ -87,14 +94,15 @@ class ScaledDotProductAttention(keras.layers.Layer):
         causal: whether a query sees only its own position and those before it.
         attention_mask: bool `(T, S)` or `(B, T, S)`, True = attend.
         return_attention_weights: whether to return the weights too.
+        training: whether dropout is applied.
 
     Returns:
-        `(B, T, H, K')`, or a pair with the weights `(B, H, T, S)`. A query that may attend to
-        nothing gives zeros.
+        `(B, T, H, K')`, or a pair with the weights `(B, H, T, S)`, before dropout. A query that may
+        attend to nothing gives zeros.
 
     Raises:
-        ValueError: other ranks, queries and keys of different widths, or masks of other lengths,
-            if these are static.
+        ValueError: a rate outside of [0, 1), other ranks, queries and keys of different widths, or
+            masks of other lengths, if these are static.
 
     Example:
     >>> x = np.zeros((1, 5, 2, 4))
@@ -104,10 +112,12 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     gives_weights = True
 
-    def __init__(self, alibi: bool = False, **kwargs: Any) -> None:
+    def __init__(self, alibi: bool = False, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.alibi = alibi
+        self.dropout = dropout
+        self.weights_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, query_shape: Shape, key_shape: Shape, value_shape: Shape) -> None:
         check_heads(query_shape, key_shape, value_shape)
@@ -121,6 +131,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
         causal: bool = False,
         attention_mask: Tensor | None = None,
         return_attention_weights: bool = False,
+        training: bool = False,
     ) -> Tensor:
         check_heads(query.shape, key.shape, value.shape)
         padding_mask = known_padding_mask(padding_mask, key, value)
@@ -129,8 +140,16 @@ class ScaledDotProductAttention(keras.layers.Layer):
         num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]
         query_positions = ops.arange(num_queries) + (num_keys - num_queries)
         bias = self.score_bias(query_positions, ops.arange(num_keys), query.shape[2])
-        context, weights = scaled_dot_product_attention(query, key, value, mask, bias)
+        context, weights = scaled_dot_product_attention(
+            query, key, value, mask, bias, self.dropout_of_weights(training)
+        )
         return (context, weights) if return_attention_weights else context
+
+    def dropout_of_weights(self, training: bool) -> Callable[[Tensor], Tensor] | None:
+        """Returns the function that drops some of the weights, or None."""
+        if not training or self.dropout == 0:
+            return None
+        return lambda weights: self.weights_dropout(weights, training=True)
 
     def score_bias(
         self, query_positions: Tensor, key_positions: Tensor, num_heads: int
@@ -240,4 +259,4 @@ class ScaledDotProductAttention(keras.layers.Layer):
         return ops.transpose(context, (0, 2, 1, 3))
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "alibi": self.alibi}
+        return {**super().get_config(), "alibi": self.alibi, "dropout": self.dropout}

@@ -35,8 +35,14 @@ class SparseAttention(ScaledDotProductAttention):
         raise NotImplementedError
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        padding_mask: Tensor,
+        causal: bool,
+        training: bool = False,
+    ) -> Tensor:
         """Returns the context, `(B, T, H, K')`; padding_mask may be None."""
         raise NotImplementedError
 
@@ -53,6 +59,7 @@ class SparseAttention(ScaledDotProductAttention):
         causal: bool = False,
         attention_mask: Tensor | None = None,
         return_attention_weights: bool = False,
+        training: bool = False,
     ) -> Tensor:
         if attention_mask is not None:
             raise InputError(
@@ -71,10 +78,10 @@ class SparseAttention(ScaledDotProductAttention):
         padding_mask = known_padding_mask(padding_mask, key, value)
         check_lengths(query, key, value, padding_mask)
         if not return_attention_weights:
-            return self.attend(query, key, value, padding_mask, causal)
+            return self.attend(query, key, value, padding_mask, causal, training)
         positions = ops.arange(ops.shape(query)[1])
         pairs = self.pattern(positions[:, None], positions)
-        return super().call(query, key, value, padding_mask, causal, pairs, True)
+        return super().call(query, key, value, padding_mask, causal, pairs, True, training)
 
     def start_memory(self, key: Tensor, value: Tensor, padding_mask: Tensor | None = None) -> Any:
         raise InputError(

@@ -35,7 +35,7 @@ class StridedAttention(SparseAttention):
 
     Args:
         stride: at least 1.
-        alibi: see `ScaledDotProductAttention`.
+        alibi, dropout: see `ScaledDotProductAttention`.
 
     Call arguments and Returns: see `SparseAttention`.
 
@@ -58,8 +58,14 @@ class StridedAttention(SparseAttention):
         return (ops.abs(distances) < self.stride) | (distances % self.stride == 0)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        padding_mask: Tensor,
+        causal: bool,
+        training: bool = False,
+    ) -> Tensor:
         length, num_heads = ops.shape(query)[1], query.shape[2]
         query = query * (1.0 / math.sqrt(query.shape[-1]))
         real = in_blocks(real_positions(key, padding_mask), self.stride)
@@ -91,6 +97,7 @@ class StridedAttention(SparseAttention):
         scores = ops.concatenate([near_scores, far_scores], axis=-1)
         mask = ops.concatenate([near_mask, far_mask], axis=-1)[:, :, :, None]
         weights = ops.cast(masked_softmax(scores, mask), value.dtype)
+        weights = self.weights_dropout(weights, training=training)
         num_near = ops.shape(distances)[1]
         context = ops.einsum("bnths,bnshk->bnthk", weights[..., :num_near], near_values)
         context = context + ops.einsum("bnthm,bmthk->bnthk", weights[..., num_near:], value)

@@ -218,3 +218,13 @@ def test_a_real_key_is_seen_however_low_its_score():
     )
     assert_equal(weights, [[[1.0, 0.0]]])
     assert_equal(context, key[:, :1])
+
+
+def test_dropout_acts_in_training_alone():
+    query, key = inputs((B, T, D_Q), (B, S, D_Q))
+    layer = Attention(dropout=0.999)
+    expected, weights = layer(query, key, return_attention_weights=True)
+    dropped, same = layer(query, key, return_attention_weights=True, training=True)
+    assert_equal(same, ops.convert_to_numpy(weights))
+    assert np.mean(ops.convert_to_numpy(dropped) == 0) > 0.9 > np.mean(expected == 0)
+    assert_equal(layer(query, key, training=False), ops.convert_to_numpy(expected))

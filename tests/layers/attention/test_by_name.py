@@ -43,6 +43,7 @@ def test_arguments_reach_the_layer():
         ({"name": "local", "window": 2.5}, "window=2.5"),
         ({"name": "local", "window": True}, "window=True"),
         ({"name": "linear", "feature_map": "elu"}, "feature_map='elu'"),
+        ({"name": "dense", "dropout": 0}, "dropout"),
     ],
 )
 def test_what_it_does_not_know_is_refused(attention, received):
