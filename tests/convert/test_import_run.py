@@ -2,13 +2,14 @@
 
 import importlib
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 
 import keras_transformer
-from keras_transformer import cli
+from keras_transformer import cli, export
 from keras_transformer.config import Config
 from keras_transformer.convert import import_run, read_marian
 from keras_transformer.convert.safetensors_files import write_tensors
@@ -204,6 +205,35 @@ def test_a_link_leads_to_its_directory_and_the_slower_of_two_is_refused(
     with pytest.raises(InputError, match="new or empty directory.*/run, which holds files"):
         import_run(directory, tmp_path / "run", lambda line: None)
     assert (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_where_a_run_or_an_export_is_expected_the_error_says_to_import(directory, tmp_path):
+    shutil.copytree(directory, tmp_path / "models" / "1")  # as `export --format hugging_face`
+    remedy = "keras-transformer import {} --output RUN"
+    for path, model in (
+        (directory, directory),
+        (tmp_path / "models", tmp_path / "models" / "1"),
+        (tmp_path / "models" / "1", tmp_path / "models" / "1"),
+    ):
+        for load in (keras_transformer.load, export.load):
+            with pytest.raises(InputError, match=re.escape(remedy.format(model))):
+                load(path)
+    with pytest.raises(InputError, match=re.escape(remedy.format(tmp_path / "models" / "1"))):
+        read_marian(tmp_path / "models")
+
+
+def test_a_damaged_run_is_to_be_imported_again(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    with pytest.raises(InputError, match="Use best or last.$"):
+        keras_transformer.load(tmp_path / "run", "averaged")
+    (weights,) = (tmp_path / "run").glob("checkpoints/*/*.weights.h5")
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with pytest.raises(InputError, match="Received: .* is damaged .* Import the model again") as e:
+        keras_transformer.load(tmp_path / "run")
+    assert "rain" not in str(e.value)  # training cannot go on
+    shutil.rmtree(weights.parent)
+    with pytest.raises(InputError, match="has none yet. Import the model again"):
+        keras_transformer.load(tmp_path / "run")
 
 
 def test_the_command(directory, tmp_path, capsys):
