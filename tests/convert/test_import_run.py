@@ -12,9 +12,10 @@ import keras_transformer
 from keras_transformer import cli, export
 from keras_transformer.config import Config
 from keras_transformer.convert import import_run, read_marian
-from keras_transformer.convert.safetensors_files import write_tensors
+from keras_transformer.convert.safetensors_files import read_tensors, write_tensors
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.errors import InputError
+from keras_transformer.export.verification import Verification
 from keras_transformer.training import train
 
 pytest.importorskip("safetensors.numpy")
@@ -220,6 +221,33 @@ def test_where_a_run_or_an_export_is_expected_the_error_says_to_import(directory
                 load(path)
     with pytest.raises(InputError, match=re.escape(remedy.format(tmp_path / "models" / "1"))):
         read_marian(tmp_path / "models")
+
+
+def test_what_changes_on_the_way_to_hugging_face_and_back(marian, tmp_path, monkeypatch):
+    """The bias of a forbidden token, and the place and name of a start token that is no padding."""
+    files, start, forbidden = tmp_path / "model", 9, 12
+    files.mkdir()
+    bad_words = [[marian.vocab_size - 1], [forbidden]]
+    before = marian.hugging_face(
+        files, {"decoder_start_token_id": start}, generation={"bad_words_ids": bad_words}
+    )
+    monkeypatch.setattr(export.hugging_face, "verify_greedy", lambda *_: Verification(1, 0))
+    translator = read_marian(files)
+    path = export.export_hugging_face(translator, tmp_path / "models")
+    after, ids = read_tensors(path), json.loads((path / "vocab.json").read_text())
+    names = {i: piece for piece, i in marian.ids.items()}
+    assert set(ids) == set(marian.ids) - {names[start]} | {"<s>"}
+    moved = [ids["<s>" if i == start else names[i]] for i in range(marian.vocab_size)]
+    assert moved[-1] == marian.vocab_size - 1 and moved[start] == marian.vocab_size - 2
+    assert set(before) == set(after)
+    for name, tensor in before.items():
+        other = after[name]
+        if name == "model.shared.weight":
+            other = other[moved]
+        if name == "final_logits_bias":
+            other, tensor = other[:, moved], tensor.copy()
+            tensor[0, [start, forbidden]] = -100
+        np.testing.assert_array_equal(tensor, other, err_msg=name)
 
 
 def test_a_damaged_run_is_to_be_imported_again(run, tmp_path):
