@@ -224,7 +224,11 @@ class Run:
         if not self.exists:
             raise InputError(
                 f"Expected a run directory, with a config.yaml. Received: {self.path}. "
-                + remedy_for(self.path, "Train one with `keras-transformer train`.")
+                + remedy_for(
+                    self.path,
+                    "Train one with `keras-transformer train`, or import a model of OPUS-MT with "
+                    "`keras-transformer import`.",
+                )
             )
         return Config.load(self.config_path)
 
