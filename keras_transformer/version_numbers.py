@@ -1,5 +1,6 @@
 """The versions of an export: directories with numbers, as TensorFlow Serving reads them."""
 
+import json
 import pathlib
 
 HIGHEST_VERSION = 2**63 - 1
@@ -7,6 +8,10 @@ HIGHEST_VERSION = 2**63 - 1
 
 SAVED_MODEL, CTRANSLATE2_MODEL = "saved_model.pb", "model.bin"
 """The files by which a version is known: of a SavedModel, or of CTranslate2."""
+
+
+EXPORT_SETTINGS = "assets.extra/keras_transformer.json"
+"""The file of an export with its settings, which TensorFlow Serving ignores."""
 
 
 def version_number(text):
@@ -30,3 +35,33 @@ def versions_in(directory):
     paths = sorted(pathlib.Path(directory).glob("*"), key=lambda path: -len(path.name))
     numbers = {path: version_number(path.name) for path in paths}
     return {n: path for path, n in numbers.items() if n is not None and is_version(path)}
+
+
+def remedy_for(directory, otherwise):
+    """Returns what to do with a directory that is neither a run nor an export that can be loaded.
+
+    Args:
+        directory: path.
+        otherwise: str, the remedy if it has none of the models that this package knows.
+    """
+    directory = pathlib.Path(directory)
+    numbers = {path: version_number(path.name) for path in directory.glob("*")}
+    versions = sorted((path for path, n in numbers.items() if n is not None), key=numbers.get)
+    for path in (directory, *reversed(versions)):
+        if _is_marian(path):
+            return (
+                f"It has a model of OPUS-MT in {path}. Make a run of it: keras-transformer import "
+                f"{path} --output RUN"
+            )
+        if (path / EXPORT_SETTINGS).exists():
+            return f"The export in {path} has lost its model. Export it again, or copy it again."
+    return otherwise
+
+
+def _is_marian(path):
+    """Returns whether a directory has a translator's files of Hugging Face or of Marian."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        return isinstance(config, dict) and config.get("model_type") == "marian"
+    except (OSError, ValueError, RecursionError):
+        return (path / "decoder.yml").exists()

@@ -1,8 +1,16 @@
 """Which directory names are version numbers."""
 
+import re
+
 import pytest
 
-from keras_transformer.version_numbers import HIGHEST_VERSION, version_number, versions_in
+from keras_transformer.version_numbers import (
+    EXPORT_SETTINGS,
+    HIGHEST_VERSION,
+    remedy_for,
+    version_number,
+    versions_in,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,3 +47,28 @@ def test_versions_are_known_by_the_file_of_their_format(tmp_path):
     (tmp_path / "4").touch()
     assert versions_in(tmp_path) == {1: tmp_path / "1", 12: tmp_path / "12"}
     assert versions_in(tmp_path / "missing") == {}
+
+
+@pytest.mark.parametrize(
+    "files, remedy",
+    [
+        ({"config.json": '{"model_type": "marian"}'}, "Make a run of it: .* import {} --output"),
+        ({"decoder.yml": ""}, "Make a run of it: keras-transformer import {} --output RUN"),
+        (
+            {"1/decoder.yml": "", "2/config.json": '{"model_type": "marian"}'},
+            "OPUS-MT in {}/2. Make a run of it: keras-transformer import {}/2 --output RUN",
+        ),
+        ({"config.json": "{}", EXPORT_SETTINGS: "{}"}, "The export in {} has lost its model"),
+        ({f"12/{EXPORT_SETTINGS}": "{}"}, "The export in {}/12 has lost its model"),
+        ({"config.json": '{"model_type": "bert"}', "model.safetensors": ""}, "Train one."),
+        ({"config.json": "[", "3": "a file"}, "Train one."),
+        ({}, "Train one."),
+    ],
+)
+def test_what_to_do_with_a_directory_that_is_no_run_and_no_export(files, remedy, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    found = remedy_for(tmp_path, "Train one.")
+    assert re.search(remedy.replace("{}", re.escape(str(tmp_path))), found), found
+    assert remedy_for(tmp_path / "missing", "Train one.") == "Train one."

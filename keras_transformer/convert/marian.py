@@ -10,6 +10,7 @@ from keras_transformer.convert.marian_npz import read_npz
 from keras_transformer.errors import InputError
 from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
+from keras_transformer.version_numbers import remedy_for
 
 
 def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Translator:
@@ -49,7 +50,8 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
         return _read(directory, lambda: read_npz(directory))
     raise InputError(
         "Expected a model of OPUS-MT: Hugging Face's config.json with its files, or Marian's "
-        f"decoder.yml with its files. Received: {directory}, without either."
+        f"decoder.yml with its files. Received: {directory}, without either. "
+        + remedy_for(directory, "Name the directory that has them.")
     )
 
 

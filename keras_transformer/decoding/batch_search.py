@@ -174,6 +174,6 @@ def check_scores(scores, texts):
         if not value > IMPOSSIBLE / 2:  # a comparison with NaN is False
             raise InputError(
                 "Expected a model with finite weights and scores. Received: a score that is not "
-                f"finite, of the text {text!r}. Load another checkpoint, or train again with a "
-                "lower learning rate."
+                f"finite, of the text {text!r}. Load another checkpoint or model, or train "
+                "again with a lower learning rate."
             )

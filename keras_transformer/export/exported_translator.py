@@ -11,11 +11,12 @@ import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 from keras_transformer import backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
-from keras_transformer.export.settings import SETTINGS, check_export
+from keras_transformer.export.settings import check_export
 from keras_transformer.length_batches import length_batches
 from keras_transformer.parallel_calls import first_call_alone, one_ahead, parallel_calls
 from keras_transformer.translator import Translation
 from keras_transformer.types import StrPath, Texts
+from keras_transformer.version_numbers import EXPORT_SETTINGS
 
 BATCH_SIZE = 64
 """Texts translated at once."""
@@ -41,10 +42,11 @@ class ExportedTranslator:
     def __init__(self, path: StrPath) -> None:
         self.path = pathlib.Path(path)
         try:
-            self.settings = json.loads((self.path / SETTINGS).read_text())
+            self.settings = json.loads((self.path / EXPORT_SETTINGS).read_text())
         except FileNotFoundError:
             raise InputError(
-                f"Expected an export of this package. Received: path={path}, without {SETTINGS}."
+                f"Expected an export of this package. Received: path={path}, without "
+                f"{EXPORT_SETTINGS}."
             ) from None
         except ValueError as error:
             raise _damaged(self.path, error) from None

@@ -65,6 +65,10 @@ def export_hugging_face(
     everything is written, and when a fresh process that reads the files with this package
     translates greedily as `translator` does.
 
+    The weights are written bit for bit. But an imported model has lost the output biases of tokens
+    that it never writes, which are -100, and a start token other than padding is written as the
+    last but one.
+
     The search becomes that of `generate`: the beam, the longest output, and the length penalty,
     which `generate` divides by n^alpha; ours by ((5 + n) / 6)^alpha becomes 0.75 alpha, which is
     as steep at 15 tokens.

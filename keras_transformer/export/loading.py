@@ -10,6 +10,7 @@ from keras_transformer.version_numbers import (
     CTRANSLATE2_MODEL,
     SAVED_MODEL,
     is_version,
+    remedy_for,
     versions_in,
 )
 
@@ -28,7 +29,8 @@ def load(directory: StrPath) -> ExportedTranslator:
         if not versions:
             raise InputError(
                 f"Expected an export: <version>/{SAVED_MODEL} or <version>/{CTRANSLATE2_MODEL}, "
-                f"or one version's directory. Received: directory={directory}"
+                f"or one version's directory. Received: directory={directory}, without one. "
+                + remedy_for(path, "Write one with `keras-transformer export RUN DIR`.")
             )
         path = versions[max(versions)]
     return (

@@ -8,8 +8,7 @@ import keras
 
 import keras_transformer
 from keras_transformer.checksums import check_checksums
-
-SETTINGS = "assets.extra/keras_transformer.json"
+from keras_transformer.version_numbers import EXPORT_SETTINGS
 
 
 def check_export(path):
@@ -18,7 +17,7 @@ def check_export(path):
     Exports by earlier versions of this package and other SavedModels have no checksums.
     """
     try:
-        settings = json.loads(pathlib.Path(path, SETTINGS).read_text())
+        settings = json.loads(pathlib.Path(path, EXPORT_SETTINGS).read_text())
         is_required = settings.get("checksums", False)
     except (OSError, ValueError, AttributeError):
         is_required = False
@@ -42,5 +41,5 @@ def write_settings(path, model, decoding, verification, **others):
         "verification": verification._asdict(),
         "checksums": True,
     }
-    (path / SETTINGS).parent.mkdir(exist_ok=True)
-    (path / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
+    (path / EXPORT_SETTINGS).parent.mkdir(exist_ok=True)
+    (path / EXPORT_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")

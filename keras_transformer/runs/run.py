@@ -33,6 +33,7 @@ from keras_transformer.lexicon import Lexicon
 from keras_transformer.runs.checkpoints import WEIGHTS, Checkpoints, DamagedCheckpoint
 from keras_transformer.runs.old_weights import read_weights
 from keras_transformer.types import StrPath
+from keras_transformer.version_numbers import remedy_for
 
 if TYPE_CHECKING:
     import keras
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = ("best", "last", "averaged")
 TRAIN_FURTHER = "Train further: training goes back to an undamaged checkpoint, if there is one."
+IMPORT_AGAIN = "Import the model again, into another directory."
 LIMITS = ("max_steps", "max_minutes", "patience")
 
 # The settings that may change when a run goes on: its limits, how a step is computed (which changes
@@ -222,7 +224,11 @@ class Run:
         if not self.exists:
             raise InputError(
                 f"Expected a run directory, with a config.yaml. Received: {self.path}. "
-                "Train one with `keras-transformer train`."
+                + remedy_for(
+                    self.path,
+                    "Train one with `keras-transformer train`, or import a model of OPUS-MT with "
+                    "`keras-transformer import`.",
+                )
             )
         return Config.load(self.config_path)
 
@@ -277,7 +283,9 @@ class Run:
             return self._whole_weights_path(checkpoint)
         except DamagedCheckpoint as error:
             others = [name for name in CHECKPOINTS if name != checkpoint and self._is_whole(name)]
-            remedy = f"Choose the {' or the '.join(others)} weights." if others else TRAIN_FURTHER
+            remedy = IMPORT_AGAIN if self.is_imported else TRAIN_FURTHER
+            if others:
+                remedy = f"Choose the {' or the '.join(others)} weights."
             raise InputError(f"{error} {remedy}") from None
 
     def any_weights_path(self, write: Callable[[str], Any] = print) -> pathlib.Path:
@@ -316,9 +324,10 @@ class Run:
         """
         if checkpoint == "averaged":
             if not self.averaged_path.is_file():
+                end = "." if self.is_imported else ", or train to the end."
                 raise InputError(
                     "Expected averaged weights, which a run has after the end of its training. "
-                    f"Received: {self.path}, which has none. Use best or last, or train to the end."
+                    f"Received: {self.path}, which has none. Use best or last{end}"
                 )
             expected = (self.finished() or {}).get("averaged_checksum")
             if expected not in (None, checksum(self.averaged_path)):
@@ -329,7 +338,7 @@ class Run:
         if path is None:
             raise InputError(
                 f"Expected a run with a checkpoint. Received: {self.path}, which has none yet. "
-                "Train it further."
+                + (IMPORT_AGAIN if self.is_imported else "Train it further.")
             )
         self.checkpoints.check(path)
         return path / WEIGHTS
@@ -414,7 +423,7 @@ def load_weights(model, path):
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"Expected the weights of the model in config.yaml. Received: {path}: {reason} "
-            "The file or the settings are damaged: choose another checkpoint."
+            "The file or the settings are damaged: restore a copy, or choose another checkpoint."
         ) from None
 
 

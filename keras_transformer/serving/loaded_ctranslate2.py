@@ -11,9 +11,9 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_transformer.decoding.batch_search import padded_rows
 from keras_transformer.export.ctranslate2_library import ctranslate2_library
-from keras_transformer.export.settings import SETTINGS
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, PREDICT, Signature
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.version_numbers import EXPORT_SETTINGS
 
 TEXT, SCORE, IDS = (tf.string, (None,)), (tf.float32, (None,)), (tf.int32, (None, None))
 
@@ -36,7 +36,7 @@ class LoadedCTranslate2:
         ctranslate2_library()
         from keras_transformer.export.ctranslate2_search import CTranslate2Search
 
-        settings = json.loads((path / SETTINGS).read_text())
+        settings = json.loads((path / EXPORT_SETTINGS).read_text())
         self._search = CTranslate2Search(path, settings)
         self._n_best = settings["n_best"]
         self._ids = {token: i for i, token in enumerate(_vocabulary(path, "source"))}

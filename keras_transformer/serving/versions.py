@@ -25,7 +25,7 @@ from keras_transformer.serving.errors import (
 )
 from keras_transformer.serving.loaded_ctranslate2 import LoadedCTranslate2
 from keras_transformer.serving.loaded_model import LoadedModel
-from keras_transformer.version_numbers import CTRANSLATE2_MODEL, versions_in
+from keras_transformer.version_numbers import CTRANSLATE2_MODEL, remedy_for, versions_in
 
 LATEST = "latest"
 ALL = "all"
@@ -97,10 +97,11 @@ class Versions:
             found = (
                 f"the versions {', '.join(map(str, sorted(numbers)))}" if numbers else "no version"
             )
+            remedy = "Write one with `keras-transformer export RUN DIR`."
             raise InputError(
                 f"Expected an export in {self._directory}/{number}{label}. "
                 f"Received: {self._directory}, with {found}. "
-                "Write one with `keras-transformer export RUN DIR`."
+                + (remedy if numbers else remedy_for(self._directory, remedy))
             )
         self.labels = dict(self._first_labels)
         await self.refresh()

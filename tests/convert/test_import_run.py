@@ -2,18 +2,20 @@
 
 import importlib
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 
 import keras_transformer
-from keras_transformer import cli
+from keras_transformer import cli, export
 from keras_transformer.config import Config
 from keras_transformer.convert import import_run, read_marian
-from keras_transformer.convert.safetensors_files import write_tensors
+from keras_transformer.convert.safetensors_files import read_tensors, write_tensors
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.errors import InputError
+from keras_transformer.export.verification import Verification
 from keras_transformer.training import train
 
 pytest.importorskip("safetensors.numpy")
@@ -204,6 +206,62 @@ def test_a_link_leads_to_its_directory_and_the_slower_of_two_is_refused(
     with pytest.raises(InputError, match="new or empty directory.*/run, which holds files"):
         import_run(directory, tmp_path / "run", lambda line: None)
     assert (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_where_a_run_or_an_export_is_expected_the_error_says_to_import(directory, tmp_path):
+    shutil.copytree(directory, tmp_path / "models" / "1")  # as `export --format hugging_face`
+    remedy = "keras-transformer import {} --output RUN"
+    for path, model in (
+        (directory, directory),
+        (tmp_path / "models", tmp_path / "models" / "1"),
+        (tmp_path / "models" / "1", tmp_path / "models" / "1"),
+    ):
+        for load in (keras_transformer.load, export.load):
+            with pytest.raises(InputError, match=re.escape(remedy.format(model))):
+                load(path)
+    with pytest.raises(InputError, match=re.escape(remedy.format(tmp_path / "models" / "1"))):
+        read_marian(tmp_path / "models")
+
+
+def test_what_changes_on_the_way_to_hugging_face_and_back(marian, tmp_path, monkeypatch):
+    """The bias of a forbidden token, and the place and name of a start token that is no padding."""
+    files, start, forbidden = tmp_path / "model", 9, 12
+    files.mkdir()
+    bad_words = [[marian.vocab_size - 1], [forbidden]]
+    before = marian.hugging_face(
+        files, {"decoder_start_token_id": start}, generation={"bad_words_ids": bad_words}
+    )
+    monkeypatch.setattr(export.hugging_face, "verify_greedy", lambda *_: Verification(1, 0))
+    translator = read_marian(files)
+    path = export.export_hugging_face(translator, tmp_path / "models")
+    after, ids = read_tensors(path), json.loads((path / "vocab.json").read_text())
+    names = {i: piece for piece, i in marian.ids.items()}
+    assert set(ids) == set(marian.ids) - {names[start]} | {"<s>"}
+    moved = [ids["<s>" if i == start else names[i]] for i in range(marian.vocab_size)]
+    assert moved[-1] == marian.vocab_size - 1 and moved[start] == marian.vocab_size - 2
+    assert set(before) == set(after)
+    for name, tensor in before.items():
+        other = after[name]
+        if name == "model.shared.weight":
+            other = other[moved]
+        if name == "final_logits_bias":
+            other, tensor = other[:, moved], tensor.copy()
+            tensor[0, [start, forbidden]] = -100
+        np.testing.assert_array_equal(tensor, other, err_msg=name)
+
+
+def test_a_damaged_run_is_to_be_imported_again(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    with pytest.raises(InputError, match="Use best or last.$"):
+        keras_transformer.load(tmp_path / "run", "averaged")
+    (weights,) = (tmp_path / "run").glob("checkpoints/*/*.weights.h5")
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with pytest.raises(InputError, match="Received: .* is damaged .* Import the model again") as e:
+        keras_transformer.load(tmp_path / "run")
+    assert "rain" not in str(e.value)  # training cannot go on
+    shutil.rmtree(weights.parent)
+    with pytest.raises(InputError, match="has none yet. Import the model again"):
+        keras_transformer.load(tmp_path / "run")
 
 
 def test_the_command(directory, tmp_path, capsys):
