@@ -155,10 +155,10 @@ class TrainingConfig(SettingsGroup):
     """Maximum number of optimizer steps."""
     max_minutes: Positive | None = None
     """Maximum minutes of training; null means no limit."""
-    schedule: Literal["noam", "inverse_square_root"] = "noam"
-    """Learning rate schedule; noam, of Vaswani et al. (2017), depends on the width of the model."""
+    schedule: Literal["noam", "inverse_square_root", "linear", "cosine"] = "noam"
+    """Learning rate schedule; noam is the paper's, linear and cosine fall to zero at the end."""
     peak_learning_rate: Positive = 0.005
-    """Highest learning rate of the schedule inverse_square_root."""
+    """Highest learning rate of the schedules except noam."""
     warmup_steps: Count = 4000
     """Number of steps in which the learning rate rises."""
     label_smoothing: Share = 0.1

@@ -55,7 +55,9 @@ CLASSES = {
         "VisionTransformer",
     ),
     "training": (
+        "CosineDecay",
         "InverseSquareRoot",
+        "LinearDecay",
         "NoamSchedule",
         "Perplexity",
         "TokenAccuracy",

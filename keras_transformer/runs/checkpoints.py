@@ -57,6 +57,10 @@ class TrainingState:
     """Number of validations since then."""
     minutes: float = 0.0
     """Minutes of training so far, validations included."""
+    seconds_per_step: float = 0.0
+    """Measured speed, for a schedule that ends when the minutes are over; 0: not measured."""
+    seconds_per_validation: float = 0.0
+    """The same, for what comes between two steps: validation and checkpoint."""
     validated: bool = True
     """False if an interruption caused the checkpoint: it is not kept long and not averaged."""
     in_validation: bool = False

@@ -5,14 +5,21 @@ from keras_transformer.training.interruption import Interrupted
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.training.run_lexicon import write_lexicon
-from keras_transformer.training.schedules import InverseSquareRoot, NoamSchedule
+from keras_transformer.training.schedules import (
+    CosineDecay,
+    InverseSquareRoot,
+    LinearDecay,
+    NoamSchedule,
+)
 from keras_transformer.training.train import train
 from keras_transformer.training.tune_decoding import TunedDecoding, tune_decoding
 
 __all__ = [
     "BleuCallback",
+    "CosineDecay",
     "InverseSquareRoot",
     "Interrupted",
+    "LinearDecay",
     "NoamSchedule",
     "Perplexity",
     "SampleTranslations",

@@ -280,7 +280,7 @@ class SaveAndStop(keras.callbacks.Callback):
         learning_rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         newest = self.checkpoints.newest()
         remedy = "Raise training.warmup_steps, or set training.clip_norm"
-        if self.config.schedule == "inverse_square_root":
+        if self.config.schedule != "noam":
             remedy = f"Lower training.peak_learning_rate. {remedy}"
         goes_on = f"the same command goes on from {newest}" if newest else "there is no checkpoint"
         return FloatingPointError(

@@ -20,8 +20,9 @@ from keras_transformer.training import distribution
 from keras_transformer.training.begin import begin, check_same_data, create_or_restore
 from keras_transformer.training.fit import fit
 from keras_transformer.training.interruption import Interruption
+from keras_transformer.training.planned_end import PlannedEnd
 from keras_transformer.training.progress import Log, ObeyAtOnce, ProgressBar, SaveAndStop
-from keras_transformer.training.schedules import schedule_of
+from keras_transformer.training.schedules import Decay, schedule_of
 from keras_transformer.training.selection import candidates, choose_weights
 from keras_transformer.training.translation_task import TranslationTask
 from keras_transformer.types import StrPath
@@ -107,8 +108,9 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                 config.model_class, training.gradient_accumulation_steps
             )
             model = task.build_model(model_class)
+            schedule = schedule_of(training, model.d_model)
             model.compile(
-                optimizer=make_optimizer(training, model.d_model),
+                optimizer=make_optimizer(training, schedule),
                 loss=task.loss(),
                 metrics=task.metrics(),
                 jit_compile="auto" if training.jit_compile is None else training.jit_compile,
@@ -133,7 +135,10 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             log = Log(run.metrics_path, state, task, write)
             progress_bar = ProgressBar(state, training)
             is_only_worker = devices.num_workers == 1  # several workers stop together
-            callbacks = [saver]
+            every_worker = [saver]
+            if isinstance(schedule, Decay):
+                every_worker.append(PlannedEnd(schedule, state, training))
+            callbacks = every_worker
             if devices.is_chief:
                 log.drop_what_was_lost(is_at_end=saver.limit is not None)
                 obey_at_once = [ObeyAtOnce(interruption)] if is_only_worker else []
@@ -143,7 +148,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                     *task.callbacks(),
                     *obey_at_once,
                     log,
-                    saver,
+                    *every_worker,
                     tensorboard,
                 ]
             try:
@@ -221,9 +226,14 @@ def describe_step(training, devices):
     )
 
 
-def make_optimizer(training, d_model):
-    """Returns the Adam of the paper (section 5.3), with the schedule of the settings."""
-    schedule = schedule_of(training, d_model)
-    return keras.optimizers.Adam(
+def make_optimizer(training, schedule):
+    """Returns the Adam of the paper (section 5.3); the end of a `Decay` becomes its variable."""
+    adam = keras.optimizers.Adam(
         schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm
     )
+    if isinstance(schedule, Decay):
+        end = keras.initializers.Constant(schedule.num_steps)
+        schedule.num_steps = adam.add_variable(
+            (), end, "float32", aggregation="only_first_replica", name="num_steps"
+        )
+    return adam

@@ -256,7 +256,7 @@ def test_it_learns_to_say_where_a_spot_is():
         (dict(features="convolutional", num_convolutions=0), "Received: .*num_convolutions=0"),
         (dict(num_decoder_layers=0), "num_layers must be a whole number"),
         (dict(num_heads=None), "num_heads must be a whole number"),
-        (dict(dropout=None), "Received: rate=None"),
+        (dict(dropout=None), "Received: dropout=None"),
         (dict(decoder="rnn"), "decoder='rnn', without embedding, start_decoding"),
         (dict(decoder=keras.layers.Dense(3)), "Expected a decoder such as layers.Decoder"),
         (dict(decoder=RnnDecoder(TokenEmbedding(7, 8))), "embedding.vocab_size=7"),

@@ -290,7 +290,7 @@ def test_errors():
         Transformer(23, d_model=0)
     with pytest.raises(ValueError, match="Received: max_length=0"):
         Transformer(23, positions="learned", max_length=0)
-    with pytest.raises(ValueError, match="Received: rate=1.0"):
+    with pytest.raises(ValueError, match="Received: dropout=1.0"):
         Transformer(23, dropout=1.0)
 
 

@@ -203,7 +203,7 @@ def test_a_step_of_the_base_model():
         (dict(activation="step"), "Received: activation='step'"),
         (dict(d_model="10"), "d_model must be a whole number"),
         (dict(num_heads=None), "num_heads must be a whole number"),
-        (dict(dropout="0.1"), "Received: rate='0.1'"),
+        (dict(dropout="0.1"), "Received: dropout='0.1'"),
         (dict(layer_norm_epsilon=-1.0), "Received: epsilon=-1.0"),
     ],
 )

@@ -56,6 +56,9 @@ OTHER_MODEL = {
     "layer_norm_epsilon": 1e-5,
     "attention": "local",
     "cross_attention": "linear",
+    "attention_dropout": 0.1,
+    "ff_dropout": 0.1,
+    "word_dropout": 0.1,
 }
 
 

@@ -5,9 +5,20 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.training.schedules import InverseSquareRoot, NoamSchedule
+from keras_transformer.training.schedules import (
+    CosineDecay,
+    InverseSquareRoot,
+    LinearDecay,
+    NoamSchedule,
+)
 
-SCHEDULES = [NoamSchedule(512, 4000), InverseSquareRoot(0.005, 2000)]
+SCHEDULES = [
+    NoamSchedule(512, 4000),
+    InverseSquareRoot(0.005, 2000),
+    LinearDecay(0.005, 7000, 2000),
+    CosineDecay(0.005, 7000, 2000),
+]
+DECAYS = [LinearDecay, CosineDecay]
 
 
 def rate(schedule, step):
@@ -38,6 +49,42 @@ def test_inverse_square_root_equals_its_formula(step):
 def test_inverse_square_root_reaches_its_peak(warmup_steps):
     schedule = InverseSquareRoot(0.003, warmup_steps)
     assert rate(schedule, warmup_steps - 1) == pytest.approx(0.003, rel=1e-6)
+
+
+@pytest.mark.parametrize("step", [1, 2, 137, 1999, 2000, 2001, 6789, 9999, 10_000])
+def test_decays_equal_their_formulas(step):
+    progress = max(0, step - 2000) / 8000
+    rise = 0.005 * min(step, 2000) / 2000
+    linear, cosine = (kind(0.005, 10_000, 2000) for kind in DECAYS)
+    assert rate(linear, step - 1) == pytest.approx(rise * (1 - progress), rel=1e-5, abs=1e-9)
+    expected = rise * (1 + np.cos(np.pi * progress)) / 2
+    assert rate(cosine, step - 1) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", DECAYS)
+def test_a_decay_is_zero_at_its_end_and_after_it(kind):
+    schedule = kind(0.005, 1000, 100)
+    assert rate(schedule, 998) > 0
+    assert [rate(schedule, step) for step in (999, 1000, 5000)] == pytest.approx([0] * 3, abs=1e-9)
+    assert rate(kind(0.005, 1), 0) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", DECAYS)
+def test_a_warm_up_longer_than_half_of_the_steps_ends_there(kind):
+    schedule = kind(0.008, 100, 400)
+    rates = ops.convert_to_numpy(schedule(ops.arange(100)))
+    np.testing.assert_allclose(rates[:50], 0.008 * np.arange(1, 51) / 400, rtol=1e-5)
+    assert np.all(np.diff(rates[49:]) < 0) and rates[-1] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", DECAYS)
+def test_the_end_of_a_decay_may_be_a_variable(kind):
+    schedule = kind(0.008, 100, 10)
+    schedule.num_steps = keras.Variable(100.0)
+    before = rate(schedule, 54)
+    schedule.num_steps.assign(1000.0)
+    assert rate(schedule, 54) == rate(kind(0.008, 1000, 10), 54) > 1.5 * before
+    assert schedule.get_config()["num_steps"] == 1000
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -96,6 +143,9 @@ def test_what_is_not_above_zero_is_refused():
         InverseSquareRoot(-1)
     with pytest.raises(ValueError, match="Received: warmup_steps=-3"):
         InverseSquareRoot(0.1, -3)
+    for kind in DECAYS:
+        with pytest.raises(ValueError, match="Received: num_steps=0"):
+            kind(0.1, 0)
 
 
 def test_a_saved_optimizer_may_name_the_schedule_as_earlier_versions_did():

@@ -15,6 +15,7 @@ from keras_transformer.config import GROUPS, Config
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.settings import settings
+from keras_transformer.training.schedules import schedule_of
 
 SMALL = {
     "model.num_layers": 1,
@@ -170,23 +171,32 @@ def test_float16_scales_the_loss_and_xla_can_be_turned_off(start_training, spied
 
 
 @pytest.mark.parametrize(
-    "schedule, peak", [("inverse_square_root", 0.01), ("noam", (16 * 4) ** -0.5)]
+    "schedule, peak, later",
+    [
+        ("inverse_square_root", 0.01, 1 / 2),
+        ("noam", (16 * 4) ** -0.5, 1 / 2),
+        ("linear", 0.01, 1 / 4),
+        ("cosine", 0.01, (1 + np.cos(0.75 * np.pi)) / 2),
+    ],
 )
-def test_the_schedule_falls_after_its_warm_up(schedule, peak):
+def test_the_schedule_falls_after_its_warm_up(schedule, peak, later):
     config = config_of(
         {
             "training.schedule": schedule,
             "training.warmup_steps": 4,
             "training.peak_learning_rate": 0.01,
+            "training.max_steps": 20,
         }
     )
     train_module = importlib.import_module("keras_transformer.training.train")
-    optimizer = train_module.make_optimizer(config.training, d_model=16)
+    optimizer = train_module.make_optimizer(
+        config.training, schedule_of(config.training, d_model=16)
+    )
     rates = []
     for step in (3, 15):  # counted from 0
         optimizer.iterations.assign(step)
         rates.append(float(keras.ops.convert_to_numpy(optimizer.learning_rate)))
-    assert rates == pytest.approx([peak, peak / 2])
+    assert rates == pytest.approx([peak, peak * later])
 
 
 def assert_is_adam(optimizer, learning_rates, clip_norm):
@@ -346,7 +356,10 @@ MODEL = {
     "output_bias": True,
     "layer_norm_epsilon": 1e-5,
     "attention": {"name": "local", "window": 3},
-    "cross_attention": "linear",
+    "cross_attention": {"name": "dense"},
+    "attention_dropout": 0.11,
+    "ff_dropout": 0.12,
+    "word_dropout": 0.13,
 }
 
 

@@ -297,7 +297,9 @@ def test_separate_vocabularies(tmp_path, config, train_quietly):
 @pytest.fixture(scope="module")
 def deterministic(trained):
     config, _ = trained
-    return config.override(["training.deterministic=true", "training.max_steps=13"])
+    return config.override(
+        ["training.deterministic=true", "training.max_steps=13", "training.schedule=linear"]
+    )
 
 
 @pytest.fixture(scope="module")
