@@ -69,7 +69,7 @@ def tune_decoding(
     run = Run(path)
     run.load_config()  # refuses other directories before one is locked
     with run.locked():
-        model, *tokenizers, config = load_run(path, checkpoint)
+        model, tokenizer, target_tokenizer, config = load_run(path, checkpoint)
         before = config.decoding
         searches = _searches(before, beam_sizes, length_penalties)
         if corpus is None:
@@ -79,7 +79,7 @@ def tune_decoding(
         lexicon = load_lexicon(path) if before.shortlist else None
         scores = {}
         for search in searches:
-            translator = Translator(model, *tokenizers, search, lexicon=lexicon)
+            translator = Translator(model, tokenizer, target_tokenizer, search, lexicon=lexicon)
             start = time.perf_counter()
             translations = translator(corpus.source)
             seconds = time.perf_counter() - start
