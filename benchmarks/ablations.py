@@ -1,0 +1,119 @@
+"""Measures what each setting of a training gains on little text: one change of `tiny` at a time.
+
+    KERAS_TRANSFORMER_DATA=DATA python benchmarks/ablations.py --runs RUNS --steps 10000
+    KERAS_TRANSFORMER_DATA=DATA python benchmarks/ablations.py --runs RUNS --minutes 60
+
+trains Multi30k en-de, lowercased and tokenized, once for each change, in a directory below RUNS.
+The score is that of the validation text, because it chooses; the test text is for the recipe that
+is chosen in the end. Each result is written to `results/ablations-*.json` as soon as it is
+measured. Started again, the program goes on with the changes that are left, from the last
+checkpoint of a run that was stopped. Runs of equal minutes compare only if the machine had nothing
+else to do.
+"""
+
+import argparse
+import json
+import pathlib
+
+import keras
+from pinned import HERE, multi30k, write_results
+
+import keras_transformer
+from keras_transformer.config import Config
+from keras_transformer.data import ParallelCorpus
+from keras_transformer.evaluation import bleu
+from keras_transformer.training import train
+
+CHANGES = {
+    "tiny": [],
+    "R-Drop 5": ["training.r_drop=5.0"],
+    "R-Drop 5, batches of 2,048 tokens": ["training.r_drop=5.0", "training.batch_tokens=2048"],
+    "batches of 2,048 tokens": ["training.batch_tokens=2048"],
+    "batches of 8,192 tokens": ["training.batch_tokens=8192"],
+    "linear decay to zero": ["training.schedule=linear"],
+    "cosine decay to zero": ["training.schedule=cosine"],
+    "peak of 0.002": ["training.peak_learning_rate=0.002"],
+    "peak of 0.006": ["training.peak_learning_rate=0.006"],
+    "subword sampling 0.1": ["tokenizer.sampling=0.1"],
+    "unigram tokens, sampling 0.2": ["tokenizer.model_type=unigram", "tokenizer.sampling=0.2"],
+    "vocabulary of 4,000": ["tokenizer.vocab_size=4000"],
+    "two vocabularies of 6,000": ["tokenizer.shared=false", "tokenizer.vocab_size=6000"],
+    "dropout 0.2": ["model.dropout=0.2"],
+    "attention dropout 0.1": ["model.attention_dropout=0.1"],
+    "feed-forward dropout 0.1": ["model.ff_dropout=0.1"],
+    "word dropout 0.1": ["model.word_dropout=0.1"],
+    "no label smoothing": ["training.label_smoothing=0.0"],
+    "label smoothing 0.2": ["training.label_smoothing=0.2"],
+    "post-norm": ["model.normalize_first=false"],
+    "8 layers of width 96": ["model.num_layers=8", "model.d_model=96", "model.ff_dim=192"],
+    "width 256": ["model.d_model=256", "model.ff_dim=512"],
+    "bfloat16": ["training.mixed_precision=mixed_bfloat16"],
+}
+
+
+def measured(name, data, arguments):
+    """Trains one change of `tiny`, or goes on training it, and returns what was measured."""
+    keras.backend.clear_session()
+    limits = {"max_steps": arguments.steps, "max_minutes": arguments.minutes}
+    limits = [f"training.{key}={value}" for key, value in limits.items() if value is not None]
+    settings = [*limits, "training.patience=0", *arguments.set, *CHANGES[name]]
+    config = Config.from_preset("tiny").override(settings)
+    corpora = [
+        ParallelCorpus.from_files(*(data / f"{split}.lc.norm.tok.{x}.gz" for x in ("en", "de")))
+        for split in ("train", "val")
+    ]
+    run = arguments.runs / name.replace(" ", "-").replace(",", "")
+    metrics = train(config, run, corpora=tuple(corpora))
+
+    translator = keras_transformer.load(run, beam_size=5)
+    score = bleu(translator(corpora[1].source), corpora[1].target, tokenize="none")
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    return {
+        "changes": CHANGES[name],
+        "parameters": translator.model.count_params(),
+        "steps": last["step"],
+        "minutes": last["minutes"],
+        "perplexity": metrics["val_perplexity"],
+        "bleu_greedy": metrics["val_bleu"],
+        "bleu": score.value,
+        "signature": score.signature,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=pathlib.Path, required=True, help="directory of the runs")
+    limit = parser.add_mutually_exclusive_group(required=True)
+    limit.add_argument("--steps", type=int, help="steps of each run")
+    limit.add_argument("--minutes", type=float, help="minutes of each run")
+    parser.add_argument("--only", nargs="+", choices=CHANGES, default=list(CHANGES), metavar="NAME")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="group.key=value", help="settings of all runs"
+    )
+    parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
+    arguments = parser.parse_args()
+    data = multi30k() / "tok"
+
+    budget = f"{arguments.steps} steps" if arguments.steps else f"{arguments.minutes:g} minutes"
+    settings = {"budget": budget, "set": arguments.set}
+    file = f"ablations-{budget.replace(' ', '-')}.json"
+    path = arguments.output or HERE / "results" / file
+    results = json.loads(path.read_text()) if path.exists() else {**settings, "results": {}}
+    if {name: results[name] for name in settings} != settings:
+        raise SystemExit(f"Expected results of {settings}. Received: {path}, of others. Move it.")
+    print("| change | minutes | steps | perplexity | BLEU, greedy | BLEU, beam 5 |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for name in arguments.only:
+        if name not in results["results"]:
+            results["results"][name] = measured(name, data, arguments)
+            write_results(path, results)
+        row = results["results"][name]
+        print(
+            f"| {name} | {row['minutes']:.0f} | {row['steps']:,} | {row['perplexity']:.2f} "
+            f"| {row['bleu_greedy']:.2f} | {row['bleu']:.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
