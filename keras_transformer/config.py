@@ -210,6 +210,8 @@ class DecodingConfig(SettingsGroup):
     """Maximum tokens of an input; a longer one is truncated and flagged."""
     shortlist: Translations = 0
     """Number of likely translations of each source token to choose from; 0 means all tokens."""
+    keep_beam_full: bool = False
+    """Whether the next best hypothesis takes the place in the beam of one that has ended."""
 
 
 @dataclasses.dataclass(frozen=True)

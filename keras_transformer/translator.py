@@ -292,6 +292,7 @@ class Translator:
             config.beam_size,
             config.length_penalty,
             length_normalization=config.length_normalization,
+            keep_beam_full=config.keep_beam_full,
         )
         tokens = np.array([node.token for node in tree.nodes], "int32")
         if shortlist is not None:

@@ -57,6 +57,7 @@ OTHER_VALUES = {
     "decoding.max_length": 19,
     "decoding.max_source_length": 23,
     "decoding.shortlist": 24,
+    "decoding.keep_beam_full": True,
 }
 """A value other than the default for each setting but two, which exclude others of them."""
 

@@ -57,6 +57,7 @@ PAPER = {
         "max_length": 256,
         "max_source_length": 256,
         "shortlist": 0,
+        "keep_beam_full": False,
     },
 }
 

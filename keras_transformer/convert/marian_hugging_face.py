@@ -224,6 +224,7 @@ def _decoding(config, tokenizer_config, search):
         SEARCH_FILES,
         beam_size=1 if num_beams is None else num_beams,
         length_penalty=1.0 if length_penalty is None else length_penalty,
+        keep_beam_full=True,
         max_length=max(min(limit, positions) - 1, 1),
         max_source_length=max(min(longest, positions) - 1, 1),
     )

@@ -1,7 +1,8 @@
 """Beam search with length normalization. docs/concepts/beam-search.md explains it on an example.
 
-Shapes: B batch (inputs), P prompt length, N live hypotheses of each input (the beam), M finished
-hypotheses of each input, L maximum output length, V vocabulary.
+Shapes: B batch (inputs), P prompt length, N live hypotheses of each input (the beam), C candidates
+(N, or 2 N where the beam is kept full), M finished hypotheses of each input, L maximum output
+length, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -36,6 +37,7 @@ def beam_search(
     n_best: int | None = None,
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
     length_normalization: str = "gnmt",
+    keep_beam_full: bool = False,
 ) -> SearchResult:
     """Returns the hypotheses with the best normalized scores among those that the beam finds.
 
@@ -64,6 +66,9 @@ def beam_search(
         n_best: M, hypotheses to return, at most N; None: N. With fewer, the search ends sooner.
         special_ids: `SpecialIds` of the vocabulary.
         length_normalization: "gnmt", or "length" for a length penalty of length^alpha.
+        keep_beam_full: whether the next most probable continuation takes the place in the beam of
+            one that has ended, as in `generate` of Hugging Face and in CTranslate2. Otherwise the
+            beam gets narrower by one, as in Marian. The N most probable ones decide which end.
     Returns:
         `SearchResult` with M hypotheses.
     Raises:
@@ -80,6 +85,7 @@ def beam_search(
         n_best,
         special_ids,
         length_normalization,
+        keep_beam_full,
     )
 
     def extend(step, beam, cache, memory):
@@ -111,18 +117,21 @@ class Beam(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The N most probable continuations, by one token, of the live hypotheses of each input."""
+    """The most probable continuations, by one token, of the live hypotheses of each input.
+
+    The first N may live on. Where the beam is kept full, N others may end.
+    """
 
     ids: Any
-    """`(B, N, L)` int32, the tokens of each so far, the last one included."""
+    """`(B, C, L)` int32, the tokens of each so far, the last one included."""
     tokens: Any
-    """`(B, N)` int32, the last token of each."""
+    """`(B, C)` int32, the last token of each."""
     log_probs: Any
-    """`(B, N)` float32, their summed log-probabilities, the best first."""
+    """`(B, C)` float32, their summed log-probabilities; `IMPOSSIBLE` where there is none."""
     parents: Any
-    """`(B, N)` int32, the indices of the live hypotheses that they continue."""
+    """`(B, C)` int32, the indices of the live hypotheses that they continue."""
     ends: Any
-    """`(B, N)` bool, whether the last token is the end token."""
+    """`(B, C)` bool, whether the last token is the end token."""
     lengths: Any
     """`(1, 1)` or `(B, 1)` int32, the number of tokens of each."""
 
@@ -144,6 +153,7 @@ class BeamSearch:
         n_best,
         special_ids,
         length_normalization,
+        keep_beam_full,
     ):
         n_best = beam_size if n_best is None else n_best
         if not 1 <= n_best <= beam_size:
@@ -166,6 +176,8 @@ class BeamSearch:
         self.normalization = length_penalty, length_normalization
         self.n_best = n_best
         self.special_ids = special_ids
+        self.keep_beam_full = keep_beam_full
+        self.num_candidates = 2 * beam_size if keep_beam_full else beam_size
 
     def memory(self, state):
         """Returns what each step reads and does not change: nested tensors `(B, ...)`."""
@@ -191,30 +203,55 @@ class BeamSearch:
         """Asks the model for the next tokens of all live hypotheses.
 
         Returns:
-            The `Candidates`, and the model's cache with a row for each of them.
+            The `Candidates`, and the model's cache with a row for each that may live on.
         """
         state = DecodingState(cache, memory["model"])
         logits, state = self.step_fn(beam.tokens, step, state)
         log_probs, parents, tokens = best_continuations(
-            logits, beam.live_log_probs, self.beam_size, self.special_ids.num_forbidden
+            logits, beam.live_log_probs, self.num_candidates, self.special_ids.num_forbidden
         )
         ends = ends_output(tokens, self.special_ids.end)
+        if self.keep_beam_full:
+            log_probs, parents, tokens, ends = self._live_first(log_probs, parents, tokens, ends)
 
         # While a prompt goes on, its next token is the only continuation, and costs nothing.
         tokens, is_given = self.prompts.replace(step, memory["prompts"], tokens)
         if is_given is not None:
             ends = ends & ~is_given
-            parents = ops.where(is_given, ops.arange(self.beam_size, dtype="int32"), parents)
-            log_probs = ops.where(is_given, beam.live_log_probs, log_probs)
+            same = ops.arange(self.num_candidates, dtype="int32") % self.beam_size
+            parents = ops.where(is_given, same, parents)
+            live_log_probs = beam.live_log_probs
+            if self.keep_beam_full:
+                nothing = ops.full_like(live_log_probs, IMPOSSIBLE)
+                live_log_probs = ops.concatenate([live_log_probs, nothing], axis=1)
+            log_probs = ops.where(is_given, live_log_probs, log_probs)
 
         place = ops.reshape(self.prompts.place(step, memory["prompts"]), (-1, 1))  # in the output
         is_place = ops.equal(self.positions, place[..., None])
         ids = ops.where(is_place, tokens[..., None], take_entries(beam.live_ids, parents))
 
         row_starts = ops.arange(ops.shape(parents)[0], dtype="int32")[:, None] * self.beam_size
-        rows = ops.reshape(parents + row_starts, (-1,))
+        rows = ops.reshape(self._may_live(parents) + row_starts, (-1,))
         cache = tree.map_structure(lambda tensor: backend.take_rows(tensor, rows), state.cache)
         return Candidates(ids, tokens, log_probs, parents, ends, place + 1), cache
+
+    def _live_first(self, log_probs, parents, tokens, ends):
+        """Returns those of the 2 N best that may live on, then those of the N best that end.
+
+        Args:
+            log_probs, parents, tokens, ends: `(B, 2 N)`, of the best continuations.
+        """
+        size = self.beam_size
+        live_log_probs, live = ops.top_k(ops.where(ends, IMPOSSIBLE, log_probs), size)
+        ended_log_probs = ops.where(ends[:, :size], log_probs[:, :size], IMPOSSIBLE)
+        ended = ops.broadcast_to(ops.arange(size, dtype="int32"), ops.shape(live))
+        order = ops.concatenate([ops.cast(live, "int32"), ended], axis=1)
+        parents, tokens, ends = (take_entries(x, order) for x in (parents, tokens, ends))
+        return ops.concatenate([live_log_probs, ended_log_probs], axis=1), parents, tokens, ends
+
+    def _may_live(self, values):
+        """Returns `(B, N, ...)`, the values of the candidates that may live on."""
+        return values[:, : self.beam_size] if self.keep_beam_full else values
 
     def choose(self, beam, candidates, memory):
         """Returns the next `Beam`: candidates that have ended are finished, the others live on."""
@@ -222,14 +259,17 @@ class BeamSearch:
         # Where the search has ended, the live ones stay as they are: if it ended at the limit, they
         # are answers too.
         log_probs = ops.where(candidates.ends, IMPOSSIBLE, candidates.log_probs)
-        live_ids = ops.where(beam.active[:, None, None], candidates.ids, beam.live_ids)
+        log_probs, ids, tokens = (
+            self._may_live(x) for x in (log_probs, candidates.ids, candidates.tokens)
+        )
+        live_ids = ops.where(beam.active[:, None, None], ids, beam.live_ids)
         live_log_probs = ops.where(beam.active[:, None], log_probs, beam.live_log_probs)
 
         limits = memory["limits"]
         is_below_limit = candidates.lengths[:, 0] < limits
         can_win = self._can_win(live_log_probs, finished_scores, limits)
         active = beam.active & is_below_limit & can_win
-        tokens = ops.where(active[:, None], candidates.tokens, self.special_ids.pad)
+        tokens = ops.where(active[:, None], tokens, self.special_ids.pad)
         return Beam(active, tokens, live_ids, live_log_probs, finished_ids, finished_scores)
 
     def _best_finished(self, beam, candidates):

@@ -72,6 +72,7 @@ def decode(
             n_best,
             special_ids_of(model),
             config.length_normalization,
+            config.keep_beam_full,
         )
     return _with_ids(found, shortlist)
 

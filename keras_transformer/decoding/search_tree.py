@@ -54,6 +54,7 @@ def search_tree(
     length_penalty: float = 0.6,
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
     length_normalization: str = "gnmt",
+    keep_beam_full: bool = False,
 ) -> SearchTree:
     """Returns the `SearchTree` of the search that finds the best output for one input.
 
@@ -62,7 +63,8 @@ def search_tree(
     Args:
         step_fn, state, prompts, limits, max_length: see `beam_search`; one input, with a limit of
             at least 1.
-        beam_size, length_penalty, special_ids, length_normalization: see `beam_search`.
+        beam_size, length_penalty, special_ids, length_normalization, keep_beam_full: see
+            `beam_search`.
     Raises:
         ValueError: beam_size or length_penalty outside its range.
     """
@@ -76,6 +78,7 @@ def search_tree(
         n_best=1,
         special_ids=special_ids,
         length_normalization=length_normalization,
+        keep_beam_full=keep_beam_full,
     )
     memory, cache = search.memory(state), state.cache
     beam, prompt_steps = search.start(), _last_prompt_step(prompts, special_ids.pad)
@@ -89,7 +92,7 @@ def search_tree(
         candidates, cache = search.propose(step_tensor, beam, cache, memory)
         beam = search.choose(beam, candidates, memory)
         if step >= prompt_steps:
-            live = _grow(nodes, live, candidates, search.normalization)
+            live = _grow(nodes, live, candidates, search.normalization)[:beam_size]
     answer = search.answer(beam)
     return _with_answer(nodes, answer, special_ids.pad)
 

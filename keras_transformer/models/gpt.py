@@ -31,6 +31,7 @@ class _Decoding(NamedTuple):
     length_penalty: float
     max_length: int
     length_normalization: str = "gnmt"
+    keep_beam_full: bool = False
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -84,7 +84,7 @@ def test_special_tokens_have_our_ids_and_the_start_is_a_zero_vector(marian, tmp_
     assert biases[2] == -100
     np.testing.assert_array_equal(biases[[0, 1, 3]], tensors["final_logits_bias"][0, [-1, 1, 0]])
     np.testing.assert_array_equal(biases[4:], tensors["final_logits_bias"][0, 2:-1])
-    assert translator.decoding == DecodingConfig(3, 1.0, "length", 63, 63)
+    assert translator.decoding == DecodingConfig(3, 1.0, "length", 63, 63, 0, True)
 
 
 def test_settings_of_the_search_are_those_of_the_files(marian, tmp_path):
@@ -100,7 +100,7 @@ def test_settings_of_the_search_are_those_of_the_files(marian, tmp_path):
     marian.hugging_face(tmp_path, generation=generation, tokenizer={"model_max_length": 30})
     lines = []
     translator = read_marian(tmp_path, lines.append)
-    assert translator.decoding == DecodingConfig(6, 0.5, "length", 39, 29)
+    assert translator.decoding == DecodingConfig(6, 0.5, "length", 39, 29, 0, True)
     assert ops.convert_to_numpy(translator.model.output_biases)[9 + 2] == -100
     assert [line.partition(",")[0] for line in lines] == [
         "not applied early_stopping=True",
@@ -113,7 +113,7 @@ def test_a_checkpoint_before_generation_config_has_its_search_in_config(marian, 
     marian.hugging_face(tmp_path, config)
     (tmp_path / "generation_config.json").unlink()
     (tmp_path / "tokenizer_config.json").unlink()
-    assert read_marian(tmp_path).decoding == DecodingConfig(2, 1.0, "length", 49, 63)
+    assert read_marian(tmp_path).decoding == DecodingConfig(2, 1.0, "length", 49, 63, 0, True)
 
 
 def change(name, **values):
@@ -532,7 +532,7 @@ def trained(transformers, marian_of_phrases, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_strings_are_those_of_generate(transformers, trained, beam_size, record_property):
-    """The few others: their beam is filled up where a hypothesis has ended, ours narrows."""
+    """The few others: `generate` ends sooner, and has no limit of twice the source's length."""
     import torch
 
     theirs = transformers.MarianMTModel.from_pretrained(trained).eval()

@@ -39,7 +39,7 @@ def every_hypothesis(toy, sentence, limit, *normalization):
     return ranked(found)
 
 
-def beam_search_by_loops(toy, sentence, limit, beam_size, *normalization):
+def beam_search_by_loops(toy, sentence, limit, beam_size, *normalization, keep_beam_full=False):
     """The same search, one hypothesis at a time and never stopping before the limit."""
     live, complete = [([], 0.0)], []
     for _ in range(limit):
@@ -49,9 +49,11 @@ def beam_search_by_loops(toy, sentence, limit, beam_size, *normalization):
             candidates += [
                 ([*tokens, token], total + log_probs[token]) for token in range(END, toy.vocab_size)
             ]
-        candidates = sorted(candidates, key=lambda item: -item[1])[:beam_size]
-        live = [item for item in candidates if item[0][-1] != END]
-        complete += [item for item in candidates if item[0][-1] == END]
+        candidates = sorted(candidates, key=lambda item: -item[1])
+        complete += [item for item in candidates[:beam_size] if item[0][-1] == END]
+        if not keep_beam_full:
+            candidates = candidates[:beam_size]
+        live = [item for item in candidates if item[0][-1] != END][:beam_size]
     found = [(tuple(t), s / penalty(len(t), *normalization), True) for t, s in complete]
     found += [(tuple(t), s / penalty(limit, *normalization), False) for t, s in live]
     return ranked(found)
@@ -65,7 +67,7 @@ def assert_same(found, expected):
     np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-5)
 
 
-def search(toy, limits, beam_size, alpha=0.6, n_best=None, form="gnmt"):
+def search(toy, limits, beam_size, alpha=0.6, n_best=None, form="gnmt", keep_beam_full=False):
     max_length = max(limits)
     return beam_search(
         toy.step,
@@ -76,6 +78,7 @@ def search(toy, limits, beam_size, alpha=0.6, n_best=None, form="gnmt"):
         alpha,
         n_best,
         length_normalization=form,
+        keep_beam_full=keep_beam_full,
     )
 
 
@@ -100,23 +103,28 @@ def test_a_beam_as_wide_as_the_language_is_exhaustive(toy_model, hypotheses, see
 
 
 @pytest.mark.parametrize(
-    "beam_size,n_best,alpha,form,end_bias",
+    "beam_size,n_best,alpha,form,end_bias,keep_beam_full",
     [
-        (2, 1, 0.6, "gnmt", 3.0),
-        (5, 5, 0.6, "gnmt", 3.0),
-        (5, 3, 0.0, "gnmt", 1.0),
-        (3, 2, 2.0, "gnmt", 3.0),
-        (4, 1, 1.0, "length", 3.0),
+        (2, 1, 0.6, "gnmt", 3.0, False),
+        (5, 5, 0.6, "gnmt", 3.0, False),
+        (5, 3, 0.0, "gnmt", 1.0, False),
+        (3, 2, 2.0, "gnmt", 3.0, False),
+        (4, 1, 1.0, "length", 3.0, False),
+        (2, 1, 0.6, "gnmt", 3.0, True),
+        (5, 5, 0.6, "gnmt", 3.0, True),
+        (4, 2, 1.0, "length", 3.0, True),
     ],
 )
 def test_stopping_early_changes_nothing(
-    toy_model, hypotheses, beam_size, n_best, alpha, form, end_bias
+    toy_model, hypotheses, beam_size, n_best, alpha, form, end_bias, keep_beam_full
 ):
     limits = [13, 2, 7, 11, 5] * 3
     toy = toy_model(6, batch_size=15, vocab_size=13, end_bias=end_bias)
-    found = hypotheses(search(toy, limits, beam_size, alpha, n_best, form))
+    found = hypotheses(search(toy, limits, beam_size, alpha, n_best, form, keep_beam_full))
     for b, limit in enumerate(limits):
-        expected = beam_search_by_loops(toy, b, limit, beam_size, alpha, form)
+        expected = beam_search_by_loops(
+            toy, b, limit, beam_size, alpha, form, keep_beam_full=keep_beam_full
+        )
         assert_same(found[b], expected[:n_best])
     assert len({len(tokens) for sentence in found for tokens, _, _ in sentence}) > 5
 
@@ -250,8 +258,8 @@ def padded(prompts):
     return ids
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_prompts_of_any_length_are_continued(toy_model, hypotheses, beam_size):
+@pytest.mark.parametrize("beam_size, keep_beam_full", [(1, False), (3, False), (3, True)])
+def test_prompts_of_any_length_are_continued(toy_model, hypotheses, beam_size, keep_beam_full):
     """As if each had been searched alone, from the state that its prompt leaves behind.
 
     One of them holds an end token, which ends nothing there.
@@ -263,10 +271,12 @@ def test_prompts_of_any_length_are_continued(toy_model, hypotheses, beam_size):
         state, _ = toy.start(beam_size, 9 + 3)
         return toy.step, state, padded(PROMPTS), np.array(limits, "int32"), 9
 
-    found = hypotheses(beam_search(*start(), beam_size))
+    found = hypotheses(beam_search(*start(), beam_size, keep_beam_full=keep_beam_full))
     for b, limit in enumerate(limits):
         after = Prompted(toy, PROMPTS[b][1:])
-        expected = beam_search_by_loops(after, b, limit, beam_size, 0.6)
+        expected = beam_search_by_loops(
+            after, b, limit, beam_size, 0.6, keep_beam_full=keep_beam_full
+        )
         count = sum(len(tokens) > 0 for tokens, *_ in expected)
         assert_same(found[b][:count], expected[:count][:beam_size])
     if beam_size == 1:

@@ -81,9 +81,12 @@ def test_without_a_penalty_the_search_ends_when_no_live_hypothesis_is_as_probabl
     assert tree.nodes[-1].log_prob < tree.nodes[tree.best].log_prob
 
 
-@pytest.mark.parametrize("beam_size, alpha, end_bias", [(1, 0.6, 2.0), (4, 0.6, 2.0), (3, 0, -9)])
+@pytest.mark.parametrize(
+    "beam_size, alpha, end_bias, keep_beam_full",
+    [(1, 0.6, 2.0, False), (4, 0.6, 2.0, False), (3, 0, -9, False), (4, 1.0, 2.0, True)],
+)
 def test_the_answer_is_that_of_beam_search_and_nodes_have_its_scores(
-    toy_model, hypotheses, beam_size, alpha, end_bias
+    toy_model, hypotheses, beam_size, alpha, end_bias, keep_beam_full
 ):
     toy = toy_model(6, batch_size=1, vocab_size=13, end_bias=end_bias)
     limits = np.array([9], "int32")
@@ -91,8 +94,11 @@ def test_the_answer_is_that_of_beam_search_and_nodes_have_its_scores(
     def start():
         return toy.step, *toy.start(beam_size, 9), limits, 9
 
-    ((tokens, score, finished),) = hypotheses(beam_search(*start(), beam_size, alpha, n_best=1))[0]
-    tree = search_tree(*start(), beam_size, alpha)
+    options = dict(length_penalty=alpha, keep_beam_full=keep_beam_full)
+    ((tokens, score, finished),) = hypotheses(
+        beam_search(*start(), beam_size, n_best=1, **options)
+    )[0]
+    tree = search_tree(*start(), beam_size, **options)
     answer = tree.nodes[tree.best]
     assert hypothesis(tree, tree.best) == tokens
     assert answer.state == ("finished" if finished else "live")
@@ -108,7 +114,12 @@ def test_the_answer_is_that_of_beam_search_and_nodes_have_its_scores(
         is_answer = index == tree.best and not finished
         assert (node.state == "live") == (index in parents or is_answer)
     for step in range(1, answer.step + 1):
-        assert 1 <= sum(node.step == step for node in tree.nodes) <= beam_size
+        found = [node for node in tree.nodes if node.step == step]
+        if not keep_beam_full:
+            assert 1 <= len(found) <= beam_size
+            continue
+        num_finished = sum(node.state == "finished" for node in found)
+        assert len(found) - num_finished == beam_size and num_finished <= beam_size
 
 
 def test_a_prompt_is_not_part_of_the_tree(toy_model):
