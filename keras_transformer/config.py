@@ -165,6 +165,8 @@ class TrainingConfig(SettingsGroup):
     """Probability that the loss spreads evenly over all tokens of the vocabulary."""
     clip_norm: Positive | None = None
     """Maximum norm of the gradient of all weights together; null means no limit."""
+    ema: Share | None = None
+    """Decay of a moving average of the weights, such as 0.999, used in their place; null: none."""
     checkpoint_every: Count = 1000
     """Number of steps between two checkpoints, each with a validation."""
     keep_checkpoints: Count = 10
