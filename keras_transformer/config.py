@@ -173,6 +173,8 @@ class TrainingConfig(SettingsGroup):
     """Number of last checkpoints to keep. At the end, their mean is used if it validates better."""
     patience: CountOrZero = 10
     """Stop after this number of validations without a better score (BLEU); 0 means never."""
+    samples: CountOrZero = 0
+    """Number of validation sentences whose translations each validation shows."""
     seed: CountOrZero = 1
     """Seed of the initial weights, shuffling, dropout and held-out pairs."""
     deterministic: bool = False

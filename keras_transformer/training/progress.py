@@ -217,7 +217,7 @@ class SaveAndStop(keras.callbacks.Callback):
         limit: the setting that has ended the training, "max_steps", "max_minutes" or "patience",
             or None. `reason` says it in words.
     Raises:
-        FloatingPointError: the loss or a weight is no longer finite.
+        FloatingPointError: the loss, that of a validation or a weight is no longer finite.
     """
 
     def __init__(self, checkpoints, state, task, config, interruption, devices, averages=None):
@@ -289,6 +289,11 @@ class SaveAndStop(keras.callbacks.Callback):
             f"{what} not finite at step {self.state.step:,}, at a learning rate of "
             f"{learning_rate:.3g}: the training diverges. {remedy}; {goes_on}"
         )
+
+    def on_test_end(self, logs=None):
+        # before the search, which may not end well with such a model
+        if self._agree(diverges=not math.isfinite(logs["loss"])):
+            raise self._diverged("the validation loss is")
 
     def on_epoch_end(self, epoch, logs=None):
         state = self.state

@@ -65,6 +65,7 @@ TRAINING = {
     "training.checkpoint_every": 5,
     "training.keep_checkpoints": 3,
     "training.patience": 2,
+    "training.samples": 2,
     "training.seed": 17,
     "training.deterministic": True,
     "training.gradient_accumulation_steps": 4,
@@ -135,6 +136,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     assert batches.static_shapes and valid.static_shapes
     # limits, and what happens between two checkpoints, are the business of these two
     assert started.training is started.saver.config is config.training
+    assert started.bleu.samples == 2
     assert model.loss.label_smoothing == 0.2
     assert spied.determinism == [True]
     assert model.num_parts == 4
