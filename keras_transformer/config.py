@@ -167,12 +167,16 @@ class TrainingConfig(SettingsGroup):
     """Factor of R-Drop's divergence between two predictions with different dropout; 0: off."""
     clip_norm: Positive | None = None
     """Maximum norm of the gradient of all weights together; null means no limit."""
+    ema: Share | None = None
+    """Decay of a moving average of the weights, such as 0.999, used in their place; null: none."""
     checkpoint_every: Count = 1000
     """Number of steps between two checkpoints, each with a validation."""
     keep_checkpoints: Count = 10
     """Number of last checkpoints to keep. At the end, their mean is used if it validates better."""
     patience: CountOrZero = 10
     """Stop after this number of validations without a better score (BLEU); 0 means never."""
+    samples: CountOrZero = 0
+    """Number of validation sentences whose translations each validation shows."""
     seed: CountOrZero = 1
     """Seed of the initial weights, shuffling, dropout and held-out pairs."""
     deterministic: bool = False

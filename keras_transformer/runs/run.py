@@ -46,7 +46,8 @@ IMPORT_AGAIN = "Import the model again, into another directory."
 LIMITS = ("max_steps", "max_minutes", "patience")
 
 # The settings that may change when a run goes on: its limits, how a step is computed (which changes
-# only rounding and the random numbers of dropout), and what helps a training that diverges.
+# only rounding and the random numbers of dropout), what helps a training that diverges, and what is
+# only shown.
 FREE_SETTINGS = {
     "max_steps",
     "max_minutes",
@@ -57,6 +58,7 @@ FREE_SETTINGS = {
     "peak_learning_rate",
     "warmup_steps",
     "clip_norm",
+    "samples",
 }
 
 

@@ -1,7 +1,7 @@
 """Callbacks that translate text during `model.fit` of a translation model."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import keras
@@ -71,6 +71,8 @@ class BleuCallback(TranslationCallback):
         references: list of str, or a list of such lists: raw text.
         tokenizer, target_tokenizer, decoding, every: see `TranslationCallback`.
         lowercase, tokenize: see `evaluation.bleu`.
+        samples: number of the first sentences that are shown with their translations.
+        write: called with each line that is shown; None: prints to standard error.
     Raises:
         InputError: arguments that `evaluation.bleu` refuses.
 
@@ -94,11 +96,15 @@ class BleuCallback(TranslationCallback):
         every: int = 1,
         lowercase: bool = False,
         tokenize: str = "13a",
+        samples: int = 0,
+        write: Callable[[str], Any] | None = None,
     ) -> None:
         super().__init__(source, tokenizer, target_tokenizer, decoding, every)
         self.references = references
         self.lowercase = lowercase
         self.tokenize = tokenize
+        self.samples = samples
+        self.write = write
         self.score(source)  # refuses wrong references now, not after an epoch
 
     def score(self, translations: Texts) -> float:
@@ -108,6 +114,12 @@ class BleuCallback(TranslationCallback):
 
     def on_translations(self, epoch: int, translations: list[str], logs: Any) -> None:
         logs["val_bleu"] = self.score(translations)
+        if self.samples:
+            several = self.references and not isinstance(self.references[0], str)
+            references = self.references[0] if several else self.references
+            shown = (texts[: self.samples] for texts in (self.source, references, translations))
+            for line in _sample_lines(*shown):
+                _print_line(line) if self.write is None else self.write(line)
 
 
 class SampleTranslations(TranslationCallback):
@@ -143,8 +155,19 @@ class SampleTranslations(TranslationCallback):
 
     def on_translations(self, epoch: int, translations: list[str], logs: Any) -> None:
         lines = [f"\nepoch {epoch + 1}"]  # the line break ends the line of the progress bar
-        for sentence in zip(self.source, self.references, translations, strict=True):
-            for name, text in zip(("source", "reference", "translation"), sentence, strict=True):
-                lines.append(f"  {name:<12} {text}")
-            lines.append("")
+        lines += _sample_lines(self.source, self.references, translations)
         print("\n".join(lines), file=self.stream or sys.stderr)
+
+
+def _sample_lines(source, references, translations):
+    """Returns the lines that show sentences, references and translations, lists of equal length."""
+    lines = []
+    for sentence in zip(source, references, translations, strict=True):
+        for name, text in zip(("source", "reference", "translation"), sentence, strict=True):
+            lines.append(f"  {name:<12} {text}")
+        lines.append("")
+    return lines
+
+
+def _print_line(line):
+    print(line, file=sys.stderr)

@@ -212,14 +212,15 @@ class SaveAndStop(keras.callbacks.Callback):
         config: `TrainingConfig`.
         interruption: `Interruption`; a signal stops the training after the current step.
         devices: `Distribution`.
+        averages: `AveragesInPlace`, if a checkpoint has averages of the weights; or None.
     Attributes:
         limit: the setting that has ended the training, "max_steps", "max_minutes" or "patience",
             or None. `reason` says it in words.
     Raises:
-        FloatingPointError: the loss or a weight is no longer finite.
+        FloatingPointError: the loss, that of a validation or a weight is no longer finite.
     """
 
-    def __init__(self, checkpoints, state, task, config, interruption, devices):
+    def __init__(self, checkpoints, state, task, config, interruption, devices, averages=None):
         super().__init__()
         self.checkpoints = checkpoints
         self.state = state
@@ -227,6 +228,7 @@ class SaveAndStop(keras.callbacks.Callback):
         self.config = config
         self.interruption = interruption
         self.devices = devices
+        self.averages = averages
         self.start = state.step, (state.epoch, state.index)
         self.minutes_before = state.minutes
         self.started = time.monotonic()
@@ -288,6 +290,11 @@ class SaveAndStop(keras.callbacks.Callback):
             f"{learning_rate:.3g}: the training diverges. {remedy}; {goes_on}"
         )
 
+    def on_test_end(self, logs=None):
+        # before the search, which may not end well with such a model
+        if self._agree(diverges=not math.isfinite(logs["loss"])):
+            raise self._diverged("the validation loss is")
+
     def on_epoch_end(self, epoch, logs=None):
         state = self.state
         self._agree()
@@ -314,6 +321,8 @@ class SaveAndStop(keras.callbacks.Callback):
         )
         if state.best_step == 0:  # no validation yet
             state.best_step = state.step
+        if self.averages is not None:
+            self.averages.put_in()  # nothing to do after a validation
         if self.devices.is_chief:
             try:
                 self.checkpoints.save(self.model, state, self.config.keep_checkpoints)

@@ -20,6 +20,7 @@ from keras_transformer.training import distribution
 from keras_transformer.training.begin import begin, check_same_data, create_or_restore
 from keras_transformer.training.fit import fit
 from keras_transformer.training.interruption import Interruption
+from keras_transformer.training.moving_average import AveragesInPlace, AveragingAdam
 from keras_transformer.training.planned_end import PlannedEnd
 from keras_transformer.training.progress import Log, ObeyAtOnce, ProgressBar, SaveAndStop
 from keras_transformer.training.schedules import Decay, schedule_of
@@ -131,13 +132,20 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             devices.copy_from_chief([*model.variables, *model.optimizer.variables])
 
             # === Train ===
-            saver = SaveAndStop(run.checkpoints, state, task, training, interruption, devices)
+            averages = None
+            if training.ema is not None:
+                averages = AveragesInPlace(model, in_place=state.step > 0)
+            saver = SaveAndStop(
+                run.checkpoints, state, task, training, interruption, devices, averages
+            )
             log = Log(run.metrics_path, state, task, write)
             progress_bar = ProgressBar(state, training)
             is_only_worker = devices.num_workers == 1  # several workers stop together
             every_worker = [saver]
             if isinstance(schedule, Decay):
                 every_worker.append(PlannedEnd(schedule, state, training))
+            if averages is not None:
+                every_worker.append(averages)
             callbacks = every_worker
             if devices.is_chief:
                 log.drop_what_was_lost(is_at_end=saver.limit is not None)
@@ -228,9 +236,11 @@ def describe_step(training, devices):
 
 def make_optimizer(training, schedule):
     """Returns the Adam of the paper (section 5.3); the end of a `Decay` becomes its variable."""
-    adam = keras.optimizers.Adam(
-        schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm
-    )
+    settings = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm)
+    if training.ema is None:
+        adam = keras.optimizers.Adam(schedule, **settings)
+    else:
+        adam = AveragingAdam(schedule, decay=training.ema, **settings)
     if isinstance(schedule, Decay):
         end = keras.initializers.Constant(schedule.num_steps)
         schedule.num_steps = adam.add_variable(

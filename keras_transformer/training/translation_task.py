@@ -66,7 +66,12 @@ class TranslationTask:
         )
         self.valid_batches = make_batches("validation", valid_corpus, shuffle=False, **settings)
         self._bleu = BleuCallback(
-            valid_corpus.source, valid_corpus.target, source_tokenizer, target_tokenizer
+            valid_corpus.source,
+            valid_corpus.target,
+            source_tokenizer,
+            target_tokenizer,
+            samples=config.training.samples,
+            write=write,
         )
         write(f"training    {self.batches.summary}; {len(self.batches):,} batches an epoch")
         write(f"validation  {self.valid_batches.summary}")

@@ -16,12 +16,14 @@ from keras_transformer.layers import Dropout
 from keras_transformer.models import Transformer
 from keras_transformer.training import Perplexity, TokenAccuracy, TokenCrossEntropy
 from keras_transformer.training.distribution import start
+from keras_transformer.training.moving_average import AveragingAdam
 
 STEPS = 10
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.5),
     "clipped": lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.1),
     "adam": lambda: keras.optimizers.Adam(0.01),
+    "averaging": lambda: AveragingAdam(0.01, decay=0.7),
     "accumulating": lambda: keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
 }
 
@@ -79,11 +81,11 @@ def take_steps(distribution, batches, optimizer="sgd", parts=1, of_keras=False, 
         dataset = distribution.dataset(dataset)
 
     class Record(keras.callbacks.Callback):
-        after_a_step = None
+        def on_train_begin(self, logs=None):
+            self.steps = []
 
         def on_train_batch_end(self, batch, logs=None):
-            if self.after_a_step is None:
-                self.after_a_step = weights(self.model)
+            self.steps.append(weights(self.model))
 
     record = Record()
     try:
@@ -93,8 +95,12 @@ def take_steps(distribution, batches, optimizer="sgd", parts=1, of_keras=False, 
     except Exception as error:
         yield "error", type(error).__name__
         return
-    yield "after_a_step", record.after_a_step
+    yield "after_a_step", record.steps[0]
     yield "end", weights(model)
+    if optimizer == "averaging":
+        yield "steps", np.stack(record.steps)
+        inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        yield "averages", np.concatenate([np.ravel(average) for average in inner.averages])
     yield from history.items()
 
 

@@ -44,13 +44,14 @@ def run(tokenizer, corpus):
     """Three epochs with both callbacks."""
     sources, references = corpus.source[:7], corpus.target[:7]
     stream, remember = io.StringIO(), Remember()
-    score = BleuCallback(sources, references, tokenizer)
+    lines = []
+    score = BleuCallback(sources, references, tokenizer, samples=2, write=lines.append)
     samples = SampleTranslations(
         sources[:2], references[:2], tokenizer, decoding=SHORT, every=2, stream=stream
     )
     model = fit(tokenizer, corpus, 3, [score, samples, remember])
     return types.SimpleNamespace(
-        model=model, sources=sources, references=references, printed=stream.getvalue(),
+        model=model, sources=sources, references=references, printed=stream.getvalue(), lines=lines,
         history=model.history.history, remember=remember,
     )  # fmt: skip
 
@@ -78,6 +79,29 @@ def test_samples_are_printed_beside_their_references(run, tokenizer):
         f"  translation  {translations[1]}\n"
         "\n"
     )
+
+
+def test_the_first_of_the_translations_that_are_scored_are_shown(run, tokenizer):
+    blocks = [run.lines[i : i + 4] for i in range(0, len(run.lines), 4)]
+    assert len(blocks) == 3 * 2  # of each epoch
+    for epoch, weights in enumerate(run.remember.weights):
+        run.model.set_weights(weights)
+        translator = Translator(run.model, tokenizer, decoding=DecodingConfig(beam_size=1))
+        translations = translator(run.sources)
+        for i in range(2):
+            assert blocks[2 * epoch + i] == [
+                f"  source       {run.sources[i]}",
+                f"  reference    {run.references[i]}",
+                f"  translation  {translations[i]}",
+                "",
+            ]
+
+
+def test_of_several_references_the_first_is_shown(tokenizer, capsys):
+    callback = BleuCallback(["A dog."], [["Ein Hund."], ["Hund."]], tokenizer, samples=5)
+    callback.on_translations(0, ["Ein Hut."], {})
+    expected = "  source       A dog.\n  reference    Ein Hund.\n  translation  Ein Hut.\n\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsys):

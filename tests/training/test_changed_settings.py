@@ -22,9 +22,10 @@ FREE = {
     "training.peak_learning_rate",
     "training.warmup_steps",
     "training.clip_norm",
+    "training.samples",
 }
-"""When a training ends, how a step is computed where that changes nothing but rounding, and what
-helps a training that diverges."""
+"""When a training ends, how a step is computed where that changes nothing but rounding, what helps
+a training that diverges, and what is only shown."""
 
 BEGINNING = Config().override(
     [

@@ -282,6 +282,30 @@ def test_a_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_qui
     assert not (tmp_path / "run" / "finished.json").exists()
 
 
+def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_quietly):
+    """The weights are finite, but so large that no number of the model is."""
+    from keras_transformer.training import BleuCallback, progress
+
+    step_end, translated = progress.SaveAndStop.on_train_batch_end, []
+
+    def spoil(saver, batch, logs=None):
+        if saver.state.step == 7:
+            weight = saver.model.weights[0]
+            weight.assign(np.full(weight.shape, 3e38))
+        step_end(saver, batch, logs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress.SaveAndStop, "on_train_batch_end", spoil)
+        patch.setattr(
+            BleuCallback, "translations", lambda self: translated.append(1) or self.references
+        )
+        message = r"the validation loss is not finite at step 8, .* from .*step-00000004"
+        with pytest.raises(FloatingPointError, match=message):
+            train_quietly(config, tmp_path / "run")
+    assert len(translated) == 1  # at step 4: nothing is translated with such weights
+    assert os.listdir(tmp_path / "run" / "checkpoints") == ["step-00000004"]
+
+
 def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, train_quietly, config):
     (run / "finished.json").unlink()
     flip(run / "checkpoints/step-00000008/model.weights.h5")

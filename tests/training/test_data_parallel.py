@@ -17,7 +17,8 @@ def results(tmp_path_factory, corpus, tokenizer, steps_program, write_batches):
     write_batches(folder / "batches.npz", corpus, tokenizer, static_shapes=True)
     for devices in (1, 4):
         flags = f"--xla_force_host_platform_device_count={devices}"
-        arguments = ["auto", "1", folder / "batches.npz", '{"sgd": {}}', folder / f"{devices}.npz"]
+        cases = '{"sgd": {}, "averages": {"optimizer": "averaging"}}'
+        arguments = ["auto", "1", folder / "batches.npz", cases, folder / f"{devices}.npz"]
         done = subprocess.run(
             [sys.executable, steps_program, *arguments],
             env={**os.environ, "XLA_FLAGS": flags},
@@ -35,3 +36,12 @@ def test_ten_steps_are_those_of_one_device(results):
     assert error < 1e-5 * np.linalg.norm(whole["sgd/end"])
     assert np.linalg.norm(whole["sgd/end"] - whole["sgd/start"]) > 0.1
     np.testing.assert_allclose(divided["sgd/loss"], whole["sgd/loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_the_moving_average_is_that_of_the_steps(results, devices):
+    expected = 0.0
+    for step, weights in enumerate(results[devices]["averages/steps"].astype("float64"), start=1):
+        decay = min(0.7, (step - 1) / (step + 8))
+        expected = decay * expected + (1 - decay) * weights
+    np.testing.assert_allclose(results[devices]["averages/averages"], expected, atol=1e-6)

@@ -19,6 +19,8 @@ CASES = {
         "sgd": {},
         "clipped": {"optimizer": "clipped"},
         "adam": {"optimizer": "adam"},
+        "averages": {"optimizer": "averaging"},
+        "averages, float16": {"optimizer": "averaging", "dtype": "mixed_float16"},
         "parts 2": {"parts": 2},
         "parts 4": {"parts": 4},
         "float16": {"dtype": "mixed_float16"},
@@ -28,6 +30,7 @@ CASES = {
         "sgd": {},
         "clipped": {"optimizer": "clipped"},
         "adam": {"optimizer": "adam"},
+        "averages": {"optimizer": "averaging"},
         "parts 2": {"parts": 2},
         "float16": {"dtype": "mixed_float16"},
         "of Keras, clipped": {"optimizer": "clipped", "of_keras": True},
@@ -36,6 +39,7 @@ CASES = {
     "2 workers": {
         "sgd": {},
         "adam": {"optimizer": "adam"},
+        "averages": {"optimizer": "averaging"},
         "of Keras": {"of_keras": True},
     },
     "2 workers in float16": {"float16": {"dtype": "mixed_float16"}},
@@ -124,6 +128,31 @@ def test_the_gradient_is_that_of_one_device(results, division, case):
 def test_ten_steps_are_those_of_one_device(results, division, case):
     name = "clipped" if case == "clipped" else "sgd"
     assert relative_error(results[division][f"{case}/end"], results["one-0"][f"{name}/end"]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "division, case",
+    [
+        ("one-0", "averages"),
+        ("one-0", "averages, float16"),
+        ("2 replicas-0", "averages"),
+        pytest.param("2 workers-0", "averages", marks=pytest.mark.slow),
+        pytest.param("2 workers-1", "averages", marks=pytest.mark.slow),
+    ],
+)
+def test_the_moving_average_is_that_of_the_steps(results, division, case):
+    expected, updates = 0.0, 0
+    for before, weights in zip([None, *results[division][f"{case}/steps"]],
+                               results[division][f"{case}/steps"], strict=False):  # fmt: skip
+        if before is not None and np.array_equal(before, weights):
+            continue  # float16 has left out the step, whose gradients were not finite
+        updates += 1
+        decay = min(0.7, (updates - 1) / (updates + 8))
+        expected = decay * expected + (1 - decay) * weights.astype("float64")
+    assert updates >= 5
+    averages = results[division][f"{case}/averages"]
+    assert relative_error(averages, expected) < 1e-6
+    assert relative_error(averages, results[division][f"{case}/end"]) > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,8 @@ def rates(run):
     return {r["step"]: r["learning_rate"] for r in records if "learning_rate" in r}
 
 
-@pytest.mark.parametrize("schedule", ["linear", pytest.param("cosine", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.slow
 def test_the_rate_is_zero_when_the_minutes_are_over(tmp_path, config, train_quietly, schedule):
     train_module = importlib.import_module("keras_transformer.training.train")
     config = config.override([f"training.schedule={schedule}"])

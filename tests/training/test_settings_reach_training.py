@@ -62,9 +62,11 @@ TRAINING = {
     "training.label_smoothing": 0.2,
     "training.r_drop": 3.0,
     "training.clip_norm": 0.5,
+    "training.ema": 0.97,
     "training.checkpoint_every": 5,
     "training.keep_checkpoints": 3,
     "training.patience": 2,
+    "training.samples": 2,
     "training.seed": 17,
     "training.deterministic": True,
     "training.gradient_accumulation_steps": 4,
@@ -136,10 +138,12 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     # limits, and what happens between two checkpoints, are the business of these two
     assert started.training is started.saver.config is config.training
     assert model.loss.label_smoothing == 0.2 and model.loss.r_drop == 3.0
+    assert started.bleu.samples == 2
     assert spied.determinism == [True]
     assert model.num_parts == 4
     assert model.dtype_policy.name == "mixed_bfloat16"
     assert spied.compiled == [True]
+    assert type(model.optimizer).__name__ == "AveragingAdam" and model.optimizer.decay == 0.97
     assert_is_adam(
         model.optimizer,
         learning_rates=[0.003 * (i / 13) for i in (1, 2, 3)],
@@ -153,6 +157,7 @@ def test_the_defaults_are_something_else(start_training, spied):
     assert spied.determinism == [] and spied.compiled == ["auto"]
     assert type(model) is Transformer and model.dtype_policy.name == "float32"
     assert model.loss.label_smoothing == 0.1 and model.loss.r_drop == 0.0
+    assert type(model.optimizer) is keras.optimizers.Adam
     assert [learned["model_type"] for learned in spied.learned] == ["bpe"]
     rates = [16**-0.5 * i * 4000**-1.5 for i in (1, 2, 3)]
     assert_is_adam(model.optimizer, rates, clip_norm=None)
