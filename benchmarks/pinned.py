@@ -13,18 +13,17 @@ HERE = pathlib.Path(__file__).parent
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def run_pinned(script, arguments, cores=1, preload=None):
+def run_pinned(script, arguments, cores=1, variables=None):
     """Runs a Python script on the last `cores` cores; returns the JSON that it prints last.
 
     Args:
         script: name of a file in this directory.
         arguments: for the script.
         cores: number of cores, and of threads.
-        preload: path of a shared library that the process loads first, or None.
+        variables: environment variables of the process besides ours: dict, or None.
     """
     places = sorted(os.sched_getaffinity(0))[-cores:]
-    variables = {"LD_PRELOAD": str(preload)} if preload else {}
-    return _result(_start(script, arguments, places, variables))
+    return _result(_start(script, arguments, places, variables or {}))
 
 
 def run_pinned_together(script, arguments, variables):

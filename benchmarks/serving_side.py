@@ -12,6 +12,9 @@ def main():
     parser.add_argument("text", type=pathlib.Path)
     arguments = parser.parse_args()
 
+    from keras_transformer import console
+
+    console.start_keras(to_search=True)
     from keras_transformer.export import load
 
     translator = load(arguments.export)
