@@ -91,7 +91,7 @@ def read_json(path):
             "Expected a directory that save_pretrained of transformers has written. "
             f"Received: {path}: {error.strerror}."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"Expected JSON. Received: {path}: {error}.") from None
     if not isinstance(content, dict):
         raise InputError(f"Expected a JSON object. Received: {path}: {type(content).__name__}.")

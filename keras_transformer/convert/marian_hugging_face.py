@@ -63,15 +63,22 @@ LAYER_NORM_EPSILON = 1e-5  # of PyTorch; config.json has no such setting
 MAX_LENGTH = 512  # where the files name none: OPUS-MT's
 
 NOT_APPLIED = {
+    "begin_suppress_tokens": None,
+    "diversity_penalty": 0.0,
     "do_sample": False,
     "early_stopping": False,
     "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "forced_bos_token_id": None,
+    "guidance_scale": None,
     "min_length": 0,
     "min_new_tokens": None,
     "no_repeat_ngram_size": 0,
     "num_beam_groups": 1,
     "renormalize_logits": False,
     "repetition_penalty": 1.0,
+    "sequence_bias": None,
     "suppress_tokens": None,
 }
 """Settings of `generate` that our searches do not have, and the values that mean nothing."""
@@ -136,7 +143,7 @@ def _files(directory, config, tokenizer_config, search):
             "Expected the plain SentencePiece tokenizer. Received: sp_model_kwargs="
             f"{tokenizer_config['sp_model_kwargs']!r}, in {directory / TOKENIZER_CONFIG}."
         )
-    source, target = _vocabularies(directory, config, tokenizer_config, shared)
+    source, target = _vocabularies(directory, config, tokenizer_config, search, shared)
     models = tuple(
         read_bytes(directory / f"{side}.spm", "the SentencePiece models of Marian")
         for side in ("source", "target")
@@ -146,12 +153,17 @@ def _files(directory, config, tokenizer_config, search):
     return Files(settings, source, target, models, decoding), forbidden
 
 
-def _vocabularies(directory, config, tokenizer_config, shared):
+def _vocabularies(directory, config, tokenizer_config, search, shared):
     """Returns the `Vocabulary` of source and target, twice the same if they share it."""
 
     def name_of(token, default):
         value = tokenizer_config.get(f"{token}_token", default)
-        return value.get("content") if isinstance(value, dict) else value
+        value = value.get("content") if isinstance(value, dict) else value
+        if not isinstance(value, str | None):
+            raise InputError(
+                f"Expected {token}_token in {TOKENIZER_CONFIG} to be a token. Received: {value!r}."
+            )
+        return value
 
     def read(file):
         path = directory / file
@@ -189,6 +201,12 @@ def _vocabularies(directory, config, tokenizer_config, shared):
                 f"{len(ids):,} tokens, {name}={config.get(name)!r}."
             )
 
+    for name in ("eos_token_id", "decoder_start_token_id"):
+        if search.get(name) not in (None, config.get(name)):
+            raise InputError(
+                f"Expected the same {name} in config.json and generation_config.json. "
+                f"Received: {config.get(name)!r} and {search[name]!r}."
+            )
     path, ids, unknown, end, pad = read("vocab.json")
     check_size("vocab_size", ids, path)
     source = vocabulary(ids, unknown, end, pad)

@@ -14,7 +14,7 @@ import keras_transformer  # its rooms load when used: tokenizers need TensorFlow
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.models import Transformer
-from keras_transformer.special_ids import PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translator import Translator
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # of the ids 0 to 3
@@ -116,11 +116,13 @@ def output_biases(biases, vocabulary, forbidden=()):
     Args:
         biases: their biases, one for each of their ids.
         vocabulary: `Vocabulary` of the target.
-        forbidden: their ids that must never be written.
+        forbidden: their ids that must never be written. The end token is not one of them, as in
+            `generate`: without it, no translation would end.
     """
     ours = in_our_order(np.asarray(biases, "float32").reshape(-1), vocabulary.rows)
     for i, row in enumerate(vocabulary.rows):
-        if row is None or i == START_ID or (row in forbidden and i not in (PAD_ID, UNKNOWN_ID)):
+        is_forbidden = row in forbidden and i not in (PAD_ID, UNKNOWN_ID, END_ID)
+        if row is None or i == START_ID or is_forbidden:
             ours[i] = NEVER
     return ours
 

@@ -68,7 +68,8 @@ def beam_search(
         length_normalization: "gnmt", or "length" for a length penalty of length^alpha.
         keep_beam_full: whether the next most probable continuation takes the place in the beam of
             one that has ended, as in `generate` of Hugging Face and in CTranslate2. Otherwise the
-            beam gets narrower by one, as in Marian. The N most probable ones decide which end.
+            beam gets narrower by one, as in Marian. The N most probable ones decide which end. A
+            beam of 1 stays greedy search.
     Returns:
         `SearchResult` with M hypotheses.
     Raises:
@@ -176,8 +177,8 @@ class BeamSearch:
         self.normalization = length_penalty, length_normalization
         self.n_best = n_best
         self.special_ids = special_ids
-        self.keep_beam_full = keep_beam_full
-        self.num_candidates = 2 * beam_size if keep_beam_full else beam_size
+        self.keep_beam_full = keep_beam_full and beam_size > 1  # a beam of 1 is greedy search
+        self.num_candidates = 2 * beam_size if self.keep_beam_full else beam_size
 
     def memory(self, state):
         """Returns what each step reads and does not change: nested tensors `(B, ...)`."""

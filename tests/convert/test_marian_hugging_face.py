@@ -92,7 +92,8 @@ def test_settings_of_the_search_are_those_of_the_files(marian, tmp_path):
         "num_beams": 6,
         "length_penalty": 0.5,
         "max_length": 40,
-        "bad_words_ids": [[marian.vocab_size - 1], [9]],
+        "bad_words_ids": [[marian.vocab_size - 1], [9], [0]],
+        "forced_bos_token_id": 30,
         "no_repeat_ngram_size": 3,
         "early_stopping": True,
         "repetition_penalty": 1.0,
@@ -101,9 +102,12 @@ def test_settings_of_the_search_are_those_of_the_files(marian, tmp_path):
     lines = []
     translator = read_marian(tmp_path, lines.append)
     assert translator.decoding == DecodingConfig(6, 0.5, "length", 39, 29, 0, True)
-    assert ops.convert_to_numpy(translator.model.output_biases)[9 + 2] == -100
+    biases = ops.convert_to_numpy(translator.model.output_biases)
+    assert biases[9 + 2] == -100
+    assert biases[3] > -1  # 0 is the end token, without which no translation would end
     assert [line.partition(",")[0] for line in lines] == [
         "not applied early_stopping=True",
+        "not applied forced_bos_token_id=30",
         "not applied no_repeat_ngram_size=3",
     ]
 
@@ -150,6 +154,10 @@ def of_other_pieces(directory):
     path.write_text(json.dumps(ids))
 
 
+def too_deep(name):
+    return lambda directory: (directory / name).write_text("[" * 200_000)
+
+
 def without_an_entry(directory):
     path = directory / "vocab.json"
     ids = json.loads(path.read_text())
@@ -178,7 +186,11 @@ def without_an_entry(directory):
         (change("config", normalize_before=True), "normalize_before to be False"),
         (change("config", activation_function="x"), "activation_function to be one of"),
         (change("config", decoder_start_token_id=999), "Received: decoder_start_token_id=999"),
-        (change("config", eos_token_id=5), "Received: eos_token_id=5"),
+        (change("config", eos_token_id=5), "Received: .*5"),
+        (change("generation_config", eos_token_id=7), "same eos_token_id in .* and 7"),
+        (change("generation_config", decoder_start_token_id=7), "decoder_start_token_id .* and 7"),
+        (change("tokenizer_config", pad_token=["<pad>"]), "pad_token in tokenizer_config.json"),
+        (too_deep("config.json"), "Expected JSON. Received: .*config.json"),
         (change("config", model_type="m2m_100"), "model_type='m2m_100'.* M2M100, NLLB"),
         (change("config", tie_word_embeddings=False), "Expected a tensor lm_head.weight"),
         (change("generation_config", num_beams=-1), "Received: decoding.beam_size=-1.*json"),

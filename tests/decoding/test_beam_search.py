@@ -102,6 +102,18 @@ def test_a_beam_as_wide_as_the_language_is_exhaustive(toy_model, hypotheses, see
         assert_same(found_best, all_expected[:2])
 
 
+def test_a_beam_of_one_is_greedy_search_in_both_cases(toy_model, hypotheses):
+    """With a large alpha, a longer hypothesis would win if it took the place of a finished one."""
+    toy = toy_model(3, batch_size=8, vocab_size=9, end_bias=2.0)
+    limits = [9] * 8
+    narrow, full = (
+        hypotheses(search(toy, limits, 1, 2.0, form="length", keep_beam_full=x))
+        for x in (False, True)
+    )
+    for one, other in zip(narrow, full, strict=True):
+        assert_same(one, other)
+
+
 @pytest.mark.parametrize(
     "beam_size,n_best,alpha,form,end_bias,keep_beam_full",
     [
