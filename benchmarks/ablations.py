@@ -94,7 +94,11 @@ def main():
     arguments = parser.parse_args()
     data = multi30k() / "tok"
 
-    budget = f"{arguments.steps} steps" if arguments.steps else f"{arguments.minutes:g} minutes"
+    budget = (
+        f"{arguments.steps} steps"
+        if arguments.steps is not None
+        else f"{arguments.minutes:g} minutes"
+    )
     settings = {"budget": budget, "set": arguments.set}
     file = f"ablations-{budget.replace(' ', '-')}.json"
     path = arguments.output or HERE / "results" / file

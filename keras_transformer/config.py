@@ -164,7 +164,7 @@ class TrainingConfig(SettingsGroup):
     label_smoothing: Share = 0.1
     """Probability that the loss spreads evenly over all tokens of the vocabulary."""
     r_drop: PositiveOrZero = 0.0
-    """Factor of R-Drop's divergence between two predictions with different dropout; 0: off."""
+    """R-Drop's alpha: weight of the divergence between two predictions of each batch; 0: off."""
     clip_norm: Positive | None = None
     """Maximum norm of the gradient of all weights together; null means no limit."""
     ema: Share | None = None

@@ -152,7 +152,8 @@ def end_at_once(signalled):
 def say(text):
     """Prints a line to standard error after the program's name; ignored if nobody reads it."""
     with contextlib.suppress(OSError):
-        print(f"{PROGRAM}: {text}", file=sys.stderr)
+        # in one piece: `print` would write the line break by itself, after that of another thread
+        print(f"{PROGRAM}: {text}\n", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -41,6 +41,7 @@ OTHER_VALUES = {
     "training.peak_learning_rate": 0.003,
     "training.warmup_steps": 13,
     "training.label_smoothing": 0.0,
+    "training.r_drop": 5.0,
     "training.clip_norm": 1.0,
     "training.ema": 0.99,
     "training.checkpoint_every": 5,

@@ -39,10 +39,13 @@ PAPER = {
         "peak_learning_rate": 0.005,  # which this schedule does not have
         "warmup_steps": 4000,
         "label_smoothing": 0.1,
+        "r_drop": 0.0,
         "clip_norm": None,
+        "ema": None,
         "checkpoint_every": 1000,
         "keep_checkpoints": 10,
         "patience": 10,
+        "samples": 0,
         "seed": 1,
         "deterministic": False,
         "gradient_accumulation_steps": 1,
@@ -176,6 +179,9 @@ def test_what_the_model_of_a_preset_leaves_to_the_constructor(name):
         "tie_output": True,
         "output_bias": False,
         "layer_norm_epsilon": 1e-6,
+        "attention_dropout": 0.0,
+        "ff_dropout": 0.0,
+        "word_dropout": 0.0,
         "attention": "dense",
         "cross_attention": "dense",
     }

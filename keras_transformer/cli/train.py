@@ -16,7 +16,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.core_yaml import yaml_word
 from keras_transformer.errors import InputError
-from keras_transformer.presets import PRESETS
+from keras_transformer.presets import PRESETS, RECIPES, settings_file
 from keras_transformer.settings import settings
 from keras_transformer.text_files import check_directory, check_readable
 
@@ -116,11 +116,24 @@ def config_of(arguments, config_class, saved=None):
         config = config_class.load(arguments.config, config)
     flags = {group: given_settings(arguments, group) for group in ("data", "training")}
     # text that a flag names takes the place of what a recipe or a file names
-    if "source_train" in flags["data"]:
-        flags["data"].setdefault("dataset", None)
-    elif "dataset" in flags["data"]:
-        flags["data"].update(source_train=None, target_train=None)
+    data = flags["data"]
+    if "source_train" in data:
+        data.setdefault("dataset", None)
+    elif "dataset" in data:
+        data.update(source_train=None, target_train=None)
+    names_text = "source_train" in data or "dataset" in data
+    if names_text and _is_recipe(arguments):  # whose validation text may be in other languages
+        data.setdefault("source_valid", None)
+        data.setdefault("target_valid", None)
     return config.merged(flags).override(arguments.set)
+
+
+def _is_recipe(arguments):
+    """Returns whether the settings are those of a recipe of this package."""
+    path = arguments.config
+    return arguments.preset in RECIPES or (
+        path is not None and settings_file(path) != pathlib.Path(path)
+    )
 
 
 def _settings_in_words():

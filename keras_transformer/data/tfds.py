@@ -45,11 +45,14 @@ def _builder(name):
     try:
         return tensorflow_datasets.builder(name), False
     except not_found as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = " ".join(str(error).split())[:300]
     with contextlib.suppress(*not_found):
         exchanged = re.sub(r"/([a-z]+)(-|_to_)([a-z]+)", r"/\3\2\1", name)
         return tensorflow_datasets.builder(exchanged), True
-    raise InputError(f"Expected a TFDS data set. Received: name={name!r}: {reason}")
+    raise InputError(
+        f"Expected a TFDS data set. Received: name={name!r}: {reason} "
+        "https://www.tensorflow.org/datasets/catalog/overview lists the names."
+    )
 
 
 def _read_split(builder, split, is_exchanged):

@@ -113,8 +113,9 @@ class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
             return data
         if not self.needs_no_logits:
             raise InputError(
-                "Expected no metrics that need logits with a loss that compares two predictions. "
-                f"Received: loss={self.loss.name}. Use TokenAccuracy and Perplexity, or none."
+                "Expected a loss with reduction='sum', no loss_weights, no weighted_metrics, and "
+                "among the metrics only TokenAccuracy and Perplexity, where the loss compares two "
+                f"predictions. Received: r_drop={self.loss.r_drop}. Compile the model with these."
             )
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         weights = ops.ones_like(labels, dtype="float32") if weights is None else weights

@@ -52,11 +52,13 @@ def check_start(config, run, init_from, devices, write):
                 f"{run.path} has ended at step {finished['step']:,}: {finished['reason']}. "
                 "To go on, allow more steps, minutes or patience."
             )
-            if config.decoding != run.load_config().decoding:
-                write(
-                    "Its settings of the group decoding stay as they are: give others to "
-                    "translate, evaluate or export."
-                )
+        decoding = run.load_config().decoding
+        if config.decoding != decoding:  # that of `tune-decoding`, perhaps
+            config = dataclasses.replace(config, decoding=decoding)
+            write(
+                "The settings of the group decoding stay those of the run: give others to "
+                "translate, evaluate or export."
+            )
     return config, finished
 
 

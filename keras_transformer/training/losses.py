@@ -54,8 +54,8 @@ class TokenCrossEntropy(keras.losses.Loss):
             raise InputError(
                 f"label_smoothing must be in [0, 1). Received: label_smoothing={label_smoothing}."
             )
-        if not 0.0 <= r_drop < float("inf"):
-            raise InputError(f"r_drop must be a number from 0 up. Received: r_drop={r_drop}.")
+        if not (isinstance(r_drop, int | float) and 0.0 <= r_drop < float("inf")):
+            raise InputError(f"r_drop must be a number from 0 up. Received: r_drop={r_drop!r}.")
         self.label_smoothing = label_smoothing
         self.r_drop = r_drop
 

@@ -12,7 +12,6 @@ import numpy as np
 from keras import ops
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class AveragingAdam(keras.optimizers.Adam):
     """Adam that also keeps an exponential moving average of the weights.
 

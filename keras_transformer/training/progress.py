@@ -284,6 +284,8 @@ class SaveAndStop(keras.callbacks.Callback):
         remedy = "Raise training.warmup_steps, or set training.clip_norm"
         if self.config.schedule != "noam":
             remedy = f"Lower training.peak_learning_rate. {remedy}"
+        if self.config.r_drop:
+            remedy = f"Lower training.r_drop. {remedy}"
         goes_on = f"the same command goes on from {newest}" if newest else "there is no checkpoint"
         return FloatingPointError(
             f"{what} not finite at step {self.state.step:,}, at a learning rate of "

@@ -74,12 +74,16 @@ def test_text_in_a_flag_replaces_that_of_a_recipe(
     monkeypatch.chdir(tmp_path)
     data = trained_config([*pair, "--output", "run", "--preset", "wmt14-en-de-base"]).data
     assert (data.source_train, data.target_train, data.dataset) == (pair[1], pair[3], None)
-    for name in ("valid.de", "valid.en"):  # the recipe's own validation text stays
-        (tmp_path / name).touch()
     data_set, recipe = "tfds:ted_hrlr_translate/pt_to_en", "recipes/iwslt14-de-en.yaml"
     data = trained_config(["--dataset", data_set, "--output", "run", "--config", recipe]).data
     assert (data.source_train, data.target_train, data.dataset) == (None, None, data_set)
-    assert (data.source_valid, data.target_valid) == ("valid.de", "valid.en")
+    # the recipe's validation text may be in other languages than the data set
+    assert (data.source_valid, data.target_valid) == (None, None)
+    for name in ("x", "y"):
+        (tmp_path / name).touch()
+    valid = ["--source-valid", "x", "--target-valid", "y"]
+    data = trained_config([*pair, *valid, "--output", "run", "--config", recipe]).data
+    assert (data.source_valid, data.target_valid) == ("x", "y")
 
 
 @pytest.mark.parametrize(

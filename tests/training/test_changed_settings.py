@@ -1,6 +1,7 @@
 """Which settings a second call of a run may change: the free ones, and no other."""
 
 import inspect
+import types
 import typing
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from keras_transformer.models import MODELS, Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.settings import settings
 from keras_transformer.training import train
+from keras_transformer.training.begin import check_start
 
 FREE = {
     "training.max_steps",
@@ -151,6 +153,10 @@ def test_another_model_is_refused(run, monkeypatch):
         run.check_same(BEGINNING.merged({"model": {**BEGINNING.model, "name": "another"}}))
 
 
-def test_the_search_may_change(run):
-    config = BEGINNING.merged({"decoding": {"beam_size": 1}})
-    run.check_same(config)
+def test_the_search_stays_that_of_the_run(run):
+    """`tune-decoding` may have chosen it."""
+    config = BEGINNING.merged({"decoding": {"beam_size": 1}, "training": {"max_steps": 99}})
+    lines, devices = [], types.SimpleNamespace(check=lambda training: None)
+    config, finished = check_start(config, run, None, devices, lines.append)
+    assert (config.decoding, config.training.max_steps) == (BEGINNING.decoding, 99)
+    assert finished is None and "decoding stay those of the run" in lines[0]
