@@ -352,7 +352,7 @@ def test_settings_of_the_search_for_a_run_that_has_ended_are_not_ignored_in_sile
     run, config, train_quietly
 ):
     train_quietly(config.override(["decoding.beam_size=7"]), run)
-    assert "decoding stay as they are" in train_quietly.lines[-1]
+    assert "decoding stay those of the run" in train_quietly.lines[-1]
 
 
 def test_a_lock_leaves_nothing_where_no_run_was_made(tmp_path):
