@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 
+import keras
 import numpy as np
 import pytest
 
@@ -223,6 +224,7 @@ def test_where_a_run_or_an_export_is_expected_the_error_says_to_import(directory
         read_marian(tmp_path / "models")
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
 def test_what_changes_on_the_way_to_hugging_face_and_back(marian, tmp_path, monkeypatch):
     """The bias of a forbidden token, and the place and name of a start token that is no padding."""
     files, start, forbidden = tmp_path / "model", 9, 12
