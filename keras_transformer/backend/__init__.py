@@ -8,6 +8,7 @@ import keras
 
 from keras_transformer.backend.portable import (
     TokenLosses,
+    adam_step,
     add_bias,
     cache_place,
     cache_update,
@@ -29,6 +30,7 @@ from keras_transformer.backend.portable import (
 
 if keras.backend.backend() == "tensorflow":
     from keras_transformer.backend.tensorflow import (
+        adam_step,
         add_bias,
         cache_place,
         cache_update,
@@ -49,6 +51,7 @@ if keras.backend.backend() == "tensorflow":
 
 __all__ = [
     "TokenLosses",
+    "adam_step",
     "add_bias",
     "cache_place",
     "cache_update",

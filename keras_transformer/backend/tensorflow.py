@@ -7,6 +7,7 @@ tokens per chunk, V vocabulary.
 import contextlib
 import functools
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -94,7 +95,7 @@ def projected_cross_entropy(
     the cache: no array `(N, V)` is ever written to memory. `portable.py` is used with XLA, which
     needs a static number of tokens, and on devices other than CPUs, where Keras compiles with XLA.
     """
-    if jit_compile or any(d.device_type != "CPU" for d in tf.config.list_physical_devices()):
+    if jit_compile or _has_accelerator():
         return portable.projected_cross_entropy(
             hidden, table, labels, weights, label_smoothing, training, r_drop=r_drop
         )
@@ -495,6 +496,35 @@ def compile_function(function, variables=()):
     return first_call_alone(compiled)
 
 
+def adam_step(optimizer, gradient, variable, learning_rate):
+    """As in `portable.py`, in one operation, which reads and writes each array once.
+
+    `portable.py` is used for gradients of some rows alone, for replicas, whose variables are
+    several, and on devices other than CPUs, where XLA fuses Keras's operations.
+    """
+    is_dense = isinstance(gradient, tf.Tensor)
+    if optimizer.amsgrad or not is_dense or tf.distribute.has_strategy() or _has_accelerator():
+        portable.adam_step(optimizer, gradient, variable, learning_rate)
+        return
+    dtype = variable.dtype
+    index = optimizer._get_variable_index(variable)
+    moments = optimizer._momentums[index], optimizer._velocities[index]
+    betas = [tf.cast(beta, dtype) for beta in (optimizer.beta_1, optimizer.beta_2)]
+    step = keras.ops.cast(optimizer.iterations + 1, dtype)
+    tf.raw_ops.ResourceApplyAdam(
+        var=variable.handle,
+        m=moments[0].value.handle,
+        v=moments[1].value.handle,
+        beta1_power=tf.pow(betas[0], step),
+        beta2_power=tf.pow(betas[1], step),
+        lr=tf.cast(learning_rate, dtype),
+        beta1=betas[0],
+        beta2=betas[1],
+        epsilon=tf.cast(optimizer.epsilon, dtype),
+        grad=tf.cast(gradient, dtype),
+    )
+
+
 def enable_determinism():
     """As in `portable.py`."""
     tf.config.experimental.enable_op_determinism()
@@ -502,8 +532,11 @@ def enable_determinism():
 
 def num_search_threads():
     """As in `portable.py`: one for each core, unless another device computes."""
-    has_accelerator = any(d.device_type != "CPU" for d in tf.config.list_physical_devices())
-    return 1 if has_accelerator else NUM_CORES
+    return 1 if _has_accelerator() else NUM_CORES
+
+
+def _has_accelerator():
+    return any(d.device_type != "CPU" for d in tf.config.list_physical_devices())
 
 
 def one_thread_per_operation():

@@ -11,8 +11,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.training.adam import Adam
 
-class AveragingAdam(keras.optimizers.Adam):
+
+class AveragingAdam(Adam):
     """Adam that also keeps an exponential moving average of the weights.
 
     average = d average + (1 - d) weight after each step, with d = min(decay, (t - 1) / (t + 8)) at
