@@ -104,7 +104,7 @@ def dataset_of(batches):
     return tf.data.Dataset.from_generator(generate, output_signature=signature)
 
 
-def fit(model, loss, batches):
+def fit(model, loss, batches, adam):
     """Returns the seconds of the second epoch, and the loss of each of its steps."""
     import keras
 
@@ -123,8 +123,7 @@ def fit(model, loss, batches):
             self.losses.append(float(total - self.before) / rows)
             self.before = total
 
-    optimizer = keras.optimizers.Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9)
-    model.compile(optimizer, loss)
+    model.compile(adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9), loss)
     clock = Clock()
     model.fit(
         dataset_of(batches).repeat(2).prefetch(2),
@@ -140,10 +139,10 @@ def fit(model, loss, batches):
 def ours(batches, sizes, bfloat16, threads, **model_arguments):
     start_keras(bfloat16, threads)
     from keras_transformer import Transformer
-    from keras_transformer.training import TokenCrossEntropy
+    from keras_transformer.training import Adam, TokenCrossEntropy
 
     model = our_model(Transformer, sizes, **model_arguments)
-    return fit(model, TokenCrossEntropy(LABEL_SMOOTHING), batches)
+    return fit(model, TokenCrossEntropy(LABEL_SMOOTHING), batches, Adam)
 
 
 def our_model(model_class, sizes, **model_arguments):
@@ -203,7 +202,7 @@ def keras_hub(batches, sizes, bfloat16, threads):
         def call(self, y_true, y_pred):
             return loss(ops.cast(y_true, "int32"), y_pred)
 
-    return fit(model, Smoothed(reduction="sum"), batches)
+    return fit(model, Smoothed(reduction="sum"), batches, keras.optimizers.Adam)
 
 
 # === PyTorch: nn.Transformer and Hugging Face's Marian ===
