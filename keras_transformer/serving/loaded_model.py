@@ -6,10 +6,12 @@ import threading
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_transformer.export.fresh_process import disable_xla
 from keras_transformer.export.warmup import WARMUP_REQUESTS
+from keras_transformer.serving.errors import damaged
 from keras_transformer.serving.run_threads import RunThreads
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -91,6 +93,7 @@ class LoadedModel:
         signature_defs: dict from name to `SignatureDef`, with all signatures.
         signatures: dict from name to `Signature`, with the signatures that can be called.
     Raises:
+        ServingError: the warm-up requests cannot be read, or do not fit the signatures.
         tf.errors.OpError, OSError: the SavedModel is missing or incomplete, or the warm-up of
             `DEFAULT_SIGNATURE` fails.
     """
@@ -129,11 +132,17 @@ class LoadedModel:
         if not records.exists():
             return
         # tf.data would start threads, which once hung here
-        for record in tf.compat.v1.io.tf_record_iterator(str(records)):
-            request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
-            signature = self.signatures[request.model_spec.signature_name or DEFAULT_SIGNATURE]
-            inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
-            yield signature, inputs
+        try:
+            for record in tf.compat.v1.io.tf_record_iterator(str(records)):
+                request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+                inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+                name = request.model_spec.signature_name or DEFAULT_SIGNATURE
+                signature = self.signatures.get(name)
+                if signature is None or signature.inputs.keys() != inputs.keys():
+                    raise damaged(f"{records.name} calls {name} with {', '.join(inputs) or None}")
+                yield signature, inputs
+        except (tf.errors.DataLossError, DecodeError, TypeError, ValueError):
+            raise damaged(f"{records.name} cannot be read") from None
 
     def warm_up_others(self):
         """Answers the remaining warm-up requests; ends early if the model is closed meanwhile.

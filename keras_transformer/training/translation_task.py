@@ -8,6 +8,8 @@ from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 
+DROPOUTS = ("dropout", "attention_dropout", "ff_dropout", "word_dropout")
+
 
 class TranslationTask:
     """Learns to translate from a parallel corpus.
@@ -77,9 +79,20 @@ class TranslationTask:
         write(f"validation  {self.valid_batches.summary}")
 
     def build_model(self, model_class):
-        """Returns the untrained model."""
-        dtype = self.config.training.mixed_precision
-        return build_model(self.config, *self.tokenizers, dtype, model_class)
+        """Returns the untrained model.
+
+        Raises:
+            InputError: R-Drop without dropout, which would compare equal predictions.
+        """
+        training = self.config.training
+        model = build_model(self.config, *self.tokenizers, training.mixed_precision, model_class)
+        if training.r_drop and not any(getattr(model, name, 0.0) for name in DROPOUTS):
+            raise InputError(
+                "Expected a model with dropout, because R-Drop compares the predictions of two "
+                f"dropouts. Received: training.r_drop={training.r_drop:g} and no dropout. "
+                "Set model.dropout=0.3, or training.r_drop=0."
+            )
+        return model
 
     def loss(self):
         training = self.config.training

@@ -1,9 +1,14 @@
 """A loaded SavedModel: what is warmed up when, and what closing waits for."""
 
+import shutil
 import threading
 
 import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
+from keras_transformer.export.warmup import WARMUP_REQUESTS
+from keras_transformer.serving.errors import ServingError
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, LoadedModel, Signature
 
 
@@ -51,3 +56,34 @@ def test_closing_waits_for_one_request_and_ends_the_warm_up(exported, monkeypatc
         thread.join(60)
         assert not thread.is_alive()
     assert len(called) == 1
+
+
+def request_of(signature, *names):
+    log = prediction_log_pb2.PredictionLog()
+    request = log.predict_log.request
+    request.model_spec.signature_name = signature
+    for name in names:
+        request.inputs[name].CopyFrom(tf.make_tensor_proto([b"A dog."]))
+    return log.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"no records, but text", "cannot be read"),
+        ([b"\xff\xff"], "cannot be read"),
+        ([request_of("greedy", "text")], "calls greedy with text"),
+        ([request_of("", "sentence")], "calls serving_default with sentence"),
+    ],
+)
+def test_damaged_requests_are_named(exported, tmp_path, content, reason):
+    version = shutil.copytree(exported, tmp_path / "1")
+    path = version / WARMUP_REQUESTS
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        with tf.io.TFRecordWriter(str(path)) as records:
+            for record in content:
+                records.write(record)
+    with pytest.raises(ServingError, match=f"damaged files .tf_serving_warmup_requests {reason}"):
+        LoadedModel(version)

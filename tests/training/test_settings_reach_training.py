@@ -15,7 +15,7 @@ from keras_transformer.config import GROUPS, Config
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.settings import settings
-from keras_transformer.training import Adam
+from keras_transformer.training import Adam, train
 from keras_transformer.training.schedules import schedule_of
 
 SMALL = {
@@ -390,3 +390,10 @@ def test_every_argument_of_the_model_reaches_it(start_training):
     ).model
     config = model.get_config()
     assert {name: config[name] for name in MODEL} == MODEL
+
+
+def test_r_drop_without_dropout_is_refused(tmp_path, corpus):
+    config = config_of({"model.dropout": 0.0, "training.r_drop": 2.0})
+    with pytest.raises(ValueError, match="Received: training.r_drop=2 and no dropout"):
+        train(config, tmp_path / "run", corpora=(corpus, corpus), write=lambda line: None)
+    assert not (tmp_path / "run").exists()
