@@ -10,8 +10,8 @@ class Adam(keras.optimizers.Adam):
     """Keras's Adam, with the same arguments, variables and results, up to rounding.
 
     On TensorFlow without another device than CPUs, one operation updates a weight and both its
-    moments in one pass over memory; Keras has a dozen operations. A step of `base` takes 8 %
-    less time, one of `tiny` 4 % (benchmarks/README.md). Elsewhere, Keras's own step is taken.
+    moments in one pass over memory; Keras has a dozen operations. A step of `tiny` takes 3 % less
+    time, one of `base` 1 % (benchmarks/README.md). Elsewhere, Keras's own step is taken.
 
     Source: Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980, algorithm 1, in the order of
     computation that section 2 gives.

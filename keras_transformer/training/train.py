@@ -185,7 +185,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                     final, load, validate, record, task.monitor
                 )
             if devices.is_chief:
-                write(f"weights     {best}, which has the best validation {task.score_name}")
+                write(f"weights     {best}, chosen by validation {task.score_name}")
                 finish(run, model, state, saver, training, best, best_mean, metrics)
             return devices.from_chief(lambda: metrics)
 

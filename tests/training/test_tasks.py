@@ -34,4 +34,4 @@ def test_the_task_names_the_score_that_chooses_the_weights(tmp_path, config, cor
     state = run.checkpoints.read_state(run.checkpoints.newest())
     scores = {record["step"]: record["val_accuracy"] for record in validations}
     assert state.best_score == max(scores.values()) == scores[state.best_step]
-    assert lines[-1].endswith("which has the best validation accuracy")
+    assert lines[-1].endswith("chosen by validation accuracy")
