@@ -55,6 +55,7 @@ CLASSES = {
         "VisionTransformer",
     ),
     "training": (
+        "Adam",
         "CosineDecay",
         "InverseSquareRoot",
         "LinearDecay",

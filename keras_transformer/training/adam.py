@@ -20,7 +20,7 @@ class Adam(keras.optimizers.Adam):
         arguments: those of `keras.optimizers.Adam`.
 
     Example:
-        Adam(InverseSquareRoot(0.004, 1500), beta_2=0.98, epsilon=1e-9)
+        model.compile(Adam(0.001, beta_2=0.98, epsilon=1e-9), "mse")
     """
 
     def update_step(self, gradient, variable, learning_rate):

@@ -1,0 +1,44 @@
+"""Draws validation BLEU against the minutes of the trainings that are kept in `results/quality`.
+
+    python benchmarks/quality.py
+
+Each training is kept as NAME.yaml, its settings, and NAME.jsonl, its validations: the files
+`config.yaml` and `metrics.jsonl` of the run. All translate Multi30k en-de, lowercased and
+tokenized, on one core of a Zen 5, with greedy search. `keras-transformer train --config NAME.yaml`
+trains such a run again.
+"""
+
+import json
+
+from pinned import HERE
+
+from keras_transformer.plots.drawing import BLUE, ORANGE, house_style, new_figure, write
+
+RUNS = HERE / "results" / "quality"
+MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
+"""Minutes and BLEU of Hugging Face's `MarianMTModel` on one core: raw text, cased, greedy."""
+
+
+def curve(path):
+    """Returns the minutes and the BLEU of the validations of a training."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [row for row in rows if "weights" not in row]  # of the steps, not of the chosen weights
+    return [row["minutes"] for row in rows], [row["val_bleu"] for row in rows]
+
+
+def main():
+    paths = sorted(RUNS.glob("*.jsonl"))
+    with house_style():
+        figure = new_figure((6.4, 3.6), layout="constrained")
+        axis = figure.subplots()
+        for path, style in zip(paths, ("-", "--", ":", "-."), strict=False):
+            axis.plot(*curve(path), style, color=BLUE, label=path.stem)
+        axis.plot(MARIAN.keys(), MARIAN.values(), "s", color=ORANGE, label="Marian, raw text")
+        axis.set(xlabel="minutes on one core", ylabel="validation BLEU, greedy", ylim=(0, None))
+        axis.grid(axis="y", color="#e6e6e6")
+        axis.legend(loc="lower right")
+        write(figure, RUNS.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
