@@ -1,8 +1,11 @@
 """Adam with one operation for each weight where TensorFlow has one."""
 
+from typing import Any
+
 import keras
 
 from keras_transformer import backend
+from keras_transformer.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -23,5 +26,5 @@ class Adam(keras.optimizers.Adam):
         model.compile(Adam(0.001, beta_2=0.98, epsilon=1e-9), "mse")
     """
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor | float) -> None:
         backend.adam_step(self, gradient, variable, learning_rate)
