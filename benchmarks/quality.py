@@ -8,6 +8,7 @@ tokenized, on one core of a Zen 5, with greedy search. `keras-transformer train 
 trains such a run again.
 """
 
+import itertools
 import json
 
 from pinned import HERE
@@ -31,7 +32,7 @@ def main():
     with house_style():
         figure = new_figure((6.4, 3.6), layout="constrained")
         axis = figure.subplots()
-        for path, style in zip(paths, ("-", "--", ":", "-."), strict=False):
+        for path, style in zip(paths, itertools.cycle(("-", "--", ":", "-."))):
             axis.plot(*curve(path), style, color=BLUE, label=path.stem)
         axis.plot(MARIAN.keys(), MARIAN.values(), "s", color=ORANGE, label="Marian, raw text")
         axis.set(xlabel="minutes on one core", ylabel="validation BLEU, greedy", ylim=(0, None))
