@@ -23,7 +23,10 @@ class Adam(keras.optimizers.Adam):
         arguments: those of `keras.optimizers.Adam`.
 
     Example:
-        model.compile(Adam(0.001, beta_2=0.98, epsilon=1e-9), "mse")
+        model.compile(
+            Adam(0.001, beta_2=0.98, epsilon=1e-9),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
     """
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor | float) -> None:
