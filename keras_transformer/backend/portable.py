@@ -114,6 +114,20 @@ def take_rows(values, indices):
     return ops.reshape(rows, (*ops.shape(indices), *ops.shape(values)[1:]))
 
 
+def take_entries(values, indices):
+    """Returns `(R, M, ...)`, the entries `indices` `(R, M)` of each row of `values` `(R, C, ...)`.
+
+    A single gather, while `ops.take_along_axis` is several operations.
+
+    Args:
+        indices: from 0 to C - 1.
+    """
+    num_entries = ops.shape(values)[1]
+    row_starts = ops.arange(ops.shape(values)[0], dtype="int32")[:, None] * num_entries
+    flat_values = ops.reshape(values, (-1, *ops.shape(values)[2:]))
+    return take_rows(flat_values, indices + row_starts)
+
+
 def start_cache(num_rows, num_heads, max_length, width, dtype):
     """Returns zeros `(R, H, L, K)` for `cache_update`; L is at most `max_length` and may grow."""
     return ops.zeros((num_rows, num_heads, max_length, width), dtype=dtype)

@@ -42,37 +42,76 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
     if isinstance(blocks_each, int):
         num_chosen = min(num_chosen, blocks_each)
     maxima = (maxima - best_logits[..., None]) + log_probs[..., None]
-    _, chosen = ops.top_k(ops.reshape(maxima, (-1, blocks_each)), num_chosen)  # (B, C)
-    chosen = ops.cast(chosen, "int32")
+    _, chosen = _top(ops.reshape(maxima, (-1, blocks_each)), num_chosen)  # (B, C)
     parents = chosen // num_blocks
     tokens = (chosen % num_blocks)[..., None] * block_size + ops.arange(block_size, dtype="int32")
-    values = take_entries(ops.reshape(blocks, (-1, blocks_each, block_size)), chosen)
-    values = values - take_entries(best_logits, parents)[..., None]
-    values = values + take_entries(log_probs, parents)[..., None]
+    values = backend.take_entries(ops.reshape(blocks, (-1, blocks_each, block_size)), chosen)
+    values = values - backend.take_entries(best_logits, parents)[..., None]
+    values = values + backend.take_entries(log_probs, parents)[..., None]
     values = forbid(values, tokens, num_forbidden)
 
     candidates = (-1, num_chosen * block_size)
-    log_probs, best = ops.top_k(ops.reshape(values, candidates), num_best)
-    best = ops.cast(best, "int32")
-    tokens = take_entries(ops.reshape(tokens, candidates), best)
-    return log_probs, take_entries(parents, best // block_size), tokens
+    log_probs, best = _top(ops.reshape(values, candidates), num_best)
+    tokens = backend.take_entries(ops.reshape(tokens, candidates), best)
+    return log_probs, backend.take_entries(parents, best // block_size), tokens
+
+
+def best_continuation(logits, num_forbidden=NUM_FORBIDDEN):
+    """Returns what `best_continuations` does for one hypothesis and one continuation, in less time.
+
+    Args:
+        logits: `(B, V)` float32.
+    Returns:
+        `(log_probs, tokens)`, each `(B, 1)`.
+    """
+    blocks = _blocks(logits)  # (B, number, size)
+    num_blocks, block_size = ops.shape(blocks)[1:]
+    # One block may have the largest maximum because of a forbidden token.
+    num_chosen = min(2, num_blocks) if isinstance(num_blocks, int) else 2
+    chosen = _top(ops.max(blocks, axis=-1), num_chosen)[1]  # (B, C)
+    candidates = (-1, num_chosen * block_size)
+    values = ops.reshape(backend.take_entries(blocks, chosen), candidates)
+    tokens = chosen[..., None] * block_size + ops.arange(block_size, dtype="int32")
+    tokens = ops.reshape(tokens, candidates)
+    best_logits, best = _top(values, 1)
+    allowed_logits, allowed = _top(forbid(values, tokens, num_forbidden), 1)
+    best_log_probs = _log_prob(logits, backend.take_entries(tokens, best))
+    log_probs = best_log_probs + (allowed_logits - best_logits)
+    return log_probs, backend.take_entries(tokens, allowed)
 
 
 def _best_tokens(logits, blocks, maxima):
     """Returns the logit and the log softmax of each hypothesis's best token, `(B, N)`.
 
-    The log softmax of any other token follows from these two. The probability of the best token is
-    never 0, so its logarithm is finite. A softmax is half the work of logsumexp on a CPU.
+    The log softmax of any other token follows from these two.
     """
     num_blocks, block_size = ops.shape(blocks)[2:]
+    best_logits, best_block = _top(ops.reshape(maxima, (-1, num_blocks)), 1)  # (B * N, 1)
+    blocks = ops.reshape(blocks, (-1, num_blocks, block_size))
+    _, place = _top(backend.take_entries(blocks, best_block)[:, 0], 1)
     flat_logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))  # (B * N, V)
-    maxima = ops.reshape(maxima, (-1, num_blocks))
-    best_block = ops.cast(ops.argmax(maxima, axis=-1), "int32")[:, None]
-    block = take_entries(ops.reshape(blocks, (-1, num_blocks, block_size)), best_block)[:, 0]
-    place = ops.cast(ops.argmax(block, axis=-1), "int32")[:, None]
-    probability = take_entries(ops.softmax(flat_logits), best_block * block_size + place)
+    log_probs = _log_prob(flat_logits, best_block * block_size + place)
     shape = (-1, logits.shape[1])
-    return ops.reshape(take_entries(block, place), shape), ops.reshape(ops.log(probability), shape)
+    return ops.reshape(best_logits, shape), ops.reshape(log_probs, shape)
+
+
+def _log_prob(logits, best):
+    """Returns the log softmax `(R, 1)` of the most probable tokens `best` `(R, 1)`.
+
+    Their probability is never 0, so that its logarithm is finite. A softmax is half the work of
+    logsumexp on a CPU.
+    """
+    best = ops.minimum(best, ops.shape(logits)[-1] - 1)  # not what fills a block up, beside NaN
+    return ops.log(backend.take_entries(ops.softmax(logits), best))
+
+
+def _top(values, k):
+    """Returns what `ops.top_k` does, with int32 indices. For k = 1, Keras's argmax takes longer."""
+    best, indices = ops.top_k(values, k)
+    indices = ops.cast(indices, "int32")
+    if isinstance(k, int) and k == 1:  # where all values are NaN, TensorFlow's index is too large
+        indices = ops.minimum(indices, ops.shape(values)[-1] - 1)
+    return best, indices
 
 
 def forbid(log_probs, ids, num_forbidden):
@@ -93,14 +132,13 @@ def largest(values, k):
     blocks = _blocks(values)
     num_blocks, block_size = blocks.shape[1:]
     if num_blocks is None or num_blocks < 4 * k:
-        values, ids = ops.top_k(values, k)
-        return values, ops.cast(ids, "int32")
-    _, best_blocks = ops.top_k(ops.max(blocks, axis=-1), k)  # (R, k)
-    best_blocks = ops.cast(best_blocks, "int32")
-    values = ops.reshape(take_entries(blocks, best_blocks), (-1, k * block_size))
-    values, ids = ops.top_k(values, k)
-    ids = ops.cast(ids, "int32")
-    return values, take_entries(best_blocks, ids // block_size) * block_size + ids % block_size
+        return _top(values, k)
+    _, best_blocks = _top(ops.max(blocks, axis=-1), k)  # (R, k)
+    values = ops.reshape(backend.take_entries(blocks, best_blocks), (-1, k * block_size))
+    values, ids = _top(values, k)
+    return values, backend.take_entries(
+        best_blocks, ids // block_size
+    ) * block_size + ids % block_size
 
 
 def _blocks(values):
@@ -116,15 +154,3 @@ def _blocks(values):
         paddings = [(0, 0)] * (len(values.shape) - 1) + [(0, missing)]
         values = ops.pad(values, paddings, constant_values=float("-inf"))
     return ops.reshape(values, (-1, *values.shape[1:-1], number, size))
-
-
-def take_entries(values, indices):
-    """Returns `(R, M, ...)`, the entries `indices` `(R, M)` of each row of `values` `(R, C, ...)`.
-
-    A single gather, while `ops.take_along_axis` is a dozen operations on
-    TensorFlow.
-    """
-    num_entries = ops.shape(values)[1]
-    row_starts = ops.arange(ops.shape(values)[0], dtype="int32")[:, None] * num_entries
-    flat_values = ops.reshape(values, (-1, *ops.shape(values)[2:]))
-    return backend.take_rows(flat_values, indices + row_starts)

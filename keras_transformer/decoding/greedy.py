@@ -7,9 +7,7 @@ V vocabulary.
 from collections.abc import Callable
 from typing import Any
 
-from keras import ops
-
-from keras_transformer.decoding.candidates import best_continuations
+from keras_transformer.decoding.candidates import best_continuation
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.single_path import follow_single_path
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
@@ -63,6 +61,5 @@ def most_probable(logits, special_ids):
     Args:
         logits: `(B, 1, V)`.
     """
-    start = ops.zeros_like(logits[..., 0])
-    log_probs, _, tokens = best_continuations(logits, start, 1, special_ids.num_forbidden)
+    log_probs, tokens = best_continuation(logits[:, 0], special_ids.num_forbidden)
     return tokens[:, 0], log_probs[:, 0]

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.decoding.candidates import forbid, largest, take_entries
+from keras_transformer import backend
+from keras_transformer.decoding.candidates import forbid, largest
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.single_path import follow_single_path
 from keras_transformer.errors import InputError
@@ -114,7 +115,7 @@ def draw(logits, uniforms, temperature, top_k, top_p, special_ids):
     target = uniforms[:, None] * total
     # The second count matters if rounding has made the target equal to the total.
     drawn = ops.minimum(_count(cumulative <= target), _count(cumulative < total))[:, None]
-    return take_entries(ids, drawn)[:, 0], take_entries(log_probs, drawn)[:, 0]
+    return backend.take_entries(ids, drawn)[:, 0], backend.take_entries(log_probs, drawn)[:, 0]
 
 
 def _at_place(uniforms, place):

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
-from keras_transformer.errors import InputError
 from keras_transformer.lexicon import Lexicon
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
-from keras_transformer.training.translation_task import read_corpora
+from keras_transformer.training.translation_task import corpora_of_run
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -42,13 +41,7 @@ def write_lexicon(
     config = run.load_config()
     tokenizers = run.load_tokenizers(config)
     if corpus is None:
-        try:
-            corpus, _ = read_corpora(config.data, config.training.seed, write)
-        except ValueError as error:
-            raise InputError(
-                f"{error} (the text that the settings of {path} name) Give other parallel text: "
-                "--source F --target F, or a corpus."
-            ) from None
+        corpus, _ = corpora_of_run(path, config, write)
     sides = zip(tokenizers, (corpus.source, corpus.target), strict=True)
     source_rows, target_rows = (_rows(tokenizer, texts) for tokenizer, texts in sides)
     kept = [

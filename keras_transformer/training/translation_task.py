@@ -165,6 +165,17 @@ def read_corpora(data, seed, write):
     return train_corpus, valid_corpus
 
 
+def corpora_of_run(path, config, write):
+    """Returns the `(training, validation)` corpora that the settings of a run name."""
+    try:
+        return read_corpora(config.data, config.training.seed, write)
+    except ValueError as error:
+        raise InputError(
+            f"{error} (the text that the settings of {path} name) Give other parallel text: "
+            "--source F --target F, or a corpus."
+        ) from None
+
+
 def make_batches(name, corpus, **settings):
     """Returns the `TranslationBatches` of a corpus; errors say which text they are about."""
     try:

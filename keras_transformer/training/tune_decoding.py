@@ -10,7 +10,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu
 from keras_transformer.runs import load_lexicon, load_run
 from keras_transformer.runs.run import Run
-from keras_transformer.training.translation_task import read_corpora
+from keras_transformer.training.translation_task import corpora_of_run
 from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
 
@@ -73,7 +73,7 @@ def tune_decoding(
         before = config.decoding
         searches = _searches(before, beam_sizes, length_penalties)
         if corpus is None:
-            corpus = _validation_text(path, config, write)
+            _, corpus = corpora_of_run(path, config, write)
         bleu(corpus.target, corpus.target, lowercase, tokenize, hints=False)  # refuses a tokenizer
         write(f"validation  {len(corpus):,} pairs, {len(searches)} searches")
         lexicon = load_lexicon(path) if before.shortlist else None
@@ -109,17 +109,6 @@ def _searches(before, beam_sizes, length_penalties):
         for beam_size, penalty in pairs
     ]
     return list(dict.fromkeys([before, *others]))
-
-
-def _validation_text(path, config, write):
-    try:
-        _, corpus = read_corpora(config.data, config.training.seed, write)
-    except ValueError as error:
-        raise InputError(
-            f"{error} (the text that the settings of {path} name) Give other parallel text that "
-            "the model was not trained on: --source F --target F, or a corpus."
-        ) from None
-    return corpus
 
 
 def _described(search):

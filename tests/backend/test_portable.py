@@ -117,6 +117,16 @@ def test_take_rows(room):
 
 
 @pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("tail", [(), (2,)], ids=str)
+def test_take_entries_follows_each_row(room, tail):
+    values = np.random.default_rng(1).normal(size=(3, 5, *tail)).astype("float32")
+    indices = np.array([[4, 0], [1, 1], [2, 3]], "int32")
+    expected = np.stack([row[places] for row, places in zip(values, indices, strict=True)])
+    found = room.take_entries(ops.convert_to_tensor(values), ops.convert_to_tensor(indices))
+    np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
+
+
+@pytest.mark.parametrize("room", [portable, backend])
 @pytest.mark.parametrize("num_hypotheses", [1, 3])
 @pytest.mark.parametrize(
     "lengths",

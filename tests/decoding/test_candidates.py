@@ -6,7 +6,11 @@ import pytest
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.decoding.candidates import best_continuations, largest, take_entries
+from keras_transformer.decoding.candidates import (
+    best_continuation,
+    best_continuations,
+    largest,
+)
 
 # below the size where blocks pay, a multiple of a block size, and a prime that needs filling up
 VOCAB_SIZES = [11, 1000, 1009]
@@ -38,7 +42,7 @@ def continuations_by_sorting(logits, log_probs):
 
 
 def assert_best(logits, log_probs, num_best):
-    arrays = map(ops.convert_to_tensor, (logits, log_probs))
+    arrays = [ops.convert_to_tensor(x) for x in (logits, log_probs)]
     find = functools.partial(best_continuations, num_best=num_best)
     if keras.backend.backend() == "jax":  # which compiles each operation alone otherwise
         find = backend.compile_function(find)
@@ -50,6 +54,11 @@ def assert_best(logits, log_probs, num_best):
         np.testing.assert_array_equal(found[1][b], parents)
         np.testing.assert_array_equal(found[2][b], tokens)
         np.testing.assert_allclose(found[0][b], totals, rtol=1e-5, atol=1e-5)
+    if logits.shape[1] == num_best == 1:  # greedy search has a shorter way to the same
+        log_prob, token = map(ops.convert_to_numpy, best_continuation(arrays[0][:, 0]))
+        assert log_prob.dtype == "float32" and token.dtype == "int32"
+        np.testing.assert_array_equal(token, found[2])
+        np.testing.assert_allclose(log_prob + log_probs, found[0], rtol=1e-5, atol=1e-5)
 
 
 # the last two: one block that is full, and one token that is allowed
@@ -101,11 +110,3 @@ def test_an_impossible_hypothesis_is_continued_last(vocab_size):
     assert np.all(parents[:, :num_best] == 2)
     assert np.all(np.abs(totals[:, num_best:] + 1e9) < 1e3)  # below all others, and finite
     assert np.all((0 <= parents) & (parents < 5) & (0 <= tokens) & (tokens < vocab_size))
-
-
-def test_take_entries_follows_each_row():
-    values = np.random.default_rng(1).normal(size=(3, 5, 2)).astype("float32")
-    indices = np.array([[4, 0], [1, 1], [2, 3]], "int32")
-    expected = np.take_along_axis(values, indices[..., None], axis=1)
-    found = take_entries(ops.convert_to_tensor(values), ops.convert_to_tensor(indices))
-    np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)

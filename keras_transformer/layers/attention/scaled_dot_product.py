@@ -227,11 +227,12 @@ class ScaledDotProductAttention(keras.layers.Layer):
             value: `(B, S, H, K')`.
             padding_mask: bool `(B, S)`, True where a key is real.
         Returns:
-            {"keys": `(B, H, K, S)`, "values": `(B, H, S, K')`} and, with a mask, "score_bias":
-            `(B, 1, 1, S)`, which is added to the scores.
+            {"keys": `(B, H, K, S)`, divided by sqrt(K), "values": `(B, H, S, K')`} and, with a
+            mask, "score_bias": `(B, 1, 1, S)`, which is added to the scores.
         """
         if padding_mask is not None:  # zeros, so that a sentence of padding alone gives zeros
             key, value = (ops.where(padding_mask[..., None, None], x, 0.0) for x in (key, value))
+        key = key * (1.0 / math.sqrt(key.shape[-1]))  # once, instead of the queries of each step
         memory = {
             "keys": ops.transpose(key, (0, 2, 3, 1)),
             "values": ops.transpose(value, (0, 2, 1, 3)),
@@ -244,7 +245,6 @@ class ScaledDotProductAttention(keras.layers.Layer):
         """Does what the call does: from queries `(B, N, H, K)` to the context `(B, N, H, K')`."""
         values = memory["values"]
         num_queries, num_heads, head_dim = query.shape[1:]
-        query = query * (1.0 / math.sqrt(head_dim))
         if num_queries == 1:  # a reshape costs nothing, a transpose does
             query = ops.reshape(query, (-1, num_heads, 1, head_dim))
         else:
