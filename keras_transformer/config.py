@@ -165,6 +165,10 @@ class TrainingConfig(SettingsGroup):
     """Probability that the loss spreads evenly over all tokens of the vocabulary."""
     r_drop: PositiveOrZero = 0.0
     """R-Drop's alpha: weight of the divergence between two predictions of each batch; 0: off."""
+    distill_from: str | None = None
+    """Runs, separated by spaces, whose mean prediction replaces labels; null means none."""
+    distill_share: Share = 0.5
+    """Share of the labels that are drawn from the prediction of the runs in distill_from."""
     clip_norm: Positive | None = None
     """Maximum norm of the gradient of all weights together; null means no limit."""
     ema: Share | None = None
@@ -241,6 +245,13 @@ class Config:
             _check_model(self)
         if self.model.get("positions") == "learned":
             _check_learned_positions(self)
+        if self.training.distill_from and self.tokenizer.sampling:
+            raise InputError(
+                "Expected no subword sampling with distill_from, whose runs predict the labels of "
+                "one tokenization. Received: "
+                f"tokenizer.sampling={self.tokenizer.sampling}, "
+                f"training.distill_from={self.training.distill_from}. Leave one of them out."
+            )
 
     @property
     def model_class(self) -> Any:

@@ -42,6 +42,7 @@ OTHER_VALUES = {
     "training.warmup_steps": 13,
     "training.label_smoothing": 0.0,
     "training.r_drop": 5.0,
+    "training.distill_share": 0.9,
     "training.clip_norm": 1.0,
     "training.ema": 0.99,
     "training.checkpoint_every": 5,
@@ -62,7 +63,7 @@ OTHER_VALUES = {
     "decoding.shortlist": 24,
     "decoding.keep_beam_full": True,
 }
-"""A value other than the default for each setting but two, which exclude others of them."""
+"""A value other than the default for each setting but three, which exclude others of them."""
 
 
 def value_of(config, name):
@@ -76,12 +77,20 @@ def test_set_reaches_every_setting():
     for name, value in OTHER_VALUES.items():
         assert value_of(config, name) == value, name
         assert type(value_of(config, name)) is type(value), name
-    config = Config().override(["data.dataset=tfds:a/b", "tokenizer.model=2024"])
+    config = Config().override(
+        ["data.dataset=tfds:a/b", "tokenizer.model=2024", "training.distill_from=runs/a"]
+    )
     assert (config.data.dataset, config.tokenizer.model) == ("tfds:a/b", "2024")
+    assert config.training.distill_from == "runs/a"
     all_names = {
         f"{group}.{key}" for group in GROUPS if group != "model" for key in settings(GROUPS[group])
     }
-    assert all_names == {*OTHER_VALUES, "data.dataset", "tokenizer.model"}
+    assert all_names == {
+        *OTHER_VALUES,
+        "data.dataset",
+        "tokenizer.model",
+        "training.distill_from",
+    }
 
 
 def _as_typed(value):

@@ -40,6 +40,8 @@ PAPER = {
         "warmup_steps": 4000,
         "label_smoothing": 0.1,
         "r_drop": 0.0,
+        "distill_from": None,
+        "distill_share": 0.5,
         "clip_norm": None,
         "ema": None,
         "checkpoint_every": 1000,

@@ -16,6 +16,7 @@ from keras_transformer.data.batch_plan import (
     static_shapes,
 )
 from keras_transformer.data.id_rows import IdRows
+from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_right
@@ -97,6 +98,8 @@ class TranslationBatches:
             num_long=int((~fits).sum()),
             max_length=self.max_length,
         )
+        self.soft_labels: SoftLabels | None = None
+        """Labels that may take the place of the text's own; not together with `sampling`."""
         self._num_batches: dict[int, int] = {}  # from epoch to number of batches, as far as known
 
     def __len__(self) -> int:
@@ -152,6 +155,11 @@ class TranslationBatches:
             epoch += 1
         return epoch, index
 
+    @property
+    def rows(self) -> list[Any]:
+        """The `IdRows` of source and target, without sampling."""
+        return self._plain
+
     def _count(self, epoch):
         if epoch not in self._num_batches:
             self._plan(epoch)
@@ -191,13 +199,17 @@ class TranslationBatches:
 
     def _batches(self, epoch, row_multiple):
         (source, target), batches = self._plan(epoch)
+        labels = target
+        if self.soft_labels is not None:
+            rng = np.random.default_rng([self.seed, epoch, 1])  # another than that of the plan
+            labels = IdRows(self.soft_labels.draw(target.ids, rng), target.lengths)
         for pairs, (num_rows, source_width, target_width) in batches:
             num_rows += -num_rows % row_multiple
-            labels = target.padded(pairs, num_rows, target_width)
-            real = labels != PAD_ID
+            target_ids = target.padded(pairs, num_rows, target_width)
+            real = target_ids != PAD_ID
             inputs = {
                 "source_ids": source.padded(pairs, num_rows, source_width),
-                "target_ids": shift_right(labels, np),
+                "target_ids": shift_right(target_ids, np),
             }
             weights = real.astype("float32") / np.float32(target.lengths[pairs].sum())
-            yield inputs, labels, weights
+            yield inputs, labels.padded(pairs, num_rows, target_width), weights

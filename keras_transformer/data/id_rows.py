@@ -52,6 +52,12 @@ class IdRows:
         start = self.starts[index]
         return self.ids[start : start + self.lengths[index]]
 
+    def places(self, indices):
+        """Returns where `ids` has the ids of the rows `indices`, one row after the other."""
+        lengths = self.lengths[indices]
+        before = np.cumsum(lengths, dtype="int64") - lengths
+        return np.repeat(self.starts[indices] - before, lengths) + np.arange(lengths.sum())
+
     def padded(self, indices, num_rows, width):
         """Returns the rows `indices` as int32 `(num_rows, width)`, padded right and below."""
         columns = np.arange(width)

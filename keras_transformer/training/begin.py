@@ -6,6 +6,7 @@ import shutil
 from keras_transformer.errors import InputError
 from keras_transformer.runs.run import Run, check_model, load_weights
 from keras_transformer.text_files import check_directory
+from keras_transformer.training.distillation import check_teachers, teachers_of
 from keras_transformer.training.progress import check_log
 
 
@@ -39,6 +40,11 @@ def check_start(config, run, init_from, devices, write):
         config = dataclasses.replace(
             config, model=init_config.model, tokenizer=init_config.tokenizer
         )
+    teachers = teachers_of(config.training)
+    if teachers:
+        first = run if run.exists else Run(teachers[0])
+        tokenizer = dataclasses.replace(first.load_config().tokenizer, sampling=0.0)
+        config = dataclasses.replace(config, tokenizer=tokenizer)
     finished = None
     if run.exists:
         if run.is_imported:
@@ -59,6 +65,9 @@ def check_start(config, run, init_from, devices, write):
                 "The settings of the group decoding stay those of the run: give others to "
                 "translate, evaluate or export."
             )
+    if teachers and finished is None:
+        learner = run.path if run.exists else init_from
+        check_teachers(teachers, [] if learner is None else [learner])
     return config, finished
 
 

@@ -5,6 +5,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.run import Identity, Run, build_model
 from keras_transformer.training.callbacks import BleuCallback
+from keras_transformer.training.distillation import distill, teachers_of
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 
@@ -66,6 +67,8 @@ class TranslationTask:
             sampling=config.tokenizer.sampling,
             **settings,
         )
+        if teachers := teachers_of(config.training):
+            distill(self.batches, teachers, config.training.distill_share, write)
         self.valid_batches = make_batches("validation", valid_corpus, shuffle=False, **settings)
         self._bleu = BleuCallback(
             valid_corpus.source,
@@ -134,6 +137,8 @@ def ready_tokenizers(config, run, init_from):
         return run.load_tokenizers(config)
     if init_from is not None:
         return Run(init_from).load_tokenizers(config)
+    if teachers := teachers_of(config.training):
+        return Run(teachers[0]).load_tokenizers(config)
     if config.tokenizer.model is not None:
         return (keras_transformer.tokenizers.from_file(config.tokenizer.model),) * 2
     return None

@@ -41,3 +41,10 @@ def test_a_sampled_row_that_is_too_long_stays_plain(tokenizer, sentence_pairs):
         for i in range(len(texts)):
             source = free if free.lengths[i] <= most else plain
             assert rows.row(i).tolist() == source.row(i).tolist()
+
+
+def test_places_are_those_of_the_rows(rows):
+    assert rows.places(np.array([2, 0])).tolist() == [6, 0, 1]
+    indices = np.array([1, 2])
+    padded = rows.padded(indices, 2, 4)
+    assert rows.ids[rows.places(indices)].tolist() == padded[padded != 0].tolist()

@@ -76,6 +76,7 @@ TRAINING = {
     "training.static_shapes": True,
 }
 TOKENIZERS = {"tokenizer.kind", "tokenizer.shared", "tokenizer.model"}
+DISTILLATION = {"training.distill_from", "training.distill_share"}  # in test_distillation.py
 DATA = {
     "data.source_train",
     "data.target_train",
@@ -90,7 +91,7 @@ DATA = {
 def test_every_setting_has_a_test_here():
     names = {f"{group}.{key}" for group in ("data", "tokenizer", "training")
              for key in settings(GROUPS[group])}  # fmt: skip
-    assert names == TRAINING.keys() | TOKENIZERS | DATA
+    assert names == TRAINING.keys() | TOKENIZERS | DATA | DISTILLATION
     for name, value in TRAINING.items():
         group, key = name.split(".")
         assert value != settings(GROUPS[group])[key].default, name

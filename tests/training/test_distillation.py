@@ -1,0 +1,100 @@
+"""Distillation: labels are drawn from the mean prediction of other runs."""
+
+import json
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.config import Config
+from keras_transformer.runs import load_run
+from keras_transformer.runs.run import Run, checksum_of_tokenizers
+
+
+@pytest.fixture(scope="module")
+def teachers(trained, tmp_path_factory, train_quietly):
+    """The settings and the paths of two runs with one tokenizer and other weights."""
+    config, path = trained
+    other = tmp_path_factory.mktemp("teachers") / "other"
+    tokenizer = path / "tokenizer/tokenizer.model"
+    train_quietly(config.override(["training.seed=2", f"tokenizer.model={tokenizer}"]), other)
+    return config, path, other
+
+
+def distilled(config, *paths):
+    return config.override(
+        [f"training.distill_from={' '.join(map(str, paths))}", "training.distill_share=0.9"]
+    )
+
+
+def test_labels_are_the_most_probable_of_the_mean_prediction(teachers, start_training):
+    """Compared with a softmax over the whole vocabulary, sentence by sentence, in NumPy."""
+    config, *paths = teachers
+    started = start_training(distilled(config, *paths))
+    assert any("teachers    2" in line for line in started.lines)
+    models = [load_run(path)[0] for path in paths]
+    batches, (source, target) = started.batches, started.batches.rows
+    assert batches.soft_labels.share == 0.9
+    for pair in range(0, len(source.lengths), 7):
+        target_ids = np.concatenate([[2], target.row(pair)[:-1]])
+        inputs = {"source_ids": source.row(pair)[None], "target_ids": target_ids[None]}
+        logits = [ops.convert_to_numpy(model(inputs))[0].astype("float64") for model in models]
+        powers = [np.exp(each - each.max(-1, keepdims=True)) for each in logits]
+        mean = sum(each / each.sum(-1, keepdims=True) for each in powers) / 2
+        for position, place in enumerate(target.places(np.array([pair]))):
+            best = np.sort(mean[position])[::-1][:8]
+            np.testing.assert_allclose(
+                mean[position][batches.soft_labels.ids[place]], best, rtol=1e-4
+            )
+            np.testing.assert_allclose(
+                batches.soft_labels.cumulated[place], np.cumsum(best) / best.sum(), rtol=1e-4
+            )
+
+
+def test_a_student_has_the_tokenizer_of_its_teachers(teachers, start_training, tmp_path):
+    config, path, _ = teachers
+    start_training(distilled(config.override(["tokenizer.vocab_size=99"]), path), tmp_path / "run")
+    run = Run(tmp_path / "run")
+    loaded = run.load_config()
+    assert loaded.tokenizer.vocab_size == 150
+    checksums = {checksum_of_tokenizers(each.load_tokenizers(config)) for each in (run, Run(path))}
+    assert len(checksums) == 1
+
+
+def test_a_student_that_was_interrupted_goes_on(teachers, train_quietly, tmp_path):
+    config, path, _ = teachers
+    student = distilled(config, path)
+    train_quietly(student.override(["training.max_steps=4"]), tmp_path / "run")
+    train_quietly(student, tmp_path / "run")
+    steps = [json.loads(line)["step"] for line in open(tmp_path / "run/metrics.jsonl")]
+    assert max(steps) == 10
+
+
+def test_runs_that_cannot_teach_are_refused(teachers, train_quietly, tmp_path, corpus):
+    config, path, _ = teachers
+    other = tmp_path / "other"
+    train_quietly(config.override(["tokenizer.vocab_size=140", "training.max_steps=4"]), other)
+    for paths, message in (
+        ([tmp_path / "none"], "none"),
+        ([path, other], "tokenizers differ"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_quietly(distilled(config, *paths), tmp_path / "student")
+        assert not (tmp_path / "student").exists()
+    with pytest.raises(ValueError, match="tokenizers differ"):
+        train_quietly(distilled(config, path), tmp_path / "student", init_from=other)
+    assert not (tmp_path / "student").exists()
+
+
+def test_a_path_with_a_space_is_quoted(teachers, tmp_path, start_training):
+    config, path, _ = teachers
+    (tmp_path / "a teacher").symlink_to(path)
+    started = start_training(distilled(config, f"'{tmp_path}/a teacher'"))
+    assert any("teachers    1" in line for line in started.lines)
+    with pytest.raises(ValueError, match="a path with a space in quotes"):
+        start_training(distilled(config, f"'{tmp_path}/a teacher"))
+
+
+def test_subword_sampling_is_refused():
+    with pytest.raises(ValueError, match="Received: tokenizer.sampling=0.1, .*distill_from=runs/a"):
+        Config().override(["training.distill_from=runs/a", "tokenizer.sampling=0.1"])
