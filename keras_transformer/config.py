@@ -26,6 +26,7 @@ from keras_transformer.settings import (
     Range,
     SettingsGroup,
     Share,
+    ShareOrAll,
     accepts,
     check_known,
     in_words,
@@ -167,7 +168,7 @@ class TrainingConfig(SettingsGroup):
     """R-Drop's alpha: weight of the divergence between two predictions of each batch; 0: off."""
     distill_from: str | None = None
     """Runs, separated by spaces, whose mean prediction replaces labels; null means none."""
-    distill_share: Share = 0.5
+    distill_share: ShareOrAll = 0.5
     """Share of the labels that are drawn from the prediction of the runs in distill_from."""
     clip_norm: Positive | None = None
     """Maximum norm of the gradient of all weights together; null means no limit."""

@@ -35,6 +35,7 @@ CountOrZero = Annotated[
 Positive = Annotated[float, Range("a number above 0", lambda value: value > 0)]
 PositiveOrZero = Annotated[float, Range("a number of at least 0", lambda value: value >= 0)]
 Share = Annotated[float, Range("a number from 0 to below 1", lambda value: 0 <= value < 1)]
+ShareOrAll = Annotated[float, Range("a number from 0 to 1", lambda value: 0 <= value <= 1)]
 
 
 class Setting(NamedTuple):

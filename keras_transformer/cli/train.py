@@ -71,6 +71,13 @@ def add_config(parser):
 
 
 def run(arguments):
+    distill_from = [text for text in arguments.set if text.startswith("training.distill_from=")]
+    of_tokenizer = [text for text in arguments.set if text.startswith("tokenizer.")]
+    if distill_from and of_tokenizer:
+        raise InputError(
+            "Expected no settings of a tokenizer that comes from the runs in distill_from. "
+            f"Received: --set {distill_from[-1]} {of_tokenizer[0]}. Leave one out."
+        )
     of_model = [text for text in arguments.set if text.startswith(("model.", "tokenizer."))]
     if arguments.init_from is not None and of_model:
         raise InputError(

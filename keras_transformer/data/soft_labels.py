@@ -1,6 +1,12 @@
 """Labels drawn from the predictions of other models, for distillation."""
 
+import zipfile
+
 import numpy as np
+
+from keras_transformer.atomic_files import replacing
+from keras_transformer.errors import InputError
+from keras_transformer.types import Self, StrPath
 
 
 class SoftLabels:
@@ -12,20 +18,47 @@ class SoftLabels:
 
     Args:
         ids: int32 `(N, K)`, the K most probable labels of each of N target tokens.
-        probabilities: `(N, K)`; those of a token are divided by their sum.
-        share: probability with which the label is drawn; otherwise the text's own is taken.
+        probabilities: float32 `(N, K)`; those of a token are divided by their sum.
+        share: probability with which a label is drawn; otherwise the text's own is taken.
     """
 
     def __init__(self, ids: np.ndarray, probabilities: np.ndarray, share: float) -> None:
         self.ids = ids
         self.share = share
-        cumulated = np.cumsum(probabilities, axis=1, dtype="float32")
-        self.cumulated = cumulated / cumulated[:, -1:]
+        self.cumulative = np.cumsum(probabilities, axis=1, dtype="float32")
         """`(N, K)`, the probability of a label and of all before it."""
+        self.cumulative /= self.cumulative[:, -1:].copy()
 
     def draw(self, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns int32 `(N,)`: drawn labels and, of the others, the text's own `labels` `(N,)`."""
         thresholds = rng.random((len(labels), 1), dtype="float32")
-        place = np.argmax(thresholds < self.cumulated, axis=1)
+        place = np.argmax(thresholds < self.cumulative, axis=1)
         drawn = np.take_along_axis(self.ids, place[:, None], axis=1)[:, 0]
         return np.where(rng.random(len(labels)) < self.share, drawn, labels)
+
+    def save(self, path: StrPath) -> None:
+        """Writes the labels and their probabilities to a NumPy file, whole or not at all."""
+        with replacing(path) as partial:
+            np.savez(partial, ids=self.ids, cumulative=self.cumulative)
+
+    @classmethod
+    def load(cls, path: StrPath, num_tokens: int, share: float) -> Self:
+        """Returns what `save` has written.
+
+        Raises:
+            InputError: the file is damaged, or not of `num_tokens` target tokens.
+        """
+        try:
+            with np.load(path) as arrays:
+                ids, cumulative = arrays["ids"], arrays["cumulative"]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(
+                f"Expected labels that distillation has written. Received: {path} ({error}). "
+                "Remove it: the runs in distill_from then predict them again."
+            ) from None
+        if ids.shape != cumulative.shape or len(ids) != num_tokens:
+            raise InputError(
+                f"Expected labels of {num_tokens:,} target tokens, those of the training text. "
+                f"Received: {path}, of {len(ids):,}. Give the text that the run began with."
+            )
+        return cls(ids, np.diff(cumulative, axis=1, prepend=np.float32(0.0)), share)

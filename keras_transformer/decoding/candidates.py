@@ -72,7 +72,7 @@ def best_continuation(logits, num_forbidden=NUM_FORBIDDEN):
     candidates = (-1, num_chosen * block_size)
     values = ops.reshape(backend.take_entries(blocks, chosen), candidates)
     tokens = chosen[..., None] * block_size + ops.arange(block_size, dtype="int32")
-    tokens = ops.reshape(tokens, candidates)
+    tokens = _in_vocabulary(ops.reshape(tokens, candidates), logits)
     best_logits, best = _top(values, 1)
     allowed_logits, allowed = _top(forbid(values, tokens, num_forbidden), 1)
     best_log_probs = _log_prob(logits, backend.take_entries(tokens, best))
@@ -90,7 +90,8 @@ def _best_tokens(logits, blocks, maxima):
     blocks = ops.reshape(blocks, (-1, num_blocks, block_size))
     _, place = _top(backend.take_entries(blocks, best_block)[:, 0], 1)
     flat_logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))  # (B * N, V)
-    log_probs = _log_prob(flat_logits, best_block * block_size + place)
+    best = _in_vocabulary(best_block * block_size + place, logits)
+    log_probs = _log_prob(flat_logits, best)
     shape = (-1, logits.shape[1])
     return ops.reshape(best_logits, shape), ops.reshape(log_probs, shape)
 
@@ -101,8 +102,15 @@ def _log_prob(logits, best):
     Their probability is never 0, so that its logarithm is finite. A softmax is half the work of
     logsumexp on a CPU.
     """
-    best = ops.minimum(best, ops.shape(logits)[-1] - 1)  # not what fills a block up, beside NaN
     return ops.log(backend.take_entries(ops.softmax(logits), best))
+
+
+def _in_vocabulary(tokens, logits):
+    """Returns the tokens, none of which is beyond the vocabulary.
+
+    Where logits are NaN, what fills up the last block may seem to be the largest.
+    """
+    return ops.minimum(tokens, ops.shape(logits)[-1] - 1)
 
 
 def _top(values, k):

@@ -8,6 +8,7 @@ RUN/averaged.weights.h5                 the best mean of the last checkpoints, a
 RUN/finished.json                       how training ended, and which weights are best
 RUN/metrics.jsonl                       one line per validation
 RUN/tensorboard/
+RUN/soft_labels.npz                     what other runs predict, for distillation from them
 RUN/lexicon.npz                         for shortlists, if `keras-transformer lexicon` has made it
 """
 
@@ -106,6 +107,7 @@ class Run:
         self.finished_path = self.path / "finished.json"
         self.tensorboard_path = self.path / "tensorboard"
         self.lexicon_path = self.path / "lexicon.npz"
+        self.soft_labels_path = self.path / "soft_labels.npz"
         self.identity_path = self.path / "identity.json"
         self.lock_path = self.path / ".lock"
 

@@ -37,14 +37,13 @@ def check_start(config, run, init_from, devices, write):
         init_run = Run(init_from)
         init_config = init_run.load_config()
         init_run.any_weights_path(lambda line: None)
-        config = dataclasses.replace(
-            config, model=init_config.model, tokenizer=init_config.tokenizer
-        )
-    teachers = teachers_of(config.training)
-    if teachers:
-        first = run if run.exists else Run(teachers[0])
-        tokenizer = dataclasses.replace(first.load_config().tokenizer, sampling=0.0)
-        config = dataclasses.replace(config, tokenizer=tokenizer)
+        config = _with_tokenizer_of(init_config, config, model=init_config.model)
+    if teachers := teachers_of(config.training):
+        if run.exists:  # its labels are saved, so that it needs no teacher any more
+            config = _with_tokenizer_of(run.load_config(), config)
+        else:
+            check_teachers(teachers, init_from, config.data.max_length)
+            config = _with_tokenizer_of(Run(teachers[0]).load_config(), config)
     finished = None
     if run.exists:
         if run.is_imported:
@@ -65,10 +64,15 @@ def check_start(config, run, init_from, devices, write):
                 "The settings of the group decoding stay those of the run: give others to "
                 "translate, evaluate or export."
             )
-    if teachers and finished is None:
-        learner = run.path if run.exists else init_from
-        check_teachers(teachers, [] if learner is None else [learner])
     return config, finished
+
+
+def _with_tokenizer_of(other, config, **groups):
+    """Returns `config` with the tokenizer's settings of another, and other groups."""
+    tokenizer = other.tokenizer
+    if config.training.distill_from:  # whose labels are of one tokenization
+        tokenizer = dataclasses.replace(tokenizer, sampling=0.0)
+    return dataclasses.replace(config, tokenizer=tokenizer, **groups)
 
 
 def create_or_restore(config, run, init_from, model, task, write):
@@ -104,6 +108,7 @@ def create_or_restore(config, run, init_from, model, task, write):
         load_weights(model, Run(init_from).any_weights_path(write))
         state.validated = False
         run.checkpoints.save(model, state, keep=1)
+    task.save(run)
     run.create(config, *task.tokenizers)
     return identity, state
 

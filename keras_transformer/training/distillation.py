@@ -3,6 +3,7 @@
 Shapes: B batch, T target length, K labels of each token that are kept.
 """
 
+import dataclasses
 import shlex
 
 import numpy as np
@@ -14,11 +15,11 @@ from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.decoding.candidates import largest
 from keras_transformer.errors import InputError
 from keras_transformer.runs.run import Run, checksum_of_tokenizers, load_run
-from keras_transformer.special_ids import PAD_ID
+from keras_transformer.special_ids import PAD_ID, START_ID
 from keras_transformer.teacher_forcing import shift_right
 
-NUM_LABELS = 8  # of each token; together they have nearly all of the probability
-BATCH_TOKENS = 4096
+NUM_LABELS = 8  # of each token; a label of less probability is hardly ever drawn
+BATCH_PROBABILITIES = 2**25  # at once, of all tokens of a batch: 128 MiB
 
 
 def teachers_of(training):
@@ -32,62 +33,68 @@ def teachers_of(training):
         ) from None
 
 
-def check_teachers(paths, students):
-    """Checks that runs can teach, and that they and the students have one tokenizer.
+def check_teachers(paths, init_from, max_length):
+    """Checks that runs can teach, and that all runs have one tokenizer.
 
     Args:
         paths: the runs that teach.
-        students: paths of runs that learn, or from whose weights a run that learns begins.
+        init_from: the run from whose weights the training begins, or None.
+        max_length: maximum tokens per sentence of the training text.
     Raises:
         InputError: one cannot teach, or the tokenizers differ.
     """
     for path in paths:
-        Run(path).weights_path()
-    runs = [Run(path) for path in (*paths, *students)]
+        run = Run(path)
+        run.weights_path()
+        config = run.load_config()  # its learned positions may be too few for the text
+        dataclasses.replace(config, data=dataclasses.replace(config.data, max_length=max_length))
+    runs = [Run(path) for path in (*paths, *([] if init_from is None else [init_from]))]
     checksums = {checksum_of_tokenizers(run.load_tokenizers(run.load_config())) for run in runs}
     if len(checksums) > 1:
         raise InputError(
             "Expected runs with the same tokenizer, so that they predict the same tokens. "
             f"Received: {', '.join(str(run.path) for run in runs)}, whose tokenizers differ. Train "
-            "them with one tokenizer: --set tokenizer.model=FILE."
+            "them with one tokenizer: --set tokenizer.model=FILE, or --init-from the first."
         )
 
 
-def distill(batches, paths, share, write):
-    """Lets `TranslationBatches` draw labels from the mean prediction of other runs.
+def predicted_labels(paths, share, batches, write):
+    """Returns the `SoftLabels` of the mean prediction of runs for the text of some batches.
 
     Args:
-        batches: `TranslationBatches`; its tokenizers are those of the runs.
         paths: the runs.
-        share: probability with which a label is drawn.
-        write: called with a line of the report.
+        share: see `SoftLabels`.
+        batches: `TranslationBatches`; its tokenizers are those of the runs.
+        write: called with each line of the report.
     """
+    write(f"teachers    {len(paths)} predict the labels of the training text")
     models = [load_run(path)[0] for path in paths]
     variables = [variable for model in models for variable in model.variables]
-    num_labels = min(NUM_LABELS, models[0].output_vocab_size)
-    predict = backend.compile_function(
-        lambda *ids: _most_probable(models, num_labels, *ids), variables
-    )
+    vocab_size = models[0].output_vocab_size
+    num_labels = min(NUM_LABELS, vocab_size - 2)
+    predict = backend.compile_function(lambda *ids: _best(models, num_labels, *ids), variables)
     source, target = batches.rows
-    labels = np.zeros((len(target.ids), num_labels), "int32")
-    probabilities = np.zeros(labels.shape, "float32")
-    shapes = static_shapes(max(BATCH_TOKENS, batches.max_length), batches.max_length)
+    ids = np.zeros((len(target.ids), num_labels), "int32")
+    probabilities = np.zeros(ids.shape, "float32")
+    batch_tokens = max(BATCH_PROBABILITIES // vocab_size, batches.max_length)
+    shapes = static_shapes(batch_tokens, batches.max_length)
     for pairs, (num_rows, length) in plan_static_batches(source.lengths, target.lengths, shapes):
         rows = [side.padded(pairs, num_rows, length) for side in (source, target)]
         is_real = rows[1] != PAD_ID
         found = predict(*map(ops.convert_to_tensor, rows))
         places = target.places(pairs)
-        labels[places], probabilities[places] = (ops.convert_to_numpy(x)[is_real] for x in found)
-    batches.soft_labels = SoftLabels(labels, probabilities, share)
-    agree = np.mean(labels[:, 0] == target.ids)
-    write(f"teachers    {len(models)}; the label they prefer is the text's in {agree:.1%} of cases")
+        ids[places], probabilities[places] = (ops.convert_to_numpy(x)[is_real] for x in found)
+    agree = np.mean(ids[:, 0] == target.ids)
+    write(f"            they prefer the label of the text for {agree:.1%} of the tokens")
+    return SoftLabels(ids, probabilities, share)
 
 
-def _most_probable(models, num_labels, source_ids, labels):
+def _best(models, num_labels, source_ids, labels):
     """Returns the best labels and their probabilities, `(B, T, K)`, by the mean of the models."""
     inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
     predictions = [ops.softmax(model(inputs, training=False)) for model in models]
     probabilities = sum(predictions) / len(models)
     flat = ops.reshape(probabilities, (-1, probabilities.shape[-1]))
-    best, ids = largest(flat, num_labels)
+    is_label = np.isin(np.arange(flat.shape[-1]), (PAD_ID, START_ID), invert=True)
+    best, ids = largest(flat * is_label.astype("float32"), num_labels)
     return tuple(ops.reshape(x, (*ops.shape(labels), -1)) for x in (ids, best))

@@ -41,7 +41,7 @@ def write_lexicon(
     config = run.load_config()
     tokenizers = run.load_tokenizers(config)
     if corpus is None:
-        corpus, _ = corpora_of_run(path, config, write)
+        corpus, _ = corpora_of_run(path, config, "other parallel text", write)
     sides = zip(tokenizers, (corpus.source, corpus.target), strict=True)
     source_rows, target_rows = (_rows(tokenizer, texts) for tokenizer, texts in sides)
     kept = [

@@ -96,13 +96,13 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             return finished["metrics"]
         training = config.training
 
+        # === Data ===
+        task.prepare(config, run, init_from, devices, write)
+
         # === Reproducibility ===
         keras.utils.set_random_seed(training.seed)
         if training.deterministic:
             backend.enable_determinism()
-
-        # === Data ===
-        task.prepare(config, run, init_from, devices, write)
 
         # === Model ===
         with devices.scope():

@@ -5,7 +5,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.run import Identity, Run, build_model
 from keras_transformer.training.callbacks import BleuCallback
-from keras_transformer.training.distillation import distill, teachers_of
+from keras_transformer.training.distillation import predicted_labels, teachers_of
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 
@@ -67,8 +67,6 @@ class TranslationTask:
             sampling=config.tokenizer.sampling,
             **settings,
         )
-        if teachers := teachers_of(config.training):
-            distill(self.batches, teachers, config.training.distill_share, write)
         self.valid_batches = make_batches("validation", valid_corpus, shuffle=False, **settings)
         self._bleu = BleuCallback(
             valid_corpus.source,
@@ -80,6 +78,22 @@ class TranslationTask:
         )
         write(f"training    {self.batches.summary}; {len(self.batches):,} batches an epoch")
         write(f"validation  {self.valid_batches.summary}")
+        if config.training.distill_from:
+            self.batches.soft_labels = devices.from_chief(lambda: self._soft_labels(run, write))
+
+    def _soft_labels(self, run, write):
+        """Returns the `SoftLabels` of a run: those that it has saved, or new ones."""
+        training = self.config.training
+        if run.exists and run.soft_labels_path.exists():
+            num_tokens = len(self.batches.rows[1].ids)
+            load = keras_transformer.data.soft_labels.SoftLabels.load
+            return load(run.soft_labels_path, num_tokens, training.distill_share)
+        return predicted_labels(teachers_of(training), training.distill_share, self.batches, write)
+
+    def save(self, run):
+        """Writes what a new run needs, beside its settings and tokenizers, when it goes on."""
+        if self.batches.soft_labels is not None:
+            self.batches.soft_labels.save(run.soft_labels_path)
 
     def build_model(self, model_class):
         """Returns the untrained model.
@@ -170,13 +184,17 @@ def read_corpora(data, seed, write):
     return train_corpus, valid_corpus
 
 
-def corpora_of_run(path, config, write):
-    """Returns the `(training, validation)` corpora that the settings of a run name."""
+def corpora_of_run(path, config, which, write):
+    """Returns the `(training, validation)` corpora that the settings of a run name.
+
+    Args:
+        which: the text to give instead of one that cannot be read, for the error.
+    """
     try:
         return read_corpora(config.data, config.training.seed, write)
     except ValueError as error:
         raise InputError(
-            f"{error} (the text that the settings of {path} name) Give other parallel text: "
+            f"{error} (the text that the settings of {path} name) Give {which}: "
             "--source F --target F, or a corpus."
         ) from None
 

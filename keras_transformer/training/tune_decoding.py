@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BEAM_SIZES = (1, 2, 4, 8)
 LENGTH_PENALTIES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
+OTHER_TEXT = "other parallel text that the model was not trained on"
 
 
 class TunedDecoding(NamedTuple):
@@ -73,7 +74,7 @@ def tune_decoding(
         before = config.decoding
         searches = _searches(before, beam_sizes, length_penalties)
         if corpus is None:
-            _, corpus = corpora_of_run(path, config, write)
+            _, corpus = corpora_of_run(path, config, OTHER_TEXT, write)
         bleu(corpus.target, corpus.target, lowercase, tokenize, hints=False)  # refuses a tokenizer
         write(f"validation  {len(corpus):,} pairs, {len(searches)} searches")
         lexicon = load_lexicon(path) if before.shortlist else None

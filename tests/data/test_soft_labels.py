@@ -53,3 +53,25 @@ def test_only_the_labels_of_batches_change(corpus, tokenizer):
         ):
             np.testing.assert_array_equal(labels[labels != 0], expected)
     assert sorted(np.concatenate(seen[0])) != sorted(np.concatenate(seen[1]))
+
+
+def test_saved_labels_are_the_same(tmp_path):
+    soft = SoftLabels(IDS, PROBABILITIES, 0.5)
+    soft.save(tmp_path / "labels.npz")
+    loaded = SoftLabels.load(tmp_path / "labels.npz", num_tokens=3, share=0.5)
+    np.testing.assert_array_equal(loaded.ids, soft.ids)
+    np.testing.assert_allclose(loaded.cumulative, soft.cumulative, rtol=1e-6)
+    drawn = (each.draw(LABELS, np.random.default_rng(1)) for each in (soft, loaded))
+    np.testing.assert_array_equal(*drawn)
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "labels.npz"
+    SoftLabels(IDS, PROBABILITIES, 0.5).save(path)
+    with pytest.raises(ValueError, match="labels of 4 target tokens.* of 3. Give the text"):
+        SoftLabels.load(path, num_tokens=4, share=0.5)
+    whole = path.read_bytes()
+    for content in (b"", whole[:60], whole[:-40]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="Received: .*labels.npz .*Remove it"):
+            SoftLabels.load(path, num_tokens=3, share=0.5)
