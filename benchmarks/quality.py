@@ -4,8 +4,8 @@
 
 Each training is kept as NAME.yaml, its settings, and NAME.jsonl, its validations: the files
 `config.yaml` and `metrics.jsonl` of the run. All translate Multi30k en-de, lowercased and
-tokenized, on one core of a Zen 5, with greedy search. `keras-transformer train --config NAME.yaml`
-trains such a run again.
+tokenized, on one core of a Zen 5, or of a Zen 4 where the name says so, with greedy search.
+`keras-transformer train --config NAME.yaml` trains such a run again.
 """
 
 import itertools
@@ -16,6 +16,7 @@ from pinned import HERE
 from keras_transformer.plots.drawing import BLUE, ORANGE, house_style, new_figure, write
 
 RUNS = HERE / "results" / "quality"
+COLORS = {"linear": BLUE, "rdrop": "#8c8c8c"}  # by the first word of the name
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
 """Minutes and BLEU of Hugging Face's `MarianMTModel` on one core: raw text, cased, greedy."""
 
@@ -32,8 +33,10 @@ def main():
     with house_style():
         figure = new_figure((6.4, 3.6), layout="constrained")
         axis = figure.subplots()
-        for path, style in zip(paths, itertools.cycle(("-", "--", ":", "-."))):
-            axis.plot(*curve(path), style, color=BLUE, label=path.stem)
+        styles = {kind: itertools.cycle(("-", "--", ":", "-.")) for kind in COLORS}
+        for path in paths:
+            kind = path.stem.partition("-")[0]
+            axis.plot(*curve(path), next(styles[kind]), color=COLORS[kind], label=path.stem)
         axis.plot(MARIAN.keys(), MARIAN.values(), "s", color=ORANGE, label="Marian, raw text")
         axis.set(xlabel="minutes on one core", ylabel="validation BLEU, greedy", ylim=(0, None))
         axis.grid(axis="y", color="#e6e6e6")

@@ -97,6 +97,10 @@ def test_text_in_a_flag_replaces_that_of_a_recipe(
         (["--max-steps", "0"], "Received: training.max_steps=0"),
         (["--max-minutes", "-1"], "Received: training.max_minutes=-1.0"),
         (["--init-from", "a", "--set", "model.dropout=0"], "--init-from a --set model.dropout=0"),
+        (
+            ["--set", "training.distill_from=a", "tokenizer.shared=false"],
+            "Received: --set training.distill_from=a tokenizer.shared=false",
+        ),
     ],
 )
 def test_train_refuses_bad_flags_before_keras_starts(calls, tmp_path, arguments, message, error_of):
