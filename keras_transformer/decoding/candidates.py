@@ -52,7 +52,8 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
 
     candidates = (-1, num_chosen * block_size)
     log_probs, best = _top(ops.reshape(values, candidates), num_best)
-    tokens = backend.take_entries(ops.reshape(tokens, candidates), best)
+    tokens = _in_vocabulary(ops.reshape(tokens, candidates), logits)
+    tokens = backend.take_entries(tokens, best)
     return log_probs, backend.take_entries(parents, best // block_size), tokens
 
 

@@ -110,3 +110,16 @@ def test_an_impossible_hypothesis_is_continued_last(vocab_size):
     assert np.all(parents[:, :num_best] == 2)
     assert np.all(np.abs(totals[:, num_best:] + 1e9) < 1e3)  # below all others, and finite
     assert np.all((0 <= parents) & (parents < 5) & (0 <= tokens) & (tokens < vocab_size))
+
+
+@pytest.mark.parametrize("vocab_size", [*VOCAB_SIZES, 17])
+@pytest.mark.parametrize("num_forbidden", [0, 3])
+def test_tokens_of_what_is_no_number_are_in_the_vocabulary(vocab_size, num_forbidden):
+    """So that the next step can read them, and the caller can say what was wrong."""
+    logits = ops.convert_to_tensor(np.full((2, 1, vocab_size), np.nan, "float32"))
+    for num_best in (1, 3):
+        _, parents, tokens = best_continuations(logits, ops.zeros((2, 1)), num_best, num_forbidden)
+        tokens, parents = map(ops.convert_to_numpy, (tokens, parents))
+        assert np.all((0 <= tokens) & (tokens < vocab_size)) and not parents.any()
+    log_probs, tokens = map(ops.convert_to_numpy, best_continuation(logits[:, 0], num_forbidden))
+    assert np.all((0 <= tokens) & (tokens < vocab_size)) and not np.isfinite(log_probs).any()
