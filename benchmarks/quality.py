@@ -16,7 +16,11 @@ from pinned import HERE
 from keras_transformer.plots.drawing import BLUE, ORANGE, house_style, new_figure, write
 
 RUNS = HERE / "results" / "quality"
-COLORS = {"linear": BLUE, "rdrop": "#8c8c8c"}  # by the first word of the name
+COLORS = {
+    "linear": BLUE,
+    "rdrop": "#8c8c8c",
+    "distilled": "#2a9d6f",
+}  # by the first word of the name
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
 """Minutes and BLEU of Hugging Face's `MarianMTModel` on one core: raw text, cased, greedy."""
 
