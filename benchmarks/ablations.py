@@ -18,8 +18,7 @@ import json
 import pathlib
 
 import keras
-import numpy as np
-from pinned import HERE, multi30k, write_results
+from pinned import HERE, multi30k, some_pairs, write_results
 
 import keras_transformer
 from keras_transformer.config import Config
@@ -71,10 +70,7 @@ def measured(name, data, arguments):
         ParallelCorpus.from_files(*(data / f"{split}.lc.norm.tok.{x}.gz" for x in ("en", "de")))
         for split in ("train", "val")
     )
-    # the first of one random order, as in learning_curves.py
-    order = np.random.default_rng(1).permutation(len(whole))[: arguments.pairs]
-    pairs = ((whole.source[i], whole.target[i]) for i in order)
-    corpora = ParallelCorpus.from_pairs(pairs), valid
+    corpora = ParallelCorpus.from_pairs(some_pairs(whole, arguments.pairs)), valid
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
     metrics = train(config, run, corpora=corpora)
 

@@ -17,8 +17,7 @@ import pathlib
 import time
 
 import keras
-import numpy as np
-from pinned import HERE, multi30k, write_results
+from pinned import HERE, multi30k, some_pairs, write_results
 
 import keras_transformer
 from keras_transformer.config import Config
@@ -66,9 +65,7 @@ def trained_point(curve, point, data, arguments):
         [*changes, *limits, precision, patience, *arguments.set]
     )
     whole = ParallelCorpus.from_files(data / "train.en.gz", data / "train.de.gz")
-    # the first pairs of one random order, so that more text contains all of the less
-    order = np.random.default_rng(1).permutation(len(whole))[:num_pairs]
-    corpus = ParallelCorpus.from_pairs((whole.source[i], whole.target[i]) for i in order)
+    corpus = ParallelCorpus.from_pairs(some_pairs(whole, num_pairs))
     valid = ParallelCorpus.from_files(data / "val.en.gz", data / "val.de.gz")
     run = arguments.runs / f"{curve}-{point}"
     metrics = train(config, run, corpora=(corpus, valid))

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
+
 HERE = pathlib.Path(__file__).parent
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -74,6 +76,17 @@ def multi30k():
             f"KERAS_TRANSFORMER_DATA. Received: {data}. README.md says where to get Multi30k."
         )
     return pathlib.Path(data, "multi30k")
+
+
+def some_pairs(corpus, number):
+    """Returns the first pairs of one random order, so that more of them contain all of the less.
+
+    Args:
+        corpus: `ParallelCorpus`.
+        number: of pairs; None: all.
+    """
+    order = np.random.default_rng(1).permutation(len(corpus))[:number]
+    return [(corpus.source[i], corpus.target[i]) for i in order]
 
 
 def write_results(path, results):

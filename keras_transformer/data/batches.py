@@ -88,9 +88,10 @@ class TranslationBatches:
                 f"Expected pairs of at most {self.max_length} tokens per side. Received: "
                 f"{len(corpus)} pairs, all longer. Raise max_length or batch_tokens."
             )
-        self._plain = [rows.select(fits) for rows in plain]
+        self.rows = [rows.select(fits) for rows in plain]
+        """The `IdRows` of source and target, without sampling."""
         self._texts = [list(itertools.compress(side, fits)) if sampling else [] for side in sides]
-        self.num_target_tokens = int(self._plain[1].lengths.sum())
+        self.num_target_tokens = int(self.rows[1].lengths.sum())
         """Labels per epoch, including end tokens, without padding (and without sampling)."""
         self.summary = dataclasses.replace(
             corpus.summary,
@@ -155,11 +156,6 @@ class TranslationBatches:
             epoch += 1
         return epoch, index
 
-    @property
-    def rows(self) -> list[Any]:
-        """The `IdRows` of source and target, without sampling."""
-        return self._plain
-
     def _count(self, epoch):
         if epoch not in self._num_batches:
             self._plan(epoch)
@@ -187,29 +183,30 @@ class TranslationBatches:
 
     def _rows(self, epoch):
         if not self.sampling:
-            return self._plain
+            return self.rows
         # seeds other than that of the plan, and a different one for each side
         seeds = np.random.SeedSequence([self.seed, epoch]).generate_state(2)
         return [
             IdRows.encode_sampled(*args, self.sampling, int(seed), plain, self.max_length)
             for *args, seed, plain in zip(
-                self._tokenizers, self._texts, seeds, self._plain, strict=True
+                self._tokenizers, self._texts, seeds, self.rows, strict=True
             )
         ]
 
     def _batches(self, epoch, row_multiple):
         (source, target), batches = self._plan(epoch)
-        labels = target
+        drawn = None
         if self.soft_labels is not None:
             rng = np.random.default_rng([self.seed, epoch, 1])  # another than that of the plan
-            labels = IdRows(self.soft_labels.draw(target.ids, rng), target.lengths)
+            drawn = IdRows(self.soft_labels.draw(target.ids, rng), target.lengths)
         for pairs, (num_rows, source_width, target_width) in batches:
             num_rows += -num_rows % row_multiple
-            target_ids = target.padded(pairs, num_rows, target_width)
-            real = target_ids != PAD_ID
+            text = target.padded(pairs, num_rows, target_width)
+            labels = text if drawn is None else drawn.padded(pairs, num_rows, target_width)
+            real = text != PAD_ID
             inputs = {
                 "source_ids": source.padded(pairs, num_rows, source_width),
-                "target_ids": shift_right(target_ids, np),
+                "target_ids": shift_right(text, np),
             }
             weights = real.astype("float32") / np.float32(target.lengths[pairs].sum())
-            yield inputs, labels.padded(pairs, num_rows, target_width), weights
+            yield inputs, labels, weights

@@ -43,12 +43,13 @@ def check_teachers(paths, init_from, max_length):
     Raises:
         InputError: one cannot teach, or the tokenizers differ.
     """
-    for path in paths:
-        run = Run(path)
+    runs = [Run(path) for path in paths]
+    for run in runs:
         run.weights_path()
         config = run.load_config()  # its learned positions may be too few for the text
         dataclasses.replace(config, data=dataclasses.replace(config.data, max_length=max_length))
-    runs = [Run(path) for path in (*paths, *([] if init_from is None else [init_from]))]
+    if init_from is not None:
+        runs.append(Run(init_from))
     checksums = {checksum_of_tokenizers(run.load_tokenizers(run.load_config())) for run in runs}
     if len(checksums) > 1:
         raise InputError(

@@ -269,10 +269,11 @@ def test_a_new_version_takes_over_and_no_request_is_lost(growing, exported):
             shutil.copytree(exported, directory / "half")  # not a number, so not a version
             (directory / "half").rename(directory / "2")
             wait_until(lambda: states(server) == {"1": "END", "2": "AVAILABLE"})
+            wait_until(lambda: len(answered) > 20)  # a busy machine needs longer for as many
         finally:
             is_over = True
     assert [future.result() for future in asking] == [None] * 4
-    assert set(answered) == {200} and len(answered) > 4  # also where one core does everything
+    assert set(answered) == {200} and len(answered) > 20
     response = post(server, BODY, "/versions/1:predict")
     assert response.status_code == 404
 
