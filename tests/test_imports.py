@@ -45,6 +45,9 @@ ROOMS = (  # each may import those that stand before it
 )
 PORTABLE_ROOMS = ("layers/", "models/", "decoding/", "backend/")
 OTHER_BACKENDS = {"jax", "torch"}
+WITHOUT_TENSORFLOW = {room for room in ROOMS if f"{room}/" not in TENSORFLOW_ROOMS} - {
+    *("quickstart", "cli", "__main__"),  # programs, which translate
+}
 
 
 def imported(source):
@@ -128,6 +131,15 @@ def test_no_files_import_each_other_in_a_circle():
 def test_tensorflow_is_imported_in_its_rooms_alone(file):
     if not (file.startswith(TENSORFLOW_ROOMS) or file in TENSORFLOW_FILES):
         assert not imported((PACKAGE / file).read_text()) & TENSORFLOW
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if room_of(file) in WITHOUT_TENSORFLOW])
+def test_rooms_that_load_without_tensorflow_import_no_room_with_it_at_once(file):
+    """A function may import it, and an attribute of the package loads it when it is used."""
+    statements = ast.parse((PACKAGE / file).read_text()).body
+    imports = [node for node in statements if isinstance(node, (ast.Import, ast.ImportFrom))]
+    source = "\n".join(map(ast.unparse, imports))
+    assert [name for name in imported_modules(source) if name.startswith(TENSORFLOW_ROOMS)] == []
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.startswith(PORTABLE_ROOMS)])

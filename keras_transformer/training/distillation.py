@@ -9,9 +9,8 @@ import shlex
 import numpy as np
 from keras import ops
 
+import keras_transformer  # its room data loads when used, because it needs TensorFlow
 from keras_transformer import backend
-from keras_transformer.data.batch_plan import plan_static_batches, static_shapes
-from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.decoding.candidates import largest
 from keras_transformer.errors import InputError
 from keras_transformer.runs.run import Run, checksum_of_tokenizers, load_run
@@ -78,8 +77,10 @@ def predicted_labels(paths, share, batches, write):
     ids = np.zeros((len(target.ids), num_labels), "int32")
     probabilities = np.zeros(ids.shape, "float32")
     batch_tokens = max(BATCH_PROBABILITIES // vocab_size, batches.max_length)
-    shapes = static_shapes(batch_tokens, batches.max_length)
-    for pairs, (num_rows, length) in plan_static_batches(source.lengths, target.lengths, shapes):
+    batch_plan = keras_transformer.data.batch_plan
+    shapes = batch_plan.static_shapes(batch_tokens, batches.max_length)
+    plan = batch_plan.plan_static_batches(source.lengths, target.lengths, shapes)
+    for pairs, (num_rows, length) in plan:
         rows = [side.padded(pairs, num_rows, length) for side in (source, target)]
         is_real = rows[1] != PAD_ID
         found = predict(*map(ops.convert_to_tensor, rows))
@@ -87,7 +88,7 @@ def predicted_labels(paths, share, batches, write):
         ids[places], probabilities[places] = (ops.convert_to_numpy(x)[is_real] for x in found)
     agree = np.mean(ids[:, 0] == target.ids)
     write(f"            they prefer the label of the text for {agree:.1%} of the tokens")
-    return SoftLabels(ids, probabilities, share)
+    return keras_transformer.data.soft_labels.SoftLabels(ids, probabilities, share)
 
 
 def _best(models, num_labels, source_ids, labels):
