@@ -177,7 +177,7 @@ class TrainingConfig(SettingsGroup):
     checkpoint_every: Count = 1000
     """Number of steps between two checkpoints, each with a validation."""
     keep_checkpoints: Count = 10
-    """Number of last checkpoints to keep. At the end, their mean is used if it validates better."""
+    """Number of last checkpoints to keep. At the end, validation chooses one or a mean of some."""
     patience: CountOrZero = 10
     """Stop after this number of validations without a better score (BLEU); 0 means never."""
     samples: CountOrZero = 0

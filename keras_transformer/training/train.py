@@ -66,8 +66,8 @@ def train(
         write: called with each line of the report, which goes to standard error by default.
     Returns:
         Dict with the validation metrics `val_loss`, `val_perplexity`, `val_accuracy` and `val_bleu`
-        of the chosen weights: the best checkpoint, or a mean of the last checkpoints if it has a
-        higher BLEU. For a run that has already ended it is the dict stored then.
+        of the chosen weights: a mean of the last checkpoints, or the best checkpoint if its BLEU
+        is clearly higher. For a run that has already ended it is the dict stored then.
     Raises:
         InputError: bad input; nothing was written.
         Interrupted: SIGINT or SIGTERM; the work is saved.
