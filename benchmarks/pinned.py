@@ -78,14 +78,15 @@ def multi30k():
     return pathlib.Path(data, "multi30k")
 
 
-def some_pairs(corpus, number):
-    """Returns the first pairs of one random order, so that more of them contain all of the less.
+def some_pairs(corpus, number, start=0):
+    """Returns some pairs of one random order: those for a larger number contain all of a smaller.
 
     Args:
         corpus: `ParallelCorpus`.
         number: of pairs; None: all.
+        start: number of pairs of this order that are left out.
     """
-    order = np.random.default_rng(1).permutation(len(corpus))[:number]
+    order = np.random.default_rng(1).permutation(len(corpus))[start:][:number]
     return [(corpus.source[i], corpus.target[i]) for i in order]
 
 

@@ -28,7 +28,7 @@ from keras_transformer.runs.old_checkpoints import (
     upgrade_state,
     variables_by_index,
 )
-from keras_transformer.runs.old_weights import read_weights
+from keras_transformer.runs.weights import read_weights, write_weights
 from keras_transformer.types import StrPath, Tensor
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Checkpoints:
         path = self.path(state.step)
         with partial_directory(self.directory) as partial:
             check_space(partial, bytes_of(model.weights) + bytes_of((rest or {}).values()))
-            model.save_weights(partial / WEIGHTS)
+            write_weights(model, partial / WEIGHTS)
             if rest is not None:
                 np.savez(partial / "state.npz", **rest)
             (partial / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2))

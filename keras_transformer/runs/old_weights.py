@@ -6,7 +6,6 @@ Their `.weights.h5` files name the blocks of the model itself. The numbers are t
 import contextlib
 import pathlib
 import tempfile
-import warnings
 
 import h5py
 
@@ -21,14 +20,6 @@ MOVED = {
 
 OF_TWO = {"token_embedding": "embedding", "learned_positions": "position_layer"}
 """Layers that source and target may have each: the second, if any, is numbered 1."""
-
-
-def read_weights(model, path):
-    """Gives a model the weights in a `.weights.h5` file, of this version or an earlier one."""
-    with in_todays_layout(path) as path, warnings.catch_warnings():
-        # an old file has the optimizer's state in another order, and the copy is without it
-        warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
-        model.load_weights(path)
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
 from keras_transformer.lexicon import Lexicon
 from keras_transformer.runs.checkpoints import WEIGHTS, Checkpoints, DamagedCheckpoint
-from keras_transformer.runs.old_weights import read_weights
+from keras_transformer.runs.weights import read_weights
 from keras_transformer.types import StrPath
 from keras_transformer.version_numbers import remedy_for
 

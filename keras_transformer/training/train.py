@@ -16,6 +16,7 @@ from keras_transformer.checksums import checksum
 from keras_transformer.config import Config
 from keras_transformer.runs.checkpoints import bytes_of
 from keras_transformer.runs.run import Run
+from keras_transformer.runs.weights import write_weights
 from keras_transformer.training import distribution
 from keras_transformer.training.adam import Adam
 from keras_transformer.training.begin import begin, check_same_data, create_or_restore
@@ -216,7 +217,7 @@ def finish(run, model, state, saver, training, best, best_mean, metrics):
         run.checkpoints.load_mean(model, best_mean.paths)
         with replacing(run.averaged_path) as partial:
             check_space(run.path, bytes_of(model.weights))
-            model.save_weights(partial)
+            write_weights(model, partial)
         finished["num_averaged"] = len(best_mean.paths)
         finished["averaged_checksum"] = checksum(run.averaged_path)
     with replacing(run.finished_path) as partial:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import types
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from keras_transformer.runs.checkpoints import (
     TrainingState,
     training_state,
 )
+from keras_transformer.runs.weights import read_weights
 from keras_transformer.training.losses import TokenCrossEntropy
 
 
@@ -126,6 +128,25 @@ def test_average_is_the_mean_of_the_last_checkpoints(tmp_path):
     checkpoints.load_mean(model, checkpoints.validated()[-3:])
     for average, *weights in zip(weights_of(model), *saved[1:], strict=True):
         np.testing.assert_allclose(average, np.mean(weights, axis=0), rtol=1e-6, atol=1e-7)
+
+
+def test_a_weights_file_has_the_weights_alone(tmp_path):
+    """Keras would add the state of the optimizer, and give it to the next model that reads it."""
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    model = compiled_model(seed=1)
+    train_steps(model, 1)
+    optimizer = model.optimizer
+    checkpoints.save(model, TrainingState(step=1), keep=2)
+    assert model.optimizer is optimizer
+    path = checkpoints.newest() / "model.weights.h5"
+    with h5py.File(path) as file:
+        assert "encoder" in file and "optimizer" not in file
+
+    model.save_weights(path)  # as Keras does, and earlier versions of this package
+    other = compiled_model(seed=2)
+    read_weights(other, path)
+    assert_equal(weights_of(other), weights_of(model))
+    assert int(other.optimizer.iterations) == 0
 
 
 @pytest.mark.parametrize("failing", ["save_weights", "savez", "rename"])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 
@@ -250,6 +251,21 @@ def test_fine_tuning_starts_from_another_run(tmp_path, trained, train_quietly):
     assert metrics["val_perplexity"] == pytest.approx(expected["val_perplexity"], rel=1e-4)
     tokenizers = [run / "tokenizer/tokenizer.model" for run in (first, tmp_path / "second")]
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
+
+
+@pytest.mark.parametrize("checkpoint", ["averaged", "last"])
+def test_fine_tuning_starts_with_a_new_optimizer(tmp_path, finished, start_training, checkpoint):
+    """Steps count from 0, so that the learning rate warms up, and Adam has no moments yet."""
+    config, first = finished
+    if checkpoint == "last":
+        (first / "averaged.weights.h5").unlink()
+        (first / "finished.json").unlink()
+    optimizer = start_training(config, tmp_path / "second", init_from=first).model.optimizer
+    assert int(optimizer.iterations) == 0
+    untouched = [
+        variable for variable in optimizer.variables if "learning_rate" not in variable.path
+    ]
+    assert all(np.all(keras.ops.convert_to_numpy(variable) == 0) for variable in untouched)
 
 
 def test_fine_tuning_from_a_run_without_weights_writes_nothing(tmp_path, finished, train_quietly):
