@@ -81,9 +81,8 @@ def measured(name, data, arguments):
     score = bleu(translator(valid.source), valid.target, tokenize="none")
     unread = None
     if arguments.pairs is not None:
-        pairs = some_pairs(whole, NUM_UNREAD, start=arguments.pairs)
-        sources, targets = map(list, zip(*pairs, strict=True))
-        unread = bleu(translator(sources), targets, tokenize="none").value
+        others = ParallelCorpus.from_pairs(some_pairs(whole, NUM_UNREAD, start=arguments.pairs))
+        unread = bleu(translator(others.source), others.target, tokenize="none").value
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     return {
         "changes": CHANGES[name],
