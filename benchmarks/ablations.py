@@ -18,11 +18,13 @@ that was stopped. Runs of equal minutes compare only if the machine had nothing 
 import argparse
 import json
 import pathlib
+import sys
 
 import keras
 from pinned import HERE, multi30k, some_pairs, write_results
 
 import keras_transformer
+from keras_transformer import console
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.evaluation import bleu
@@ -142,4 +144,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(console.run(main))

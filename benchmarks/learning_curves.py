@@ -14,12 +14,14 @@ stopped.
 import argparse
 import json
 import pathlib
+import sys
 import time
 
 import keras
 from pinned import HERE, multi30k, some_pairs, write_results
 
 import keras_transformer
+from keras_transformer import console
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.evaluation import bleu, chrf
@@ -244,4 +246,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(console.run(main))

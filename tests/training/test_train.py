@@ -262,10 +262,10 @@ def test_fine_tuning_starts_with_a_new_optimizer(tmp_path, finished, start_train
         (first / "finished.json").unlink()
     optimizer = start_training(config, tmp_path / "second", init_from=first).model.optimizer
     assert int(optimizer.iterations) == 0
-    untouched = [
+    of_adam = [
         variable for variable in optimizer.variables if "learning_rate" not in variable.path
     ]
-    assert all(np.all(keras.ops.convert_to_numpy(variable) == 0) for variable in untouched)
+    assert all(np.all(keras.ops.convert_to_numpy(variable) == 0) for variable in of_adam)
 
 
 def test_fine_tuning_from_a_run_without_weights_writes_nothing(tmp_path, finished, train_quietly):
