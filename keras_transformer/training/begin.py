@@ -39,10 +39,12 @@ def check_start(config, run, init_from, devices, write):
         init_run.any_weights_path(lambda line: None)
         config = _with_tokenizer_of(init_config, config, model=init_config.model)
     if teachers := teachers_of(config.training):
-        if run.exists:  # its labels are saved, so that it needs no teacher any more
+        if not run.soft_labels_path.exists():  # they are predicted, again if the file was removed
+            begun_from = run.path if run.exists else init_from
+            check_teachers(teachers, begun_from, config.data.max_length)
+        if run.exists:
             config = _with_tokenizer_of(run.load_config(), config)
         else:
-            check_teachers(teachers, init_from, config.data.max_length)
             config = _with_tokenizer_of(Run(teachers[0]).load_config(), config)
     finished = None
     if run.exists:
@@ -70,7 +72,7 @@ def check_start(config, run, init_from, devices, write):
 def _with_tokenizer_of(other, config, **groups):
     """Returns `config` with the tokenizer's settings of another, and other groups."""
     tokenizer = other.tokenizer
-    if config.training.distill_from:  # whose labels are of one tokenization
+    if teachers_of(config.training):  # whose labels are of one tokenization
         tokenizer = dataclasses.replace(tokenizer, sampling=0.0)
     return dataclasses.replace(config, tokenizer=tokenizer, **groups)
 
@@ -97,6 +99,8 @@ def create_or_restore(config, run, init_from, model, task, write):
         if saved is not None:
             state = saved
             write(f"going on    from step {state.step:,}")
+        if teachers_of(config.training) and not run.soft_labels_path.exists():
+            task.save(run)
         config.save(run.config_path)  # with the limits of this call
         run.finished_path.unlink(missing_ok=True)
         run.averaged_path.unlink(missing_ok=True)  # it is older than the weights to come

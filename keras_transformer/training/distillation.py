@@ -98,5 +98,5 @@ def _best(models, num_labels, source_ids, labels):
     probabilities = sum(predictions) / len(models)
     flat = ops.reshape(probabilities, (-1, probabilities.shape[-1]))
     is_label = np.isin(np.arange(flat.shape[-1]), (PAD_ID, START_ID), invert=True)
-    best, ids = largest(flat * is_label.astype("float32"), num_labels)
+    best, ids = largest(flat * ops.convert_to_tensor(is_label.astype("float32")), num_labels)
     return tuple(ops.reshape(x, (*ops.shape(labels), -1)) for x in (ids, best))

@@ -78,7 +78,7 @@ class TranslationTask:
         )
         write(f"training    {self.batches.summary}; {len(self.batches):,} batches an epoch")
         write(f"validation  {self.valid_batches.summary}")
-        if config.training.distill_from:
+        if teachers_of(config.training):
             self.batches.soft_labels = devices.from_chief(lambda: self._soft_labels(run, write))
 
     def _soft_labels(self, run, write):

@@ -75,6 +75,19 @@ def test_a_student_goes_on_without_its_teachers(teachers, train_quietly, tmp_pat
         np.testing.assert_array_equal(*map(ops.convert_to_numpy, (expected, found)))
 
 
+def test_labels_that_were_removed_are_predicted_and_saved_again(teachers, train_quietly, tmp_path):
+    config, path, _ = teachers
+    student = distilled(config, path)
+    train_quietly(student.override(["training.max_steps=4"]), tmp_path / "run")
+    labels = tmp_path / "run/soft_labels.npz"
+    before = dict(np.load(labels))
+    labels.unlink()
+    train_quietly(student, tmp_path / "run")
+    after = np.load(labels)
+    for name, expected in before.items():
+        np.testing.assert_array_equal(after[name], expected)
+
+
 def test_a_student_may_begin_with_the_weights_of_a_run(teachers, start_training, tmp_path):
     """Whose subword sampling ends, because the labels are of one tokenization."""
     config, path, other = teachers

@@ -262,9 +262,7 @@ def test_fine_tuning_starts_with_a_new_optimizer(tmp_path, finished, start_train
         (first / "finished.json").unlink()
     optimizer = start_training(config, tmp_path / "second", init_from=first).model.optimizer
     assert int(optimizer.iterations) == 0
-    of_adam = [
-        variable for variable in optimizer.variables if "learning_rate" not in variable.path
-    ]
+    of_adam = [variable for variable in optimizer.variables if "learning_rate" not in variable.path]
     assert all(np.all(keras.ops.convert_to_numpy(variable) == 0) for variable in of_adam)
 
 
