@@ -20,7 +20,7 @@ def load(
     Args:
         path: run directory, or export directory with or without a version.
         checkpoint: for a run, "best", "last" or "averaged"; None: the best or the averaged weights,
-            whichever have the higher validation score.
+            as the training chose by validation.
         decoding: fields of `DecodingConfig` that replace the run's own. The search of an export is
             fixed: another value is refused.
     Returns:

@@ -118,7 +118,7 @@ class Translator:
         Args:
             path: run directory.
             checkpoint: "best", "last" or "averaged"; None: the best or the averaged weights,
-                whichever have the higher validation score.
+                as the training chose by validation.
             decoding: fields of `DecodingConfig` that replace the run's own.
         Raises:
             ValueError: there is no run, or it has no such weights.

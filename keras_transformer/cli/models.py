@@ -35,7 +35,7 @@ def add_decoding(parser):
     group.add_argument(
         "--checkpoint",
         choices=("best", "last", "averaged"),
-        help="weights of a run (default: best or averaged, whichever validation found better)",
+        help="weights of a run (default: best or averaged, as the training chose)",
     )
 
 

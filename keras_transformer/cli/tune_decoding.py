@@ -35,7 +35,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--checkpoint",
         choices=("best", "last", "averaged"),
-        help="weights of the run (default: best or averaged, whichever validation found better)",
+        help="weights of the run (default: best or averaged, as the training chose)",
     )
     parser.add_argument("--lowercase", action="store_true", help="ignore case")
     parser.add_argument(

@@ -276,7 +276,7 @@ class Run:
 
         Args:
             checkpoint: "best", "last" or "averaged". None means "best" during training, and after
-                it whichever of "best" and "averaged" has the better validation score.
+                it "best" or "averaged", as the training chose by validation.
         Raises:
             InputError: there are no such weights, or they are damaged.
         """
@@ -348,7 +348,7 @@ class Run:
         return path / WEIGHTS
 
     def default_checkpoint(self) -> str:
-        """Returns which weights have the better validation score, "best" or "averaged"."""
+        """Returns which weights the training chose by validation, "best" or "averaged"."""
         finished = self.finished()
         if finished is None:
             return "best"
