@@ -116,6 +116,14 @@ class Run:
         return self.config_path.is_file()
 
     @property
+    def has_soft_labels(self) -> bool:
+        """Whether the run goes on with labels that it has saved, for distillation.
+
+        A process that was killed before it made the run may have left others.
+        """
+        return self.exists and self.soft_labels_path.exists()
+
+    @property
     def is_imported(self) -> bool:
         """Whether the model comes from another program: its training cannot go on."""
         return self.identity_path.is_file() and self.identity.training_text is None

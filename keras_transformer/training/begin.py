@@ -39,7 +39,7 @@ def check_start(config, run, init_from, devices, write):
         init_run.any_weights_path(lambda line: None)
         config = _with_tokenizer_of(init_config, config, model=init_config.model)
     if teachers := teachers_of(config.training):
-        if not run.soft_labels_path.exists():  # they are predicted, again if the file was removed
+        if not run.has_soft_labels:
             begun_from = run.path if run.exists else init_from
             check_teachers(teachers, begun_from, config.data.max_length)
         if run.exists:
@@ -99,8 +99,7 @@ def create_or_restore(config, run, init_from, model, task, write):
         if saved is not None:
             state = saved
             write(f"going on    from step {state.step:,}")
-        if teachers_of(config.training) and not run.soft_labels_path.exists():
-            task.save(run)
+        task.save(run)
         config.save(run.config_path)  # with the limits of this call
         run.finished_path.unlink(missing_ok=True)
         run.averaged_path.unlink(missing_ok=True)  # it is older than the weights to come

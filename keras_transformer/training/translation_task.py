@@ -84,15 +84,15 @@ class TranslationTask:
     def _soft_labels(self, run, write):
         """Returns the `SoftLabels` of a run: those that it has saved, or new ones."""
         training = self.config.training
-        if run.exists and run.soft_labels_path.exists():
+        if run.has_soft_labels:
             num_tokens = len(self.batches.rows[1].ids)
             load = keras_transformer.data.soft_labels.SoftLabels.load
             return load(run.soft_labels_path, num_tokens, training.distill_share)
         return predicted_labels(teachers_of(training), training.distill_share, self.batches, write)
 
     def save(self, run):
-        """Writes what a new run needs, beside its settings and tokenizers, when it goes on."""
-        if self.batches.soft_labels is not None:
+        """Writes what a run needs, beside its settings and tokenizers, when it goes on."""
+        if self.batches.soft_labels is not None and not run.has_soft_labels:
             self.batches.soft_labels.save(run.soft_labels_path)
 
     def build_model(self, model_class):

@@ -104,8 +104,15 @@ def test_no_label_is_padding_or_the_start(teachers, start_training):
     assert labels.ids.shape[1] == 8 and all(len(set(row)) == 8 for row in labels.ids)
 
 
-def test_a_teacher_with_too_few_learned_positions_is_refused(teachers, tmp_path, train_quietly):
+@pytest.mark.parametrize("left", [[], [".lock", "soft_labels.npz"]], ids=["new", "killed"])
+def test_a_teacher_with_too_few_learned_positions_is_refused(
+    teachers, tmp_path, train_quietly, left
+):
+    """Also where a process that was killed before it made the run has left labels."""
     config, path, _ = teachers
+    (tmp_path / "student").mkdir()
+    for name in left:
+        (tmp_path / "student" / name).touch()
     short = shutil.copytree(path, tmp_path / "short")
     lengths = [f"{name}=64" for name in ("data.max_length", "decoding.max_source_length")]
     learned = ["model.positions=learned", "model.max_length=64"]
