@@ -18,6 +18,7 @@ that was stopped. Runs of equal minutes compare only if the machine had nothing 
 import argparse
 import json
 import pathlib
+import shlex
 import sys
 
 import keras
@@ -72,13 +73,16 @@ def measured(name, data, arguments):
     keras.backend.clear_session()
     limits = {"max_steps": arguments.steps, "max_minutes": arguments.minutes}
     limits = [f"training.{key}={value}" for key, value in limits.items() if value is not None]
-    changes = [change.format(runs=arguments.runs) for change in CHANGES[name]]
+    runs = shlex.quote(str(arguments.runs))
+    changes = [change.format(runs=runs) for change in CHANGES[name]]
     config = Config.from_preset("tiny").override([*BASE, *limits, *arguments.set, *changes])
     whole, valid = (
         ParallelCorpus.from_files(*(data / f"{split}.lc.norm.tok.{x}.gz" for x in ("en", "de")))
         for split in ("train", "val")
     )
     corpora = ParallelCorpus.from_pairs(some_pairs(whole, arguments.pairs)), valid
+    if arguments.pairs is not None:
+        others = ParallelCorpus.from_pairs(some_pairs(whole, NUM_UNREAD, start=arguments.pairs))
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
     metrics = train(config, run, corpora=corpora)
 
@@ -86,7 +90,6 @@ def measured(name, data, arguments):
     score = bleu(translator(valid.source), valid.target, tokenize="none")
     unread = None
     if arguments.pairs is not None:
-        others = ParallelCorpus.from_pairs(some_pairs(whole, NUM_UNREAD, start=arguments.pairs))
         unread = bleu(translator(others.source), others.target, tokenize="none").value
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     return {

@@ -86,6 +86,12 @@ def some_pairs(corpus, number, start=0):
         number: of pairs; None: all.
         start: number of pairs of this order that are left out.
     """
+    needed = start + (number or 0)
+    if needed > len(corpus):
+        sys.exit(
+            f"Expected at most {len(corpus):,} pairs, those of the text. "
+            f"Received: {needed:,}. Ask for fewer."
+        )
     order = np.random.default_rng(1).permutation(len(corpus))[start:][:number]
     return [(corpus.source[i], corpus.target[i]) for i in order]
 

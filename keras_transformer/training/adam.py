@@ -7,14 +7,19 @@ import keras
 from keras_transformer import backend
 from keras_transformer.types import Tensor
 
+# On PyTorch, what `keras.optimizers.Adam(...)` gives is of a class of its own, which updates all
+# weights together; a subclass of the public one would update them one by one.
+KerasAdam = type(keras.optimizers.Adam.__new__(keras.optimizers.Adam))
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Adam(keras.optimizers.Adam):
+class Adam(KerasAdam):
     """Keras's Adam, with the same arguments, variables and results, up to rounding.
 
     On TensorFlow without another device than CPUs, one operation updates a weight and both its
     moments in one pass over memory; Keras has a dozen operations. A step of `tiny` takes 3 % less
-    time, one of `base` 1 % (benchmarks/README.md). Elsewhere, Keras's own step is taken.
+    time, one of `base` 1 % (benchmarks/README.md). Elsewhere, Keras's own step is taken, which on
+    PyTorch updates all weights together.
 
     Source: Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980, algorithm 1, in the order of
     computation that section 2 gives.

@@ -38,14 +38,10 @@ def check_start(config, run, init_from, devices, write):
         init_config = init_run.load_config()
         init_run.any_weights_path(lambda line: None)
         config = _with_tokenizer_of(init_config, config, model=init_config.model)
-    if teachers := teachers_of(config.training):
-        if not run.has_soft_labels:
-            begun_from = run.path if run.exists else init_from
-            check_teachers(teachers, begun_from, config.data.max_length)
-        if run.exists:
-            config = _with_tokenizer_of(run.load_config(), config)
-        else:
-            config = _with_tokenizer_of(Run(teachers[0]).load_config(), config)
+    teachers = teachers_of(config.training)
+    if teachers:
+        like = run if run.exists else Run(teachers[0])
+        config = _with_tokenizer_of(like.load_config(), config)
     finished = None
     if run.exists:
         if run.is_imported:
@@ -66,6 +62,9 @@ def check_start(config, run, init_from, devices, write):
                 "The settings of the group decoding stay those of the run: give others to "
                 "translate, evaluate or export."
             )
+    if teachers and finished is None and not run.has_soft_labels:
+        begun_from = run.path if run.exists else init_from
+        check_teachers(teachers, begun_from, config.data.max_length)
     return config, finished
 
 

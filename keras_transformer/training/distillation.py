@@ -18,7 +18,8 @@ from keras_transformer.special_ids import PAD_ID, START_ID
 from keras_transformer.teacher_forcing import shift_right
 
 NUM_LABELS = 8  # of each token; a label of less probability is hardly ever drawn
-BATCH_PROBABILITIES = 2**25  # at once, of all tokens of a batch: 128 MiB
+BATCH_TOKENS = 4096  # at most, with a small vocabulary
+BATCH_PROBABILITIES = 2**25  # of all tokens of a batch: 128 MiB
 
 
 def teachers_of(training):
@@ -45,8 +46,11 @@ def check_teachers(paths, init_from, max_length):
     runs = [Run(path) for path in paths]
     for run in runs:
         run.weights_path()
-        config = run.load_config()  # its learned positions may be too few for the text
-        dataclasses.replace(config, data=dataclasses.replace(config.data, max_length=max_length))
+        config = run.load_config()
+        try:  # its learned positions may be too few for the text
+            config.merged({"data": {"max_length": max_length}})
+        except ValueError as error:
+            raise InputError(f"{error} (the run {run.path}, in distill_from)") from None
     if init_from is not None:
         runs.append(Run(init_from))
     checksums = {checksum_of_tokenizers(run.load_tokenizers(run.load_config())) for run in runs}
@@ -76,7 +80,8 @@ def predicted_labels(paths, share, batches, write):
     source, target = batches.rows
     ids = np.zeros((len(target.ids), num_labels), "int32")
     probabilities = np.zeros(ids.shape, "float32")
-    batch_tokens = max(BATCH_PROBABILITIES // vocab_size, batches.max_length)
+    batch_tokens = min(BATCH_PROBABILITIES // vocab_size, BATCH_TOKENS)
+    batch_tokens = max(batch_tokens, batches.max_length)
     batch_plan = keras_transformer.data.batch_plan
     shapes = batch_plan.static_shapes(batch_tokens, batches.max_length)
     plan = batch_plan.plan_static_batches(source.lengths, target.lengths, shapes)

@@ -88,6 +88,17 @@ def test_labels_that_were_removed_are_predicted_and_saved_again(teachers, train_
         np.testing.assert_array_equal(after[name], expected)
 
 
+def test_a_student_that_has_ended_says_so_without_its_teachers(teachers, train_quietly, tmp_path):
+    config, path, _ = teachers
+    teacher = shutil.copytree(path, tmp_path / "teacher")
+    student = distilled(config, teacher)
+    train_quietly(student, tmp_path / "run")
+    shutil.rmtree(teacher)
+    (tmp_path / "run/soft_labels.npz").unlink()
+    train_quietly(student, tmp_path / "run")
+    assert "has ended" in train_quietly.lines[-1]
+
+
 def test_a_student_may_begin_with_the_weights_of_a_run(teachers, start_training, tmp_path):
     """Whose subword sampling ends, because the labels are of one tokenization."""
     config, path, other = teachers
@@ -117,7 +128,8 @@ def test_a_teacher_with_too_few_learned_positions_is_refused(
     lengths = [f"{name}=64" for name in ("data.max_length", "decoding.max_source_length")]
     learned = ["model.positions=learned", "model.max_length=64"]
     config.override([*lengths, *learned]).save(short / "config.yaml")
-    with pytest.raises(ValueError, match="data.max_length within the learned positions"):
+    message = "data.max_length within the learned positions.*short, in distill_from"
+    with pytest.raises(ValueError, match=message):
         train_quietly(distilled(config, short), tmp_path / "student")
 
 

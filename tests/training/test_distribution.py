@@ -71,6 +71,25 @@ def test_what_is_no_cluster_is_refused(monkeypatch, strategy, tf_config, message
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize("size", [0, 1000, 2**18, 600_000])
+def test_what_the_chief_makes_arrives_in_parts(monkeypatch, size):
+    """Of parts of few bytes, which are integers on their way: labels can be gigabytes."""
+    value, sent = np.random.default_rng(1).bytes(size), []
+    devices = TensorFlowDistribution()
+    devices.num_workers = 2
+    monkeypatch.setattr(devices, "total", lambda array: sent.append(array) or array)
+    assert devices.from_chief(lambda: value) == value
+    assert all(array.size <= 2**18 for array in sent)
+
+    def receive(array):  # 0 from every other worker
+        assert (array.shape, array.dtype) == (sent[0].shape, sent[0].dtype) and not array.any()
+        return sent.pop(0)
+
+    devices.is_chief = False
+    monkeypatch.setattr(devices, "total", receive)
+    assert devices.from_chief(lambda: None) == value and not sent
+
+
 def test_slurm_describes_the_workers(monkeypatch):
     variables = {"PROCID": "1", "STEP_NUM_TASKS": "3", "STEP_NODELIST": "n[07-08]"}
     for name, value in {**variables, "STEP_TASKS_PER_NODE": "2,1"}.items():

@@ -13,6 +13,8 @@ from keras_transformer.training.distribution.cluster import own_task, read_tf_co
 from keras_transformer.training.distribution.slurm import config_from_slurm
 from keras_transformer.training.divided_step import with_divided_step
 
+BYTES_AT_ONCE = 2**18  # of what a chief sends: as integers, they take four times as many
+
 
 class TensorFlowDistribution(Distribution):
     """The devices of a `tf.distribute.Strategy`, of one process or of several workers.
@@ -103,9 +105,10 @@ class TensorFlowDistribution(Distribution):
         if self.num_workers == 1:
             return make()
         if not self.is_chief:
-            length = int(self.total(np.zeros([], "int32")))
-            content = self.total(np.zeros(length, "int32"))
-            value, error = pickle.loads(content.astype("uint8").tobytes())
+            length = int(self.total(np.zeros([], "int64")))
+            parts = (self.total(np.zeros(size, "int32")) for _, size in _parts(length))
+            content = b"".join(part.astype("uint8").tobytes() for part in parts)
+            value, error = pickle.loads(content)
             if error is not None:
                 is_input_error, message = error
                 kind = InputError if is_input_error else WorkerLost
@@ -118,9 +121,10 @@ class TensorFlowDistribution(Distribution):
             error = isinstance(raised, InputError), str(raised) or type(raised).__name__
             raise
         finally:
-            content = np.frombuffer(pickle.dumps((value, error)), "uint8").astype("int32")
-            self.total(np.array(len(content), "int32"))
-            self.total(content)
+            content = np.frombuffer(pickle.dumps((value, error)), "uint8")
+            self.total(np.array(len(content), "int64"))
+            for start, size in _parts(len(content)):
+                self.total(content[start : start + size].astype("int32"))
         return value
 
     def copy_from_chief(self, variables):
@@ -128,6 +132,12 @@ class TensorFlowDistribution(Distribution):
             for variable in variables:
                 value = np.asarray(variable)
                 variable.assign(self.total(value if self.is_chief else np.zeros_like(value)))
+
+
+def _parts(length):
+    """Yields `(start, size)` of the parts in which a chief sends its bytes."""
+    for start in range(0, length, BYTES_AT_ONCE):
+        yield start, min(BYTES_AT_ONCE, length - start)
 
 
 def start(strategy, write):
