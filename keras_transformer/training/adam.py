@@ -1,6 +1,6 @@
 """Adam with one operation for each weight where TensorFlow has one."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -9,7 +9,10 @@ from keras_transformer.types import Tensor
 
 # On PyTorch, what `keras.optimizers.Adam(...)` gives is of a class of its own, which updates all
 # weights together; a subclass of the public one would update them one by one.
-KerasAdam = type(keras.optimizers.Adam.__new__(keras.optimizers.Adam))
+if TYPE_CHECKING:
+    from keras.optimizers import Adam as KerasAdam
+else:
+    KerasAdam = type(keras.optimizers.Adam.__new__(keras.optimizers.Adam))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

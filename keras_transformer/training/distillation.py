@@ -3,7 +3,6 @@
 Shapes: B batch, T target length, K labels of each token that are kept.
 """
 
-import dataclasses
 import shlex
 
 import numpy as np
