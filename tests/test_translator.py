@@ -82,20 +82,6 @@ def test_answers_stand_in_the_order_of_the_texts_and_do_not_depend_on_neighbours
     assert translator(sources) == alone
 
 
-def test_any_number_of_threads_gives_the_same_translations(translator, sources, monkeypatch):
-    texts = [*sources, "", *sources[:5], " "]
-    found = []
-    for num_threads in (1, 2, 5):
-        monkeypatch.setattr(backend, "num_search_threads", lambda count=num_threads: count)
-        for batch_size in (3, 64):
-            monkeypatch.setattr(translator._batch_search, "batch_size", batch_size)
-            found.append(translator.translate(texts, n_best=2))
-    texts_of = [[[t._replace(score=0.0) for t in answer] for answer in each] for each in found]
-    assert all(each == texts_of[0] for each in texts_of)
-    scores = np.array([[[t.score for t in answer] for answer in each] for each in found])
-    np.testing.assert_allclose(scores, scores[:1].repeat(len(found), 0), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_chunks_are_translated_in_order_with_one_read_ahead(
     translator, sources, monkeypatch, num_threads
@@ -254,6 +240,28 @@ def test_a_shortlist_changes_what_it_leaves_out(model, tokenizer, translator, le
     np.testing.assert_allclose(
         scores, translator.score(sources, [best.text for best, _ in found]), atol=1e-5
     )
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("shortlist", [0, 4])
+def test_any_number_of_threads_gives_the_same_translations(
+    model, tokenizer, lexicon, sources, beam_size, shortlist, monkeypatch
+):
+    decoding = DecodingConfig(beam_size=beam_size, shortlist=shortlist)
+    translator = Translator(
+        model, tokenizer, decoding=decoding, lexicon=lexicon if shortlist else None
+    )
+    texts = [*sources, "", *sources[:5], " "]
+    found = []
+    for num_threads in (1, 2, 5):
+        monkeypatch.setattr(backend, "num_search_threads", lambda count=num_threads: count)
+        for batch_size in (3, 64):
+            monkeypatch.setattr(translator._batch_search, "batch_size", batch_size)
+            found.append(translator.translate(texts, n_best=min(beam_size, 2)))
+    texts_of = [[[t._replace(score=0.0) for t in answer] for answer in each] for each in found]
+    assert all(each == texts_of[0] for each in texts_of)
+    scores = np.array([[[t.score for t in answer] for answer in each] for each in found])
+    np.testing.assert_allclose(scores, scores[:1].repeat(len(found), 0), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
