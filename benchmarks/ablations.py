@@ -22,7 +22,7 @@ import shlex
 import sys
 
 import keras
-from pinned import HERE, multi30k, some_pairs, write_results
+from pinned import HERE, machine, multi30k, some_pairs, write_results
 
 import keras_transformer
 from keras_transformer import console
@@ -93,6 +93,7 @@ def measured(name, data, arguments):
         unread = bleu(translator(others.source), others.target, tokenize="none").value
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     return {
+        "processor": machine()["processor"],
         "changes": CHANGES[name],
         "parameters": translator.model.count_params(),
         "steps": last["step"],

@@ -48,6 +48,7 @@ def main():
 def row_of(name, measured):
     steps = Config.from_preset(name).training.max_steps
     seconds = statistics.median_low(measured["cpu_seconds"])
+    hours = steps * seconds / 3600
     cells = (
         name,
         f"{measured['parameters']:,}",
@@ -57,7 +58,7 @@ def row_of(name, measured):
         f"{seconds:.3g}",
         f"{measured['megabytes'] / 1024:.1f}",
         f"{steps:,}",
-        f"{steps * seconds / 3600:,.0f}",
+        f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}",
     )
     return f"| {' | '.join(map(str, cells))} |"
 
