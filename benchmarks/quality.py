@@ -4,8 +4,8 @@
 
 Each training is kept as NAME.yaml, its settings, and NAME.jsonl, its validations: the files
 `config.yaml` and `metrics.jsonl` of the run. All translate Multi30k en-de, lowercased and
-tokenized, on one core of a Zen 5, or of a Zen 4 where the name says so, with greedy search. The
-training of a teacher is not part of the minutes of a run that learns from it.
+tokenized, but for `raw-*`, on one core of a Zen 5 unless the name says otherwise, with greedy
+search. The training of a teacher is not part of the minutes of a run that learns from it.
 
 `keras-transformer train --config NAME.yaml` trains such a run again, with these exceptions. The
 peak of `rdrop-16000` was lowered by hand, twice. A run that is distilled needs its teachers at the
@@ -26,6 +26,7 @@ COLORS = {
     "linear": BLUE,
     "rdrop": "#8c8c8c",
     "distilled": "#2a9d6f",
+    "raw": "#b0568f",
 }  # by the first word of the name
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
 """Minutes and BLEU of Hugging Face's `MarianMTModel` on one core: raw text, cased, greedy."""

@@ -31,6 +31,7 @@ def main():
     from keras_transformer.special_ids import START_ID
     from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
     from keras_transformer.training.divided_step import with_divided_step
+    from keras_transformer.training.schedules import schedule_of
     from keras_transformer.training.train import make_optimizer
 
     config = Config.from_preset(arguments.recipe)
@@ -61,7 +62,8 @@ def main():
     model = model_class(vocab_size, **config.model_arguments)
     model.build()
     loss = TokenCrossEntropy(label_smoothing=training.label_smoothing)
-    model.compile(make_optimizer(training, model.d_model), loss, metrics=[TokenAccuracy()])
+    adam = make_optimizer(training, schedule_of(training, model.d_model))
+    model.compile(adam, loss, metrics=[TokenAccuracy()])
     batches = [batch(num_parts, 4), *(batch(rows, LENGTH) for _ in range(arguments.steps))]
     clock = Clock()
     model.fit(

@@ -1,7 +1,10 @@
 """The recipes of the papers: found by either name, complete, and run from end to end."""
 
 import gzip
+import json
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -142,6 +145,16 @@ def run_in_little(name):
 
 def test_a_recipe_runs_from_end_to_end(text):
     run_in_little("wmt14-en-de-base")
+
+
+@pytest.mark.slow
+def test_the_benchmark_times_a_step_of_a_recipe():
+    side = pathlib.Path(__file__).parents[1] / "benchmarks" / "recipes_side.py"
+    command = [sys.executable, side, "multi30k-en-de", "--steps", "1", "--part-tokens", "2048"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    result = json.loads(output.splitlines()[-1])
+    assert result["parameters"] == 2_605_568 and result["micro_batches"] == 2
+    assert len(result["cpu_seconds"]) == 1 and 0 < result["cpu_seconds"][0] < 100
 
 
 @pytest.mark.slow
