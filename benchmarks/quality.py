@@ -30,8 +30,10 @@ COLORS = {
 }  # by the first word of the name
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
 """Minutes and BLEU of Hugging Face's `MarianMTModel` on one core: raw text, cased, greedy."""
-BEFORE = {1.3: 1.6, 2.4: 12.2, 4.9: 22.6, 9.7: 33.7, 15.3: 36.0, 20.8: 38.2, 31.7: 39.0, 42.2: 39.6}
-BEFORE |= {52.8: 40.2, 59.8: 40.9}
+BEFORE = {
+    1.3: 1.6, 2.4: 12.2, 4.9: 22.6, 9.7: 33.7, 15.3: 36.0, 20.8: 38.2, 31.7: 39.0, 42.2: 39.6,
+    52.8: 40.2, 59.8: 40.9,
+}  # fmt: skip
 """The same of the preset `tiny` in float32 on two cores, tokenized text (docs/results.md)."""
 
 

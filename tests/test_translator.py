@@ -248,9 +248,7 @@ def test_any_number_of_threads_gives_the_same_translations(
     model, tokenizer, lexicon, sources, beam_size, shortlist, monkeypatch
 ):
     decoding = DecodingConfig(beam_size=beam_size, shortlist=shortlist)
-    translator = Translator(
-        model, tokenizer, decoding=decoding, lexicon=lexicon if shortlist else None
-    )
+    translator = Translator(model, tokenizer, decoding=decoding, lexicon=lexicon)
     texts = [*sources, "", *sources[:5], " "]
     found = []
     for num_threads in (1, 2, 5):
