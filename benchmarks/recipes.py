@@ -3,9 +3,9 @@
     python benchmarks/recipes.py
 
 prints and writes seconds a step, peak memory, and hours for all steps of the recipe, which is an
-extrapolation: nobody trains them on one core. A recipe that is in the results already is not
-measured again. `TFLOP` is 6 times the parameters times the tokens of a side, a usual estimate of
-the floating-point operations of a step, to extrapolate to other devices with.
+extrapolation: nobody trains them on one core. A recipe that is in the results of this processor
+already is not measured again. `TFLOP` is 6 times the parameters times the tokens of a side, a usual
+estimate of the floating-point operations of a step, to extrapolate to other devices with.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import json
 import pathlib
 import statistics
 
-from pinned import HERE, run_pinned, write_results
+from pinned import HERE, machine, run_pinned, write_results
 
 from keras_transformer.config import Config
 from keras_transformer.presets import RECIPES
@@ -32,8 +32,13 @@ def main():
     results = {}
     if path.exists():
         saved = json.loads(path.read_text())
-        if all(saved[name] == value for name, value in settings.items()):
-            results = saved["results"]
+        here, there = machine()["processor"], saved["machine"]["processor"]
+        if here != there or any(saved[name] != value for name, value in settings.items()):
+            raise SystemExit(
+                f"Expected results of {settings} on {here}. Received: {path}, of others on "
+                f"{there}. Name another file with --output."
+            )
+        results = saved["results"]
     print("| recipe | parameters | tokens | parts | TFLOP | s a step | GB | steps | hours |")
     print("|---" * 9 + "|")
     for name in arguments.recipes:

@@ -71,13 +71,6 @@ def add_config(parser):
 
 
 def run(arguments):
-    distill_from = [text for text in arguments.set if text.startswith("training.distill_from=")]
-    of_tokenizer = [text for text in arguments.set if text.startswith("tokenizer.")]
-    if distill_from and of_tokenizer:
-        raise InputError(
-            "Expected no settings of a tokenizer that comes from the runs in distill_from. "
-            f"Received: --set {distill_from[-1]} {of_tokenizer[0]}. Leave one out."
-        )
     of_model = [text for text in arguments.set if text.startswith(("model.", "tokenizer."))]
     if arguments.init_from is not None and of_model:
         raise InputError(
@@ -86,7 +79,15 @@ def run(arguments):
         )
     if arguments.strategy != "multi_worker" and "TF_CONFIG" not in os.environ:
         check_directory(arguments.output)  # of several workers, only the first writes to it
-    data = _config(arguments, ConfigBeforeKeras).data
+    asked = _config(arguments, ConfigBeforeKeras)
+    of_tokenizer = [text for text in arguments.set if text.startswith("tokenizer.")]
+    if asked.training.distill_from and of_tokenizer:
+        raise InputError(
+            "Expected no settings of a tokenizer that comes from the runs in distill_from. "
+            f"Received: training.distill_from={asked.training.distill_from} and --set "
+            f"{of_tokenizer[0]}. Leave one out."
+        )
+    data = asked.data
     if pathlib.Path(arguments.output, "config.yaml").exists():
         data = DataConfig(**given_settings(arguments, "data"))  # a finished run needs no text
     for path in (data.source_train, data.target_train, data.source_valid, data.target_valid):

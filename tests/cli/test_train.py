@@ -99,7 +99,7 @@ def test_text_in_a_flag_replaces_that_of_a_recipe(
         (["--init-from", "a", "--set", "model.dropout=0"], "--init-from a --set model.dropout=0"),
         (
             ["--set", "training.distill_from=a", "tokenizer.shared=false"],
-            "Received: --set training.distill_from=a tokenizer.shared=false",
+            "Received: training.distill_from=a and --set tokenizer.shared=false",
         ),
     ],
 )
@@ -107,6 +107,18 @@ def test_train_refuses_bad_flags_before_keras_starts(calls, tmp_path, arguments,
     output = tmp_path / "run"
     assert message in error_of(2, ["train", "--output", str(output), *arguments])
     assert calls == [] and not output.exists()
+
+
+def test_a_recipe_that_distills_does_not_once_its_runs_are_taken_out(
+    calls, pair, tmp_path, write_files, trained_config, error_of
+):
+    (distills,) = write_files(distills="training: {distill_from: a}\n")
+    train = [*pair, "--output", str(tmp_path / "run"), "--config", distills]
+    own_tokens = ["--set", "tokenizer.vocab_size=99"]
+    error = error_of(2, ["train", *train, *own_tokens])
+    assert "training.distill_from=a and --set tokenizer.vocab_size=99" in error
+    config = trained_config([*train, *own_tokens, "training.distill_from=null"])
+    assert (config.training.distill_from, config.tokenizer.vocab_size) == (None, 99)
 
 
 def test_train_refuses_bad_settings(calls, pair, tmp_path, error_of, write_files):

@@ -28,10 +28,12 @@ def test_the_task_names_the_score_that_chooses_the_weights(tmp_path, config, cor
     run = Run(tmp_path / "run")
     records = [json.loads(line) for line in run.metrics_path.open()]
     validations = [record for record in records if "weights" not in record]
-    final = [record for record in records if "weights" in record]
+    final = {record["weights"]: record for record in records if "weights" in record}
     assert not any("val_bleu" in record for record in records)
-    assert metrics["val_accuracy"] == max(record["val_accuracy"] for record in final)
     state = run.checkpoints.read_state(run.checkpoints.newest())
     scores = {record["step"]: record["val_accuracy"] for record in validations}
     assert state.best_score == max(scores.values()) == scores[state.best_step]
-    assert lines[-1].endswith("chosen by validation accuracy")
+    (chosen,) = (
+        name for name in final if lines[-1].endswith(f"{name}, chosen by validation accuracy")
+    )
+    assert metrics["val_accuracy"] == final[chosen]["val_accuracy"]
