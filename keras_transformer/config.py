@@ -59,7 +59,7 @@ class DataConfig(SettingsGroup):
     target_train: str | None = None
     """Their translations, in the same order."""
     source_valid: str | None = None
-    """Source sentences for validation; without them, some of the training pairs are held out."""
+    """Source sentences for validation; null: those of the data set, or else some training pairs."""
     target_valid: str | None = None
     """Their translations, in the same order."""
     dataset: str | None = None
@@ -67,7 +67,7 @@ class DataConfig(SettingsGroup):
     max_length: Count = 128
     """Maximum tokens per sentence, including the end token; longer pairs are left out."""
     validation_share: Share = 0.01
-    """Share of the training pairs that is held out if there are no validation files."""
+    """Share of the training pairs that is held out if there is no other text for validation."""
     validation_limit: Count = 2000
     """Maximum number of pairs that are held out."""
 
@@ -114,7 +114,7 @@ class TokenizerConfig(SettingsGroup):
     model: str | None = None
     """A SentencePiece model or WordPiece vocabulary file, used instead of training one."""
     sampling: Share = 0.0
-    """Strength of subword sampling (alpha of unigram, dropout of BPE); 0 switches it off."""
+    """Subword sampling: share of merges that BPE skips, or alpha of unigram; 0 switches it off."""
     user_symbols: str | None = None
     """Words, separated by spaces, that always stay one token, such as tags of languages."""
 

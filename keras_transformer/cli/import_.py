@@ -15,8 +15,8 @@ def add_arguments(parser):
         "directory",
         metavar="DIR",
         help="directory of the model, with the files of Hugging Face (config.json, "
-        "model.safetensors, vocab.json, source.spm, target.spm) or with Marian's own "
-        "(decoder.yml, *.npz)",
+        "model.safetensors or pytorch_model.bin, vocab.json, source.spm, target.spm) or with "
+        "Marian's own (decoder.yml, *.npz)",
     )
     parser.add_argument(
         "--output", metavar="RUN", required=True, help="directory of the run, new or empty"

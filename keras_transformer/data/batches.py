@@ -45,7 +45,7 @@ class TranslationBatches:
         seed: int.
         static_shapes: whether both sides of every batch are padded to one of the few (rows, length)
             in `shapes`, for compilers that compile each shape.
-        sampling: strength of subword sampling (`encode_sampled`), which tokenizes the text
+        sampling: `sampling` of the tokenizer's `encode_sampled`, which tokenizes the text
             differently in every epoch; 0 switches it off.
     Raises:
         InputError: no pair is short enough, or a tokenizer has no such sampling.

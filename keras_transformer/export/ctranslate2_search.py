@@ -35,8 +35,9 @@ class CTranslate2Search:
     ((5 + n) / 6)^alpha unless its settings say otherwise. CTranslate2 is asked for all the
     hypotheses that its beam has finished; they are ranked, and scored, as the settings say.
 
-    Two differences from the search of a SavedModel remain. The beam search ends when as many
-    hypotheses are finished as the beam is wide, even if an unfinished one could still be better.
+    Three differences from the search of a SavedModel remain. The beam is always kept full, as with
+    `keep_beam_full`. The beam search ends when as many hypotheses are finished as the beam is wide,
+    even if an unfinished one could still be better.
     The probabilities are those without the tokens for padding, unknown and start, which are never
     chosen, while this package counts what the model gives to them.
 

@@ -69,14 +69,14 @@ def export_hugging_face(
     that it never writes, which are -100, and a start token other than padding is written as the
     last but one.
 
-    The search becomes that of `generate`: the beam, the longest output, and the length penalty,
-    which `generate` divides by n^alpha; ours by ((5 + n) / 6)^alpha becomes 0.75 alpha, which is
-    as steep at 15 tokens.
+    The search becomes that of `generate`: the beam, the longest output, and the length penalty.
+    `generate` divides the log-probability by n^alpha. An alpha of our ((5 + n) / 6)^alpha becomes
+    0.75 alpha, which is as steep at 15 tokens; with `length_normalization="length"` it stays.
 
     Args:
         translator: `Translator` of a post-norm `Transformer` with dense attention, concatenated
-            sinusoids and a layer_norm_epsilon of 1e-5, as an imported one has, and with
-            SentencePiece tokenizers.
+            sinusoids and a layer_norm_epsilon of 1e-5, as one has that was imported from Hugging
+            Face's files, and with SentencePiece tokenizers.
         directory: path; created if it is missing.
         version: int above 0; None: one more than the highest version in `directory`.
     Returns:

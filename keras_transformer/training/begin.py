@@ -59,8 +59,8 @@ def check_start(config, run, init_from, devices, write):
         if config.decoding != decoding:  # that of `tune-decoding`, perhaps
             config = dataclasses.replace(config, decoding=decoding)
             write(
-                "The settings of the group decoding stay those of the run: give others to "
-                "translate, evaluate or export."
+                "The settings of the group decoding stay those of the run: translate, evaluate and "
+                "export have flags for another search."
             )
     if teachers and finished is None and not run.has_soft_labels:
         begun_from = run.path if run.exists else init_from
