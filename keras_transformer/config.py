@@ -180,6 +180,8 @@ class TrainingConfig(SettingsGroup):
     """Number of last checkpoints to keep. At the end, validation chooses one or a mean of some."""
     patience: CountOrZero = 10
     """Stop after this number of validations without a better score (BLEU); 0 means never."""
+    bleu_tokenizer: str = "13a"
+    """sacreBLEU's tokenizer for the BLEU of validations: 13a, none, intl, char, zh and others."""
     samples: CountOrZero = 0
     """Number of validation sentences whose translations each validation shows."""
     seed: CountOrZero = 1

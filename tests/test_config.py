@@ -48,6 +48,7 @@ OTHER_VALUES = {
     "training.checkpoint_every": 5,
     "training.keep_checkpoints": 3,
     "training.patience": 0,
+    "training.bleu_tokenizer": "none",
     "training.samples": 2,
     "training.seed": 17,
     "training.deterministic": True,

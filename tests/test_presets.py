@@ -47,6 +47,7 @@ PAPER = {
         "checkpoint_every": 1000,
         "keep_checkpoints": 10,
         "patience": 10,
+        "bleu_tokenizer": "13a",
         "samples": 0,
         "seed": 1,
         "deterministic": False,

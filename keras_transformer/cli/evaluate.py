@@ -10,6 +10,7 @@ from keras_transformer.cli.models import (
     translations_of,
 )
 from keras_transformer.cli.parser import given_settings
+from keras_transformer.config import ConfigBeforeKeras, TrainingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.text_files import check_parallel, iterate_lines
 
@@ -31,8 +32,8 @@ def add_arguments(parser):
     parser.add_argument(
         "--tokenize",
         metavar="NAME",
-        default="13a",
-        help="sacreBLEU's tokenizer for BLEU: 13a, none, intl, char, zh and others (default: 13a)",
+        help="sacreBLEU's tokenizer for BLEU: 13a, none, intl, char, zh and others (default: "
+        "training.bleu_tokenizer of a run, else 13a)",
     )
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.set_defaults(refuse=parser.error)
@@ -43,11 +44,12 @@ def run(arguments):
     references = [list(iterate_lines(path)) for path in arguments.target]
     from keras_transformer.evaluation import bleu, chrf
 
+    tokenize = arguments.tokenize or _tokenizer_of(arguments.model)
     # errors in the references or the tokenizer show up now, not after the translation
-    bleu(references[0], references, arguments.lowercase, arguments.tokenize, hints=False)
+    bleu(references[0], references, arguments.lowercase, tokenize, hints=False)
     hypotheses = _hypotheses(arguments, references)
     scores = [
-        bleu(hypotheses, references, arguments.lowercase, arguments.tokenize),
+        bleu(hypotheses, references, arguments.lowercase, tokenize),
         chrf(hypotheses, references, arguments.lowercase),
     ]
     if arguments.json:
@@ -67,6 +69,14 @@ def _find_model(arguments):
                 f"--target is references: {' '.join(arguments.target)}"
             )
         arguments.target, arguments.model = target, last
+
+
+def _tokenizer_of(model):
+    """Returns the tokenizer with which the BLEU of a run was computed in its training."""
+    settings = pathlib.Path(model or "", "config.yaml")
+    if model is None or not settings.exists():
+        return TrainingConfig().bleu_tokenizer
+    return ConfigBeforeKeras.load(settings).training.bleu_tokenizer
 
 
 def _hypotheses(arguments, references):

@@ -41,8 +41,8 @@ def add_arguments(parser):
     parser.add_argument(
         "--tokenize",
         metavar="NAME",
-        default="13a",
-        help="sacreBLEU's tokenizer for BLEU, such as none for tokenized text (default: 13a)",
+        help="sacreBLEU's tokenizer for BLEU, such as none for tokenized text (default: "
+        "training.bleu_tokenizer of the run)",
     )
 
 

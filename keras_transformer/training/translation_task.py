@@ -2,6 +2,7 @@
 
 import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
 from keras_transformer.errors import InputError
+from keras_transformer.evaluation import bleu
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.run import Identity, Run, build_model
 from keras_transformer.training.callbacks import BleuCallback
@@ -45,6 +46,8 @@ class TranslationTask:
             write: called with each line of the report.
         """
         self.config = config
+        # refuses a tokenizer that is unknown or not installed now, not after those of the run
+        bleu(["a"], ["a"], tokenize=config.training.bleu_tokenizer, hints=False)
         tokenizers = devices.from_chief(lambda: ready_tokenizers(config, run, init_from))
         if self.corpora is None:
             self.corpora = read_corpora(config.data, config.training.seed, write)
@@ -73,6 +76,7 @@ class TranslationTask:
             valid_corpus.target,
             source_tokenizer,
             target_tokenizer,
+            tokenize=config.training.bleu_tokenizer,
             samples=config.training.samples,
             write=write,
         )

@@ -40,7 +40,7 @@ def tune_decoding(
     length_penalties: Iterable[float] = LENGTH_PENALTIES,
     checkpoint: str | None = None,
     lowercase: bool = False,
-    tokenize: str = "13a",
+    tokenize: str | None = None,
     write: Callable[[str], Any] = print,
 ) -> TunedDecoding:
     """Translates validation text with every pair of settings and saves the best pair in the run.
@@ -56,7 +56,8 @@ def tune_decoding(
         beam_sizes, length_penalties: the values to try; with a beam of 1, which is greedy search,
             no length penalty has an effect.
         checkpoint: "best", "last" or "averaged"; None: the weights that validation found better.
-        lowercase, tokenize: see `evaluation.bleu`.
+        lowercase: see `evaluation.bleu`.
+        tokenize: see `evaluation.bleu`; None: the run's `training.bleu_tokenizer`.
         write: called with each line of the report.
     Returns:
         `TunedDecoding`.
@@ -72,6 +73,7 @@ def tune_decoding(
     with run.locked():
         model, tokenizer, target_tokenizer, config = load_run(path, checkpoint)
         before = config.decoding
+        tokenize = tokenize or config.training.bleu_tokenizer
         searches = _searches(before, beam_sizes, length_penalties)
         if corpus is None:
             _, corpus = corpora_of_run(path, config, OTHER_TEXT, write)

@@ -1,11 +1,13 @@
 """`keras-transformer evaluate`, of a file and of a translator that writes capitals."""
 
 import json
+import pathlib
 import re
 
 import pytest
 
 from keras_transformer import cli
+from keras_transformer.config import Config
 
 
 def test_evaluate_scores_a_file(calls, capsys, write_files):
@@ -37,6 +39,18 @@ def test_evaluate_finds_the_model_behind_the_references(
     assert cli.main(["evaluate", *flags, "--tokenize", "none"]) == 0
     assert "nrefs:2" in capsys.readouterr().out
     assert fake_translator.loaded == (run_directory, None)
+
+
+def test_the_bleu_is_that_of_the_training_unless_another_is_asked_for(
+    calls, run_directory, capsys, write_files
+):
+    source, target = write_files(source="a b c d\n", target="A B C D\n")
+    config = Config.from_preset("tiny").override(["training.bleu_tokenizer=char"])
+    config.save(pathlib.Path(run_directory, "config.yaml"))
+    evaluate = ["evaluate", run_directory, "--source", source, "--target", target]
+    for flags, name in (([], "char"), (["--tokenize", "intl"], "intl")):
+        assert cli.main([*evaluate, *flags]) == 0
+        assert f"|tok:{name}|" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def tuned(calls, monkeypatch):
 
 def test_it_prints_the_search_and_its_score(tuned, run_directory, capsys):
     assert cli.main(["tune-decoding", run_directory]) == 0
-    assert tuned == [(run_directory, None, {"lowercase": False, "tokenize": "13a"})]
+    assert tuned == [(run_directory, None, {"lowercase": False})]
     captured = capsys.readouterr()
     assert captured.out == "BLEU 40.13 with beam_size=5, length_penalty=1.25; 39.50 before\n"
     assert captured.err == "keras-transformer: a report\n"

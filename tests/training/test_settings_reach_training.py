@@ -67,6 +67,7 @@ TRAINING = {
     "training.checkpoint_every": 5,
     "training.keep_checkpoints": 3,
     "training.patience": 2,
+    "training.bleu_tokenizer": "char",
     "training.samples": 2,
     "training.seed": 17,
     "training.deterministic": True,
@@ -140,7 +141,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     # limits, and what happens between two checkpoints, are the business of these two
     assert started.training is started.saver.config is config.training
     assert model.loss.label_smoothing == 0.2 and model.loss.r_drop == 3.0
-    assert started.bleu.samples == 2
+    assert started.bleu.samples == 2 and started.bleu.tokenize == "char"
     assert spied.determinism == [True]
     assert model.num_parts == 4
     assert model.dtype_policy.name == "mixed_bfloat16"

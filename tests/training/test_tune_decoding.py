@@ -57,6 +57,21 @@ def test_bad_values_change_nothing(path, corpus, arguments, message):
     assert (path / "config.yaml").read_bytes() == before
 
 
+def test_the_bleu_is_that_of_the_run_unless_another_is_asked_for(path, corpus):
+    Config.load(path / "config.yaml").override(["training.bleu_tokenizer=char"]).save(
+        path / "config.yaml"
+    )
+    translations = keras_transformer.load(path, beam_size=1)(corpus.source)
+    for asked, expected in ((None, "char"), ("13a", "13a")):
+        tuned = tune_decoding(path, corpus, (1,), tokenize=asked, write=lambda line: None)
+        scores = [
+            bleu(translations, corpus.target, tokenize=x, hints=False).value
+            for x in ("char", "13a")
+        ]
+        assert scores[0] != scores[1]
+        assert scores[expected == "13a"] in (tuned.bleu, tuned.bleu_before)
+
+
 def test_a_run_that_is_being_trained_is_refused(path, corpus):
     with Run(path).locked(), pytest.raises(ValueError, match="another process is training"):
         tune_decoding(path, corpus)
