@@ -22,7 +22,7 @@ import shlex
 import sys
 
 import keras
-from pinned import HERE, machine, multi30k, some_pairs, write_results
+from pinned import HERE, machine, multi30k, read_results, some_pairs, write_results
 
 import keras_transformer
 from keras_transformer import console
@@ -129,16 +129,14 @@ def main():
     settings = {"budget": budget, "pairs": arguments.pairs, "set": arguments.set}
     file = f"ablations-{budget.replace(' ', '-')}.json"
     path = arguments.output or HERE / "results" / file
-    results = json.loads(path.read_text()) if path.exists() else {**settings, "results": {}}
-    if {name: results.get(name) for name in settings} != settings:
-        raise SystemExit(f"Expected results of {settings}. Received: {path}, of others. Move it.")
+    results = read_results(path, settings)
     print("| change | minutes | steps | perplexity | BLEU, greedy | BLEU | BLEU, unread pairs |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for name in arguments.only:
-        if name not in results["results"]:
-            results["results"][name] = measured(name, data, arguments)
-            write_results(path, results)
-        row = results["results"][name]
+        if name not in results:
+            results[name] = measured(name, data, arguments)
+            write_results(path, {**settings, "results": results})
+        row = results[name]
         unread = "" if row["bleu_unread"] is None else f"{row['bleu_unread']:.2f}"
         print(
             f"| {name} | {row['minutes']:.0f} | {row['steps']:,} | {row['perplexity']:.2f} "

@@ -18,7 +18,7 @@ import sys
 import time
 
 import keras
-from pinned import HERE, multi30k, some_pairs, write_results
+from pinned import HERE, multi30k, read_results, some_pairs, write_results
 
 import keras_transformer
 from keras_transformer import console
@@ -116,19 +116,6 @@ def test_text(data, language):
 def limits_of(arguments):
     limits = {"steps": arguments.steps, "minutes": arguments.minutes}
     return {name: value for name, value in limits.items() if value is not None}
-
-
-def read_results(path, settings):
-    """Returns the points that an earlier start has measured with the same settings."""
-    if not path.exists():
-        return {}
-    saved = json.loads(path.read_text())
-    if {name: saved.get(name) for name in settings} != settings:
-        raise SystemExit(
-            f"Expected results of the settings {settings}. Received: {path}, of others. "
-            "Move it away, or name another directory with --output."
-        )
-    return saved["results"]
 
 
 def measure(curve, points, path, settings, point_of):

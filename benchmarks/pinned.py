@@ -96,6 +96,25 @@ def some_pairs(corpus, number, start=0):
     return [(corpus.source[i], corpus.target[i]) for i in order]
 
 
+def read_results(path, settings):
+    """Returns what an earlier start has measured with the same settings: dict; empty: nothing yet.
+
+    Args:
+        path: of the file that `write_results` has written.
+        settings: dict of what the file must say, of the measurements or of the machine.
+    """
+    if not path.exists():
+        return {}
+    saved = json.loads(path.read_text())
+    saved |= saved["machine"]
+    if {name: saved.get(name) for name in settings} != settings:
+        sys.exit(
+            f"Expected results of the settings {settings}. Received: {path}, of others. "
+            "Move it away, or name another place with --output."
+        )
+    return saved["results"]
+
+
 def write_results(path, results):
     """Writes results as JSON, with a description of the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)

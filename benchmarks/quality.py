@@ -5,7 +5,8 @@
 Each training is kept as NAME.yaml, its settings, and NAME.jsonl, its validations: the files
 `config.yaml` and `metrics.jsonl` of the run. All translate Multi30k en-de, lowercased and
 tokenized, but for `raw-*`, on one core of a Zen 5 unless the name says otherwise, with greedy
-search. The training of a teacher is not part of the minutes of a run that learns from it.
+search. Those in `french` translate en-fr, and are not drawn. The training of a teacher is not part
+of the minutes of a run that learns from it.
 
 `keras-transformer train --config NAME.yaml` trains such a run again, with these exceptions. The
 peak of `rdrop-16000` was lowered by hand, twice. A run that is distilled needs its teachers at the

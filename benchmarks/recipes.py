@@ -9,11 +9,10 @@ estimate of the floating-point operations of a step, to extrapolate to other dev
 """
 
 import argparse
-import json
 import pathlib
 import statistics
 
-from pinned import HERE, machine, run_pinned, write_results
+from pinned import HERE, machine, read_results, run_pinned, write_results
 
 from keras_transformer.config import Config
 from keras_transformer.presets import RECIPES
@@ -29,16 +28,7 @@ def main():
     arguments = parser.parse_args()
     path = arguments.output or HERE / "results" / "recipes.json"
     settings = {"part_tokens": arguments.part_tokens, "bfloat16": arguments.bfloat16}
-    results = {}
-    if path.exists():
-        saved = json.loads(path.read_text())
-        here, there = machine()["processor"], saved["machine"]["processor"]
-        if here != there or any(saved[name] != value for name, value in settings.items()):
-            raise SystemExit(
-                f"Expected results of {settings} on {here}. Received: {path}, of others on "
-                f"{there}. Name another file with --output."
-            )
-        results = saved["results"]
+    results = read_results(path, {**settings, "processor": machine()["processor"]})
     print("| recipe | parameters | tokens | parts | TFLOP | s a step | GB | steps | hours |")
     print("|---" * 9 + "|")
     for name in arguments.recipes:

@@ -73,10 +73,9 @@ def _find_model(arguments):
 
 def _tokenizer_of(model):
     """Returns the tokenizer with which the BLEU of a run was computed in its training."""
-    settings = pathlib.Path(model or "", "config.yaml")
-    if model is None or not settings.exists():
-        return TrainingConfig().bleu_tokenizer
-    return ConfigBeforeKeras.load(settings).training.bleu_tokenizer
+    if model is not None and (settings := pathlib.Path(model, "config.yaml")).exists():
+        return ConfigBeforeKeras.load(settings).training.bleu_tokenizer
+    return TrainingConfig().bleu_tokenizer
 
 
 def _hypotheses(arguments, references):

@@ -273,7 +273,7 @@ def test_a_new_version_takes_over_and_no_request_is_lost(growing, exported):
         finally:
             is_over = True
     assert [future.result() for future in asking] == [None] * 4
-    assert set(answered) == {200}
+    assert set(answered) == {200} and len(answered) > 20
     response = post(server, BODY, "/versions/1:predict")
     assert response.status_code == 404
 

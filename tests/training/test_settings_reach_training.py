@@ -343,6 +343,13 @@ def test_the_seed_draws_the_weights(start_training, tokenizer):
     assert not np.array_equal(model.get_weights()[0], other.get_weights()[0])
 
 
+def test_an_unknown_tokenizer_of_bleu_is_refused_before_one_is_learned(spied, tmp_path, corpus):
+    config = config_of({"training.bleu_tokenizer": "moses"})
+    with pytest.raises(ValueError, match="Received: tokenize='moses'"):
+        train(config, tmp_path / "run", corpora=(corpus, corpus), write=lambda line: None)
+    assert spied.learned == [] and not (tmp_path / "run").exists()
+
+
 # === Model ===
 
 MODEL = {

@@ -3,6 +3,7 @@
 import json
 
 from keras_transformer.runs.run import Run
+from keras_transformer.training.selection import CLEARLY_BETTER
 from keras_transformer.training.train import train_task
 from keras_transformer.training.translation_task import TranslationTask
 
@@ -37,3 +38,5 @@ def test_the_task_names_the_score_that_chooses_the_weights(tmp_path, config, cor
         name for name in final if lines[-1].endswith(f"{name}, chosen by validation accuracy")
     )
     assert metrics["val_accuracy"] == final[chosen]["val_accuracy"]
+    highest = max(record["val_accuracy"] for record in final.values())
+    assert highest <= CLEARLY_BETTER * metrics["val_accuracy"]

@@ -58,18 +58,17 @@ def test_bad_values_change_nothing(path, corpus, arguments, message):
 
 
 def test_the_bleu_is_that_of_the_run_unless_another_is_asked_for(path, corpus):
-    Config.load(path / "config.yaml").override(["training.bleu_tokenizer=char"]).save(
-        path / "config.yaml"
-    )
-    translations = keras_transformer.load(path, beam_size=1)(corpus.source)
-    for asked, expected in ((None, "char"), ("13a", "13a")):
+    settings = ["training.bleu_tokenizer=char", "decoding.beam_size=1"]  # one search to compare
+    Config.load(path / "config.yaml").override(settings).save(path / "config.yaml")
+    translations = keras_transformer.load(path)(corpus.source)
+    scores = {
+        name: bleu(translations, corpus.target, tokenize=name, hints=False).value
+        for name in ("char", "13a")
+    }
+    assert scores["char"] != scores["13a"]
+    for asked, name in ((None, "char"), ("13a", "13a")):
         tuned = tune_decoding(path, corpus, (1,), tokenize=asked, write=lambda line: None)
-        scores = [
-            bleu(translations, corpus.target, tokenize=x, hints=False).value
-            for x in ("char", "13a")
-        ]
-        assert scores[0] != scores[1]
-        assert scores[expected == "13a"] in (tuned.bleu, tuned.bleu_before)
+        assert tuned.bleu == tuned.bleu_before == scores[name]
 
 
 def test_a_run_that_is_being_trained_is_refused(path, corpus):
