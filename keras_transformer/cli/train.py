@@ -1,6 +1,7 @@
 """`keras-transformer train`: trains with settings from flags, a file and a preset."""
 
 import argparse
+import dataclasses
 import os
 import pathlib
 
@@ -30,7 +31,7 @@ def add_arguments(parser):
     parser.add_argument("--output", metavar="RUN", required=True, help="directory of the run")
     add_config(parser)
     parser.add_argument(
-        "--init-from", metavar="RUN", help="run whose weights and tokenizer to start from"
+        "--init-from", metavar="RUN", help="run whose model, tokenizer and search to start from"
     )
     add_settings(parser, TrainingConfig, "N", ["max_steps"])
     add_settings(parser, TrainingConfig, "M", ["max_minutes"])
@@ -102,24 +103,30 @@ def run(arguments):
 
 def _config(arguments, config_class):
     """Returns the settings of a training: those asked for, else the run's, else those of tiny."""
-    return config_of(arguments, config_class, pathlib.Path(arguments.output, "config.yaml"))
+    saved = pathlib.Path(arguments.output, "config.yaml")
+    return config_of(arguments, config_class, saved, arguments.init_from)
 
 
-def config_of(arguments, config_class, saved=None):
+def config_of(arguments, config_class, saved=None, init_from=None):
     """Returns the settings that the flags of `add_config` and of single settings ask for.
 
     Args:
         saved: path of the settings to start from where neither a preset nor a file is asked for,
             if it exists; None, or it does not: those of the preset tiny.
+        init_from: path of the run from whose model a training begins, or None. Its search is taken
+            too, unless a preset or `saved` has another: an imported model needs its own.
     """
     if arguments.preset is not None:
         config = config_class.from_preset(arguments.preset)
-    elif arguments.config is not None:
-        config = config_class()
-    elif saved is not None and saved.exists():
+    elif arguments.config is None and saved is not None and saved.exists():
         config = config_class.load(saved)
     else:
-        config = config_class.from_preset("tiny")
+        config = config_class() if arguments.config else config_class.from_preset("tiny")
+        other = pathlib.Path(init_from or "", "config.yaml")
+        if init_from is not None and other.exists():  # the training refuses what is no run
+            # a shortlist needs the lexicon of its run
+            search = dataclasses.replace(config_class.load(other).decoding, shortlist=0)
+            config = dataclasses.replace(config, decoding=search)
     if arguments.config is not None:
         config = config_class.load(arguments.config, config)
     flags = {group: given_settings(arguments, group) for group in ("data", "training")}

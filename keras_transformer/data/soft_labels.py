@@ -61,4 +61,7 @@ class SoftLabels:
                 f"Expected labels of {num_tokens:,} target tokens, those of the training text. "
                 f"Received: {path}, of {len(ids):,}. Give the text that the run began with."
             )
-        return cls(ids, np.diff(cumulative, axis=1, prepend=np.float32(0.0)), share)
+        labels = cls(ids, cumulative, share)
+        # as they were saved: sums of their differences would be rounded in another way
+        labels.cumulative = cumulative
+        return labels

@@ -57,7 +57,7 @@ def train(
             for a few, such as the limits (steps, minutes, patience). If that run has ended under
             these limits, nothing changes.
         init_from: path of another run, whose model, weights and tokenizer are the start
-            (fine-tuning).
+            (fine-tuning). The search is that of `config`.
         corpora: `(training, validation)`, two `ParallelCorpus` instead of the files that
             `config.data` names.
         strategy: the devices that share each step, see `distribution.start`. The result is that of

@@ -61,6 +61,34 @@ def test_the_preset_is_tiny_unless_a_file_or_a_run_says_more(
     assert (again.model["d_model"], again.training.seed, again.training.max_steps) == (512, 5, 9)
 
 
+def test_the_search_of_the_run_to_start_from_is_taken_over(
+    calls, pair, tmp_path, write_files, trained_config
+):
+    other, output = tmp_path / "other", tmp_path / "run"
+    other.mkdir()
+    marian = ["decoding.length_normalization=length", "decoding.keep_beam_full=true"]
+    found = Config.from_preset("rnn").override(
+        [*marian, "decoding.beam_size=6", "decoding.shortlist=20", "training.seed=8"]
+    )
+    found.save(other / "config.yaml")
+    arguments = [*pair, "--output", str(output), "--init-from", str(other)]
+    sets = ["--set", "decoding.length_penalty=1", "training.seed=3"]
+    tiny = Config.from_preset("tiny")
+    files = [f"data.source_train={pair[1]}", f"data.target_train={pair[3]}"]
+    # all of the search but the shortlist, whose lexicon is in the other run; nothing else
+    changed = [*files, *marian, "decoding.beam_size=6"]
+    assert trained_config([*arguments, *sets]) == tiny.override([*changed, *sets[1:]])
+    (path,) = write_files(mine="decoding: {beam_size: 2}\n")
+    decoding = trained_config([*arguments, "--config", path]).decoding
+    assert (decoding.beam_size, decoding.keep_beam_full) == (2, True)
+    # a preset has a search of its own, and a run that goes on keeps its own
+    assert trained_config([*arguments, "--preset", "base"]).decoding == tiny.decoding
+    output.mkdir()
+    tiny.override(["decoding.beam_size=9"]).save(output / "config.yaml")
+    decoding = trained_config(arguments).decoding
+    assert (decoding.beam_size, decoding.keep_beam_full) == (9, False)
+
+
 def test_train_takes_a_data_set(calls, tmp_path, trained_config):
     config = trained_config(
         ["--dataset", "tfds:ted_hrlr_translate/pt_to_en", "--output", str(tmp_path / "run")]

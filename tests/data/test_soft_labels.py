@@ -56,13 +56,13 @@ def test_only_the_labels_of_batches_change(corpus, tokenizer):
 
 
 def test_saved_labels_are_the_same(tmp_path):
-    soft = SoftLabels(IDS, PROBABILITIES, 0.5)
+    rng = np.random.default_rng(2)
+    ids, probabilities = np.tile(np.arange(4, 12), (500, 1)), rng.random((500, 8)) ** 4
+    soft = SoftLabels(ids.astype("int32"), probabilities, 0.5)
     soft.save(tmp_path / "labels.npz")
-    loaded = SoftLabels.load(tmp_path / "labels.npz", num_tokens=3, share=0.5)
+    loaded = SoftLabels.load(tmp_path / "labels.npz", num_tokens=500, share=0.5)
     np.testing.assert_array_equal(loaded.ids, soft.ids)
-    np.testing.assert_allclose(loaded.cumulative, soft.cumulative, rtol=1e-6)
-    drawn = (each.draw(LABELS, np.random.default_rng(1)) for each in (soft, loaded))
-    np.testing.assert_array_equal(*drawn)
+    np.testing.assert_array_equal(loaded.cumulative, soft.cumulative)  # a resumed training is exact
 
 
 def test_a_damaged_file_is_refused(tmp_path):
