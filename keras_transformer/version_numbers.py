@@ -1,6 +1,7 @@
 """The versions of an export: directories with numbers, as TensorFlow Serving reads them."""
 
 import json
+import os
 import pathlib
 
 HIGHEST_VERSION = 2**63 - 1
@@ -22,17 +23,20 @@ def version_number(text):
 
 
 def is_version(path):
-    """Returns whether a directory is one version of an export, by its files."""
-    return any(pathlib.Path(path, name).exists() for name in (SAVED_MODEL, CTRANSLATE2_MODEL))
+    """Returns whether a directory is one version of an export, by its files.
+
+    A directory that this process may not enter counts as one: loading it then says why it fails.
+    """
+    return any(_exists(path, name, if_refused=True) for name in (SAVED_MODEL, CTRANSLATE2_MODEL))
 
 
 def versions_in(directory):
     """Returns the versions in a directory, a dict from number to path; of 1 and 001, 1 wins.
 
     Raises:
-        OSError: the directory cannot be read.
+        PermissionError: this process may not read the directory.
     """
-    paths = sorted(pathlib.Path(directory).glob("*"), key=lambda path: -len(path.name))
+    paths = sorted(_paths_in(directory), key=lambda path: -len(path.name))
     numbers = {path: version_number(path.name) for path in paths}
     return {n: path for path, n in numbers.items() if n is not None and is_version(path)}
 
@@ -45,7 +49,7 @@ def remedy_for(directory, otherwise):
         otherwise: str, the remedy if it has none of the models that this package knows.
     """
     directory = pathlib.Path(directory)
-    numbers = {path: version_number(path.name) for path in directory.glob("*")}
+    numbers = {path: version_number(path.name) for path in _paths_in(directory)}
     versions = sorted((path for path, n in numbers.items() if n is not None), key=numbers.get)
     for path in (directory, *reversed(versions)):
         if _is_marian(path):
@@ -53,7 +57,7 @@ def remedy_for(directory, otherwise):
                 f"It has a model of OPUS-MT in {path}. Make a run of it: keras-transformer import "
                 f"{path} --output RUN"
             )
-        if (path / EXPORT_SETTINGS).exists():
+        if _exists(path, EXPORT_SETTINGS) and not is_version(path):
             return f"The export in {path} has lost its model. Export it again, or copy it again."
     return otherwise
 
@@ -64,4 +68,25 @@ def _is_marian(path):
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
         return isinstance(config, dict) and config.get("model_type") == "marian"
     except (OSError, ValueError, RecursionError):
-        return (path / "decoder.yml").exists()
+        return _exists(path, "decoder.yml")
+
+
+def _paths_in(directory):
+    """Returns the list of the paths in a directory; an empty one where there is no directory."""
+    try:
+        return [pathlib.Path(directory, name) for name in os.listdir(directory)]
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return []
+
+
+def _exists(path, name, if_refused=False):
+    """Returns whether a directory has a file; `if_refused` if this process may not look."""
+    try:
+        os.stat(os.path.join(path, name))
+    except PermissionError:
+        return if_refused
+    except (OSError, ValueError):
+        return False
+    return True

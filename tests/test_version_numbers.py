@@ -1,5 +1,6 @@
 """Which directory names are version numbers."""
 
+import os
 import re
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from keras_transformer.version_numbers import (
     EXPORT_SETTINGS,
     HIGHEST_VERSION,
+    is_version,
     remedy_for,
     version_number,
     versions_in,
@@ -46,7 +48,35 @@ def test_versions_are_known_by_the_file_of_their_format(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "4").touch()
     assert versions_in(tmp_path) == {1: tmp_path / "1", 12: tmp_path / "12"}
-    assert versions_in(tmp_path / "missing") == {}
+    for path in ("missing", "4", "x" * 300, "a\0b"):
+        assert versions_in(tmp_path / path) == {} and not is_version(tmp_path / path)
+
+
+def test_a_directory_that_must_not_be_entered_may_be_a_version(tmp_path, monkeypatch):
+    for name in ("1", "2", "3"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "1" / "model.bin").touch()
+    stat, listdir = os.stat, os.listdir
+
+    def refusing(call, path):
+        if str(path).startswith(str(tmp_path / "2")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return call(path)
+
+    monkeypatch.setattr(os, "stat", lambda path, **_: refusing(stat, path))
+    monkeypatch.setattr(os, "listdir", lambda path: refusing(listdir, path))
+    assert versions_in(tmp_path) == {1: tmp_path / "1", 2: tmp_path / "2"}
+    assert remedy_for(tmp_path, "Train one.") == "Train one."
+    with pytest.raises(PermissionError, match="2"):
+        versions_in(tmp_path / "2")
+
+
+def test_the_remedy_does_not_call_a_whole_export_broken(tmp_path):
+    (tmp_path / EXPORT_SETTINGS).parent.mkdir()
+    (tmp_path / EXPORT_SETTINGS).touch()
+    assert "has lost its model" in remedy_for(tmp_path, "Train one.")
+    (tmp_path / "model.bin").touch()
+    assert remedy_for(tmp_path, "Train one.") == "Train one."
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def run(arguments):
     console.start_keras()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # we report errors ourselves
     try:
+        from keras_transformer.serving.grpc_server import in_brackets
         from keras_transformer.serving.server import Server
     except ModuleNotFoundError as error:
         if error.name not in LIBRARIES:
@@ -78,13 +79,18 @@ def run(arguments):
     )
     try:
         server.start()
+        host = in_brackets(server.host)
         console.say(
-            f"serving {server.model_name} at http://{server.host}:{server.port}/v1/models/"
-            f"{server.model_name} and, by gRPC, at {server.host}:{server.grpc_port}"
+            f"serving {server.model_name} at http://{host}:{server.port}/v1/models/"
+            f"{server.model_name} and, by gRPC, at {host}:{server.grpc_port}"
         )
         server.wait()
-    except (KeyboardInterrupt, SystemExit) as signalled:
-        server.stop()
+    except (KeyboardInterrupt, SystemExit) as first:
+        signalled = first
+        try:
+            server.stop()
+        except (KeyboardInterrupt, SystemExit) as second:  # it waits for no answer
+            signalled = second
         console.end_at_once(signalled)  # else Python would wait for a version that is loading
 
 

@@ -4,7 +4,6 @@ Shapes: B batch (prompts), P prompt length, L maximum output length.
 """
 
 import pathlib
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -24,15 +23,12 @@ from keras_transformer.special_ids import END_ID, PAD_ID
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import StrPath
 
-if TYPE_CHECKING:
-    from keras_transformer.tokenizers.tokenizer import Tokenizer
-
 GREEDY_SEARCH = DecodingConfig(beam_size=1)
 
 
 def export_text_generator(
     model: Gpt,
-    tokenizer: "Tokenizer",
+    tokenizer: Tokenizer,
     directory: StrPath,
     decoding: DecodingConfig = GREEDY_SEARCH,
     version: int | None = None,

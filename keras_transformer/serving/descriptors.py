@@ -1,6 +1,5 @@
 """File descriptors: each connection takes one, and the system limits their number."""
 
-import contextlib
 import dataclasses
 import os
 import resource
@@ -33,12 +32,11 @@ def fit_connections(settings):
             f"Expected a process that may open at least {others + 2} files. Received: {allowed}. "
             "Raise its hard limit of open files (ulimit -Hn)."
         )
-    with contextlib.suppress(OSError):  # nobody reads standard error any more
-        console.say(
-            f"warning: at most {most} connections instead of {settings.max_connections}, because "
-            f"this process may open at most {allowed} files. Raise its hard limit (ulimit -Hn), "
-            "or lower --max-connections."
-        )
+    console.say(
+        f"warning: at most {most} connections instead of {settings.max_connections}, because "
+        f"this process may open at most {allowed} files. Raise its hard limit (ulimit -Hn), "
+        "or lower --max-connections."
+    )
     return dataclasses.replace(settings, max_connections=most)
 
 

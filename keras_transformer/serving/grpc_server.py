@@ -47,8 +47,7 @@ class GrpcServer:
         """
         if not 0 <= port < 2**16:  # gRPC would silently take it modulo 65,536
             raise RuntimeError
-        host = f"[{host}]" if ":" in host else host
-        return self._server.add_insecure_port(f"{host}:{port}")
+        return self._server.add_insecure_port(f"{in_brackets(host)}:{port}")
 
     async def start(self):
         await self._server.start()
@@ -57,6 +56,11 @@ class GrpcServer:
         """Refuses new calls, and aborts open ones after `grace` seconds; None aborts at once."""
         self._health.stop()
         await self._server.stop(grace)
+
+
+def in_brackets(host):
+    """Returns a host as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _options(settings):

@@ -133,11 +133,10 @@ class HttpServer:
         now = self._loop.time()
         if self._warned_at is None or now > self._warned_at + SECONDS_BETWEEN_WARNINGS:
             self._warned_at = now
-            with contextlib.suppress(OSError):
-                console.say(
-                    f"warning: no connection can be accepted: {error.strerror}. Raise the limit of "
-                    "open files (ulimit -n), or lower --max-connections."
-                )
+            console.say(
+                f"warning: no connection can be accepted: {error.strerror}. Raise the limit of "
+                "open files (ulimit -n), or lower --max-connections."
+            )
 
     def _resume(self):
         if not self.is_stopping:

@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
 import gzip
 import io
 import json
@@ -80,8 +79,7 @@ class RestInterface:
             return Response(200, body)
         except Exception as error:
             if not isinstance(error, ServingError):
-                with contextlib.suppress(OSError):  # nobody reads standard error any more
-                    console.say(f"failed: {type(error).__name__}: {error}")
+                console.say(f"failed: {type(error).__name__}: {error}")
                 error = from_tensorflow(error)
             status = error.code.name
             return _as_response(error)

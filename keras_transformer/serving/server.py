@@ -139,13 +139,14 @@ class Server:
                     return
                 starting.result()
                 await grpc_server.start()
-                http_server.start()
+                try:
+                    http_server.start()
+                except OSError as error:  # meanwhile another server listens on the port
+                    raise _not_free(self.host, self.port, "--port", error) from None
                 self._started.set()
                 await stopping
                 grace = settings.grace_seconds
                 await asyncio.gather(grpc_server.stop(grace), http_server.stop(grace))
-            except OSError as error:  # meanwhile another server listens on the port
-                raise _not_free(self.host, self.port, "--port", error) from None
             finally:
                 await grpc_server.stop(None)
                 await batching.close()

@@ -8,7 +8,9 @@ lock.
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import gc
+import os
 import threading
 
 import grpc
@@ -25,7 +27,12 @@ from keras_transformer.serving.errors import (
 )
 from keras_transformer.serving.loaded_ctranslate2 import LoadedCTranslate2
 from keras_transformer.serving.loaded_model import LoadedModel
-from keras_transformer.version_numbers import CTRANSLATE2_MODEL, remedy_for, versions_in
+from keras_transformer.version_numbers import (
+    CTRANSLATE2_MODEL,
+    is_version,
+    remedy_for,
+    versions_in,
+)
 
 LATEST = "latest"
 ALL = "all"
@@ -42,7 +49,8 @@ class Version:
         state: "LOADING", "AVAILABLE", "UNLOADING" or "END".
         error: `ServingError` that ended it, or None.
         model: `LoadedModel` while the version is available or unloading, else None.
-        loading: `concurrent.futures.Future` of the thread that loads it, or None.
+        loading: `concurrent.futures.Future` of the thread that loads it. None before and after: its
+            result would keep the model in memory.
     """
 
     def __init__(self, number):
@@ -87,9 +95,17 @@ class Versions:
 
         Raises:
             InputError: there is no version that can be served, or a label names a missing one.
+            PermissionError: the directory cannot be read.
         """
-        numbers = self._found()
-        missing = {**{str(n): n for n in self._numbers_wanted(numbers)}, **self._first_labels}
+        if is_version(self._directory):
+            raise InputError(
+                "Expected the directory that has the versions of an export. "
+                f"Received: {self._directory}, one version. "
+                f"Serve {self._directory.resolve().parent}."
+            )
+        numbers = await _looked_up(versions_in, self._directory)
+        wanted = self._numbers_wanted(self._wanted, numbers)
+        missing = {**{str(n): n for n in wanted}, **self._first_labels}
         missing = {name: number for name, number in missing.items() if number not in numbers}
         if missing or not numbers:
             name, number = next(iter(missing.items()), ("", "<number>"))
@@ -109,7 +125,7 @@ class Versions:
             if version.error is not None:
                 raise InputError(
                     f"Expected an export that can be served. Received: {self._directory}/"
-                    f"{version.number}: {version.error} Export it again."
+                    f"{version.number}: {version.error}"
                 )
         self._polling = asyncio.create_task(self._poll())
 
@@ -117,9 +133,7 @@ class Versions:
         """Unloads all versions after their open requests."""
         if self._polling is not None:
             self._polling.cancel()
-        for version in self.all.values():
-            if version.state == "AVAILABLE":
-                self._unload(version)
+        self._unload(self._available())
         await asyncio.gather(*self._unloading)
 
     @property
@@ -189,43 +203,49 @@ class Versions:
         await asyncio.shield(asyncio.create_task(self._change(wanted, labels)))
 
     async def _change(self, wanted, labels):
-        before, self._wanted = self._wanted, wanted
-        for version in self.all.values():
-            if version.retry_at is not None:  # a failed version is tried again at once
-                version.retry_at = 0.0
-        await self.refresh(keep_labelled=labels.values())
-        if isinstance(wanted, set) and not wanted <= self._available():
-            self._wanted = before
-            missing = ", ".join(map(str, sorted(wanted - self._available())))
-            raise ServingError(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"Expected versions of model {self.model_name} that can be served. "
-                f"Received: {missing}. The versions served before are still served.",
-            )
-        for number in labels.values():
-            if number not in self.all or self.all[number].state != "AVAILABLE":
+        async with self._refreshing:
+            for version in self.all.values():
+                if version.retry_at is not None:  # a failed version is tried again at once
+                    version.retry_at = 0.0
+            no_longer_wanted = await self._load_wanted(wanted, labels)
+            if isinstance(wanted, set) and not wanted <= self._available():
+                missing = ", ".join(map(str, sorted(wanted - self._available())))
                 raise ServingError(
                     grpc.StatusCode.FAILED_PRECONDITION,
-                    f"Request to assign label to version {number} of model {self.model_name}, "
-                    "which is not currently available for inference",
+                    f"Expected versions of model {self.model_name} that can be served. "
+                    f"Received: {missing}. The versions served before are still served.",
                 )
-        self.labels = dict(labels)
-        await self.refresh()
+            for number in labels.values():
+                if number not in self._available():
+                    raise ServingError(
+                        grpc.StatusCode.FAILED_PRECONDITION,
+                        f"Request to assign label to version {number} of model {self.model_name}, "
+                        "which is not currently available for inference",
+                    )
+            self._wanted, self.labels = wanted, dict(labels)
+            self._unload(no_longer_wanted)
 
-    async def refresh(self, keep_labelled=()):
+    async def refresh(self):
         """Loads new wanted versions, then unloads those that are no longer wanted."""
         async with self._refreshing:
-            found = self._found()
-            existing = set(found) | self._available()
-            by_policy = self._numbers_wanted(found) & existing
-            wanted = by_policy | ((set(self.labels.values()) | set(keep_labelled)) & existing)
-            for number in sorted(wanted):
-                if self._is_due(number):
-                    await self._load(number, found.get(number, self._directory / str(number)))
-            available = self._available()
-            if by_policy and by_policy <= available:  # else the old versions stay
-                for number in available - wanted:
-                    self._unload(self.all[number])
+            self._unload(await self._load_wanted(self._wanted, self.labels))
+
+    async def _load_wanted(self, wanted, labels):
+        """Loads the versions that are wanted or labelled.
+
+        Returns:
+            The set of the available versions that are neither; empty if one that is wanted could
+            not be loaded, so that the old versions stay.
+        """
+        found = await _looked_up(self._found)
+        existing = set(found) | self._available()
+        by_policy = self._numbers_wanted(wanted, found) & existing
+        served = by_policy | (set(labels.values()) & existing)
+        for number in sorted(served):
+            if self._is_due(number):
+                await self._load(number, found.get(number, self._directory / str(number)))
+        available = self._available()
+        return available - served if by_policy and by_policy <= available else set()
 
     async def _poll(self):
         while True:
@@ -233,30 +253,31 @@ class Versions:
             try:
                 await self.refresh()
             except Exception as error:  # the loaded versions go on serving
-                _say(f"warning: cannot look for versions: {type(error).__name__}: {error}")
+                console.say(f"warning: cannot look for versions: {type(error).__name__}: {error}")
 
     def _found(self):
         """Returns the versions in the directory: dict from number to path; empty if unreadable."""
-        with contextlib.suppress(OSError):
+        try:
             return versions_in(self._directory)
-        return {}
+        except PermissionError:
+            return {}
 
     def _available(self):
         """Returns the set of available versions."""
         return {v.number for v in self.all.values() if v.state == "AVAILABLE"}
 
-    def _numbers_wanted(self, found):
-        if self._wanted == LATEST:
+    def _numbers_wanted(self, wanted, found):
+        if wanted == LATEST:
             # a version that was deleted from the directory serves until there is another
             numbers = found or self._available()
             return {max(numbers)} if numbers else set()
-        return set(found) if self._wanted == ALL else set(self._wanted)
+        return set(found) if wanted == ALL else set(wanted)
 
     def _is_due(self, number):
         version = self.all.get(number)
         if version is None or (version.state == "END" and version.error is None):
             return True
-        if version.loading is not None and not version.loading.done():
+        if version.loading is not None:
             return False  # loading was given up and hangs; another attempt would hang too
         return version.retry_at is not None and self._loop.time() > version.retry_at
 
@@ -265,34 +286,38 @@ class Versions:
         version = self.all[number] = Version(number)
         if before is not None and before.retry_at is not None:
             version.retry_seconds = min(2 * before.retry_seconds, LONGEST_RETRY_SECONDS)
-        _say(f"loading version {number}")
-        version.loading = _in_own_thread(_load_model, path)
+        console.say(f"loading version {number}")
+        version.loading = _in_own_thread("loading", _load_model, path)
         seconds = self._settings.load_timeout
         try:
             loading = asyncio.wrap_future(version.loading)
             version.model = await asyncio.wait_for(loading, seconds)
         except asyncio.TimeoutError:
-            version.loading.add_done_callback(_close_late)
+            version.loading.add_done_callback(functools.partial(_close_late, version))
             self._fail(version, not_loaded(seconds))
+            return
         except Exception as error:
             self._fail(version, from_tensorflow(error))
         else:
             version.state = "AVAILABLE"
             self._metrics.count_load("OK")
-            _say(f"serving version {number}")
-            _in_own_thread(_warm_up_others, version.model, number)
+            console.say(f"serving version {number}")
+            _in_own_thread("loading", _warm_up_others, version.model, number)
+        version.loading = None
 
     def _fail(self, version, error):
+        error.__traceback__ = error.__context__ = None  # their frames hold what was loaded so far
         version.state, version.error = "END", error
         version.retry_at = self._loop.time() + version.retry_seconds
         self._metrics.count_load(error.code.name)
-        _say(f"warning: version {version.number} cannot be served: {error}")
+        console.say(f"warning: version {version.number} cannot be served: {error}")
 
-    def _unload(self, version):
-        version.state = "UNLOADING"
-        task = asyncio.create_task(self._end(version))
-        self._unloading.add(task)
-        task.add_done_callback(self._unloading.discard)
+    def _unload(self, numbers):
+        for number in numbers:
+            self.all[number].state = "UNLOADING"
+            task = asyncio.create_task(self._end(self.all[number]))
+            self._unloading.add(task)
+            task.add_done_callback(self._unloading.discard)
 
     async def _end(self, version):
         while version.num_users:
@@ -302,10 +327,15 @@ class Versions:
         del model
         await asyncio.to_thread(_tidy_memory)
         version.state = "END"
-        _say(f"ended version {version.number}")
+        console.say(f"ended version {version.number}")
 
 
-def _in_own_thread(function, *arguments):
+async def _looked_up(function, *arguments):
+    """Returns what a function finds in the directory; a file system that hangs stops no answer."""
+    return await asyncio.wrap_future(_in_own_thread("looking", function, *arguments))
+
+
+def _in_own_thread(name, function, *arguments):
     """Calls a function in a new thread, and returns its `concurrent.futures.Future`.
 
     Unlike the thread of a pool, this one delays neither another call nor the end of the process.
@@ -321,11 +351,31 @@ def _in_own_thread(function, *arguments):
         else:
             future.set_result(result)
 
-    threading.Thread(target=call, name="loading", daemon=True).start()
+    threading.Thread(target=call, name=name, daemon=True).start()
     return future
 
 
 def _load_model(path):
+    """Returns a loaded model; the `ServingError` of one that cannot be loaded says what to do."""
+    try:
+        return _read_model(path)
+    except ServingError:
+        raise
+    except InputError as error:
+        raise ServingError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from None
+    except PermissionError as error:
+        raise ServingError(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "Expected files that this process may read. Received: "
+            f"{os.path.basename(error.filename or '')}: {error.strerror}. "
+            "Change their owner or mode.",
+        ) from None
+    except Exception as error:
+        error = from_tensorflow(error)
+        raise ServingError(error.code, f"{str(error).rstrip('.')}. Export it again.") from None
+
+
+def _read_model(path):
     try:
         check_export(path)
     except ValueError as error:  # TensorFlow would load weights with flipped bits
@@ -341,19 +391,14 @@ def _warm_up_others(model, number):
         model.warm_up_others()
     except Exception as error:
         error = from_tensorflow(error)
-        _say(f"warning: version {number} cannot answer one of its warm-up requests: {error}")
+        console.say(f"warning: version {number} cannot answer one of its warm-up requests: {error}")
 
 
-def _close_late(loading):
+def _close_late(version, loading):
     """Closes a model that finished loading after the time limit."""
     if loading.exception() is None:
         loading.result().close()
-
-
-def _say(text):
-    """Prints a line; a closed standard error must not stop the service."""
-    with contextlib.suppress(OSError):
-        console.say(text)
+    version.loading = None
 
 
 def _tidy_memory():

@@ -438,6 +438,30 @@ def test_a_signal_lets_accepted_requests_finish(exported, start_server, tmp_path
         post(server, BODY)
 
 
+def test_a_second_signal_waits_for_no_request(exported, start_server, tmp_path):
+    shutil.copytree(exported, tmp_path / "m" / "1")
+    server = start_server(tmp_path / "m", "--batch-threads", "1", "--max-batch-size", "1")
+    body = {"instances": ["A dog runs. " * 60] * 250}
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(post, server, body)
+        wait_until(lambda: float(_metrics(server)["batching_session:queued_rows"]) > 200)
+        server.process.terminate()
+        wait_until(lambda: _is_refused(server))
+        server.process.terminate()
+        assert server.process.wait(10) == 143
+        with pytest.raises(requests.ConnectionError):
+            answer.result()
+    assert not any("Traceback" in line for line in server.lines)
+
+
+def _is_refused(server):
+    try:
+        _metrics(server)
+    except requests.ConnectionError:
+        return True
+    return False
+
+
 def test_a_signal_ends_a_server_that_is_loading_at_once(exported, tmp_path):
     version = shutil.copytree(exported, tmp_path / "m" / "1")
     warmup = version / WARMUP_REQUESTS

@@ -1,9 +1,12 @@
 """Versions that appear, hang, fail and disappear, with simulated models."""
 
 import asyncio
+import gc
 import os
+import re
 import threading
 import types
+import weakref
 
 import grpc
 import pytest
@@ -11,6 +14,7 @@ import tensorflow as tf
 from grpc_health.v1 import health_pb2
 from tensorflow_serving.apis import predict_pb2
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving import versions as versions_module
 from keras_transformer.serving.batching import Batching
 from keras_transformer.serving.errors import ServingError
@@ -31,12 +35,18 @@ class Model:
     """A model whose `saved_model.pb` holds one word that says how loading goes."""
 
     closed = []
+    alive = weakref.WeakSet()
 
     def __init__(self, path):
+        Model.alive.add(self)
         self.number = path.name
         content = (path / "saved_model.pb").read_text()
         if content == "hangs":
             HANGING.wait(30)
+        elif content == "closed":
+            raise PermissionError(13, "Permission denied", f"{path}/saved_model.pb")
+        elif content == "foreign":
+            raise InputError("Expected the library x. Install it.")
         elif content != "good":
             raise tf.errors.DataLossError(None, None, f"{path}/variables: {content}")
         self.signatures = {"serving_default": Slow(self)}
@@ -79,6 +89,7 @@ def fresh(monkeypatch):
     for event in (HANGING, Slow.may_end, Slow.begun):
         event.clear()
     Model.closed = []
+    Model.alive.clear()
     yield
     HANGING.set()
     Slow.may_end.set()
@@ -151,6 +162,127 @@ def test_a_version_that_hangs_is_given_up_and_later_ones_are_loaded(tmp_path, ca
         "warning: version 2 cannot be served: Expected the version to load"
         in capsys.readouterr().err
     )
+
+
+def test_models_that_have_ended_or_failed_leave_the_memory(tmp_path):
+    add(tmp_path, "1")
+
+    async def test(versions, *_):
+        for number, content in enumerate(["good", "broken", "hangs", "good"], 2):
+            add(tmp_path, str(number), content)
+            state = "AVAILABLE" if content == "good" else "END"
+            await until(lambda n=number, s=state: states(versions).get(n) == s)
+        HANGING.set()  # version 4 is loaded after its time, and closed
+        await until(lambda: {"1", "2", "4"} <= set(Model.closed))
+        await until(lambda: states(versions)[2] == "END")
+        gc.collect()
+        assert {model.number for model in Model.alive} == {"5"}
+
+    serve(tmp_path, test)
+
+
+def test_a_version_that_must_not_be_read_is_reported_and_later_ones_are_served(
+    tmp_path, monkeypatch, capsys
+):
+    add(tmp_path, "1")
+    refused, stat = f"{tmp_path}/2/", os.stat
+
+    def refusing(path, *args, **kwargs):
+        if str(path).startswith(refused):
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", refusing)
+
+    async def test(versions, *_):
+        add(tmp_path, "2", "closed")
+        await until(lambda: states(versions) == {1: "AVAILABLE", 2: "END"})
+        add(tmp_path, "3")
+        await until(lambda: states(versions) == {1: "END", 2: "END", 3: "AVAILABLE"})
+
+    serve(tmp_path, test)
+    message = (
+        "2 cannot be served: Expected files that this process may read. Received: .*Permission"
+    )
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("broken", "variables: broken. Export it again."),
+        ("foreign", ": Expected the library x. Install it."),
+        ("closed", "saved_model.pb: Permission denied. Change their owner or mode."),
+    ],
+)
+def test_a_server_that_does_not_start_names_one_remedy(content, message, tmp_path):
+    add(tmp_path, "1", content)
+    with pytest.raises(InputError, match="Expected an export that can be served") as raised:
+        serve(tmp_path, None)
+    assert str(raised.value).endswith(message)
+
+
+def test_a_single_version_is_not_taken_for_a_broken_export(tmp_path):
+    add(tmp_path, "1")
+    with pytest.raises(InputError, match=f"Received: {tmp_path}/1, one version. Serve {tmp_path}."):
+        serve(tmp_path / "1", None)
+
+
+def test_a_refused_change_leaves_all_as_it_was(tmp_path):
+    add(tmp_path, "1")
+    add(tmp_path, "2")
+
+    async def test(versions, *_):
+        async def is_refused(*change):
+            with pytest.raises(ServingError) as raised:
+                await versions.change(*change)
+            assert states(versions)[2] == "AVAILABLE" and versions.labels == labels
+            with versions.using("m") as version:
+                assert version.number == 2
+            return str(raised.value)
+
+        labels = {}
+        assert "Received: 7. " in await is_refused({1, 7}, {})
+        assert "assign label to version 9" in await is_refused({1}, {"stable": 9})
+        await until(lambda: states(versions) == {1: "END", 2: "AVAILABLE"})  # 1 was loaded for it
+        # a refused change and another at the same time
+        refused, _ = await asyncio.gather(
+            versions.change({9}, {}), versions.change({1}, {"old": 1}), return_exceptions=True
+        )
+        assert "Received: 9. " in str(refused)
+        await until(lambda: states(versions) == {1: "AVAILABLE", 2: "END"})
+        await asyncio.sleep(0.1)
+        assert states(versions)[1] == "AVAILABLE" and versions.labels == {"old": 1}
+        labels = {"old": 1}
+        await versions.change({2}, labels)
+        await is_refused({1}, {"old": 3})
+
+    serve(tmp_path, test)
+
+
+def test_a_directory_that_hangs_does_not_stop_the_answers(tmp_path, monkeypatch):
+    add(tmp_path, "1")
+
+    async def test(versions, *_):
+        found, looks = versions_module.versions_in, []
+
+        def hangs(path):
+            looks.append("begun")
+            HANGING.wait(30)
+            looks.append("ended")
+            return found(path)
+
+        monkeypatch.setattr(versions_module, "versions_in", hangs)
+        await until(lambda: looks)
+        await asyncio.sleep(0.1)  # several times the pause between two looks
+        assert looks == ["begun"]
+        with versions.using("m") as version:
+            assert version.number == 1
+        add(tmp_path, "2")
+        HANGING.set()
+        await until(lambda: states(versions) == {1: "END", 2: "AVAILABLE"})
+
+    serve(tmp_path, test)
 
 
 def test_a_version_serves_while_its_other_signatures_warm_up(tmp_path, capsys):
