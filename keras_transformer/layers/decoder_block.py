@@ -15,11 +15,12 @@ from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class DecoderBlock(KeepsFrozen, keras.layers.Layer):
+class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     """Masked self-attention, cross-attention and feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1. Without cross-attention, the attention to

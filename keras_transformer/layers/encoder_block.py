@@ -12,11 +12,12 @@ from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class EncoderBlock(KeepsFrozen, keras.layers.Layer):
+class EncoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     """Self-attention and a feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.

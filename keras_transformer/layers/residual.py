@@ -11,11 +11,12 @@ from keras_transformer.layers.decoding_weights import add_projection, standardiz
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Residual(KeepsFrozen, keras.layers.Layer):
+class Residual(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     """Residual connection, dropout and layer normalization around any sublayer.
 
     Post-norm, as in the paper: LayerNorm(x + Dropout(Sublayer(x))) (Vaswani et al., 2017, section

@@ -19,6 +19,7 @@ from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -26,7 +27,7 @@ ATTENTIONS = ("bahdanau", "luong", None)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnDecoder(KeepsFrozen, Unquantized, keras.layers.Layer):
+class RnnDecoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
     """An embedding, GRU or LSTM layers, and attention before or after them.
 
     The state before the first step is tanh(W s), where s sums up the source. In step t, the layers

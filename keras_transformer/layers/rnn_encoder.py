@@ -7,18 +7,20 @@ from typing import Any
 
 import keras
 from keras import ops, tree
+from keras.src.backend import set_keras_mask  # Keras has no public function that attaches a mask
 
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
+class RnnEncoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
     """An embedding and a stack of GRU or LSTM layers, each in one direction or in both.
 
     Source: Bahdanau et al., 2015, section 3.2, https://arxiv.org/abs/1409.0473, for both
@@ -124,6 +126,7 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
         training: bool = False,
     ) -> Tensor:
         x = self.embedding(inputs)
+        is_given = padding_mask is not None
         padding_mask = known_padding_mask(padding_mask, inputs, x)
         x = self.embedding_dropout(x, training=training)
         for layers, dropout in zip(self._directions(), self.output_dropouts, strict=True):
@@ -132,6 +135,8 @@ class RnnEncoder(KeepsFrozen, Unquantized, keras.layers.Layer):
             x = dropout(x, training=training)
         if padding_mask is not None:
             x = ops.where(ops.cast(padding_mask, "bool")[..., None], x, ops.zeros_like(x))
+            if not is_given:  # the layer that reads the output finds it there, as it was found here
+                set_keras_mask(x, padding_mask)
         if not return_state:
             return x
         state = ops.concatenate([state[0] for _, state in found], axis=-1)

@@ -111,8 +111,9 @@ class SinusoidalPositions(keras.layers.Layer):
         return ops.cast(encoding, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        extra = 0 if self.combine == "add" else self.encoding_width
-        return (*input_shape[:-1], input_shape[-1] + extra)
+        width = input_shape[-1]
+        extra = 0 if self.combine == "add" else self.width or width
+        return (*input_shape[:-1], width + extra)
 
     def get_config(self) -> dict[str, Any]:
         return {

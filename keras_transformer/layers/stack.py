@@ -15,6 +15,7 @@ from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions
 from keras_transformer.layers.word_dropout import WordDropout
 from keras_transformer.types import Self, Shape, Tensor
@@ -22,7 +23,7 @@ from keras_transformer.types import Self, Shape, Tensor
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", None)
 
 
-class Stack(KeepsFrozen, keras.layers.Layer):
+class Stack(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     """Embedding, positions, dropout, blocks and, with pre-norm, a final layer normalization.
 
     A subclass makes `self.blocks` and calls them between `embed` and `finish`.

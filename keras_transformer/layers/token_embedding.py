@@ -11,12 +11,13 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class TokenEmbedding(Unquantized, keras.layers.Layer):
+class TokenEmbedding(Unquantized, ShapeFromCall, keras.layers.Layer):
     """Looks up token embeddings, scaled by sqrt(D), and computes logits with the same table.
 
     "We share the same weight matrix between the two embedding layers and the pre-softmax linear

@@ -313,3 +313,24 @@ def test_what_blocks_and_linear_attention_wrap_is_in_their_config():
         assert copy.get_config() == block.get_config()
     copy = layers.DecoderBlock.from_config(decoder.get_config()).cross_attention.attention
     assert (copy.chunk_size, copy.feature_map.num_features) == (3, 5)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_shape_of_the_output_is_known_without_a_call(name):
+    layer = class_of(name)(**arguments_of(name))
+    shapes = [tensor.shape for tensor in LAYERS[name][1]]
+    _, model = functional(name, "float32")
+    assert tuple(layer.compute_output_shape(*shapes)) == model.output_shape
+
+
+def test_wrappers_of_keras_take_layers():
+    """A document of sentences: each sentence is encoded alone."""
+    block = layers.EncoderBlock(num_heads=2, ff_dim=16)
+    documents = keras.Input((3, None, 8))
+    model = keras.Model(documents, keras.layers.TimeDistributed(block)(documents))
+    assert model.output_shape == (None, 3, None, 8)
+    x = np.random.default_rng(1).normal(size=(2, 3, 5, 8)).astype("float32")
+    found = ops.convert_to_numpy(model(x))
+    for i in range(3):
+        expected = ops.convert_to_numpy(block(x[:, i]))
+        np.testing.assert_allclose(found[:, i], expected, rtol=1e-5, atol=1e-6)

@@ -153,6 +153,21 @@ def test_a_recurrent_encoder_leaves_out_the_padding_of_its_embedding(return_stat
 
 
 @pytest.mark.parametrize("attention", ["bahdanau", "luong", None])
+def test_padding_changes_nothing_from_a_recurrent_encoder_to_its_decoder(attention):
+    encoder = layers.RnnEncoder(keras.layers.Embedding(V, D, mask_zero=True), units=7)
+    decoder = layers.RnnDecoder(layers.TokenEmbedding(V, D), units=7, attention=attention)
+    more = np.pad(MEMORY_IDS, ((0, 0), (0, 3)))
+    found, expected = (
+        ops.convert_to_numpy(decoder(IDS[:, :4], encoder(ids))) for ids in (more, MEMORY_IDS)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    pooled = keras.layers.GlobalAveragePooling1D()(encoder(MEMORY_IDS))
+    real = (MEMORY_IDS != 0)[..., None]
+    mean = np.sum(ops.convert_to_numpy(encoder(MEMORY_IDS)) * real, 1) / real.sum(1)
+    np.testing.assert_allclose(ops.convert_to_numpy(pooled), mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["bahdanau", "luong", None])
 def test_a_recurrent_decoder_leaves_out_the_padding_of_its_source(attention):
     decoder = layers.RnnDecoder(layers.TokenEmbedding(V, D), units=7, attention=attention)
     memory, plain = embedded(MEMORY_IDS)

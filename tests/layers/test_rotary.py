@@ -66,3 +66,5 @@ def test_what_cannot_turn_is_refused(x):
         MultiHeadAttention(H, head_dim=5, rotary=True)(np.zeros((B, T, 12)))
     with pytest.raises(ValueError, match="Received: a key that is not the query"):
         MultiHeadAttention(H, rotary=True)(np.zeros((B, T, 12)), np.zeros((B, T, 12)))
+    layer, query = MultiHeadAttention(H, rotary=True), ops.ones((B, T, 12))
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (layer(query, query), layer(query))))

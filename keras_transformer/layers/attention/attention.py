@@ -22,6 +22,7 @@ from keras_transformer.layers.attention.projection import project
 from keras_transformer.layers.dropout import check_rates
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -29,7 +30,7 @@ SCORES = ("dot_product", "scaled_dot_product", "multiplicative", "additive")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Attention(KeepsFrozen, Unquantized, keras.layers.Layer):
+class Attention(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
     """context = sum_s softmax_s(score(q, k_s)) v_s: a soft look-up of the query among the keys.
 
     Source: Bahdanau et al., 2015, eqs. 5 and 6, https://arxiv.org/abs/1409.0473, with the scores of

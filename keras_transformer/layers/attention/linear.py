@@ -16,11 +16,12 @@ from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_b
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import check_lengths, known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LinearAttention(KeepsFrozen, keras.layers.Layer):
+class LinearAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     """context = phi(q) · (sum_s phi(k_s) v_s) / phi(q) · (sum_s phi(k_s)).
 
     Source: https://arxiv.org/abs/2006.16236, eqs. 4 to 6 and, if causal, 8 to 11. With

@@ -19,11 +19,12 @@ from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.rotary import rotate
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
+class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in the
@@ -162,10 +163,11 @@ class MultiHeadAttention(KeepsFrozen, keras.layers.Layer):
         return_attention_weights: bool = False,
         training: bool = False,
     ) -> Tensor:
-        if self.rotary and key is not None:
+        if self.rotary and key is not None and key is not query:
             raise InputError(
                 "Rotary positions are for self-attention, whose queries and keys share them. "
-                "Received: a key that is not the query. Leave rotary out."
+                "Received: a key that is not the query. Leave the key out, or rotary for a key "
+                "from elsewhere."
             )
         key = query if key is None else key
         value = key if value is None else value

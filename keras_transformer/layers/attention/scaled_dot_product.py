@@ -21,6 +21,7 @@ from keras_transformer.layers.attention.masked_softmax import (
 )
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
+from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Shape, Tensor
 
 
@@ -71,7 +72,7 @@ def check_heads(query_shape, key_shape, value_shape):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class ScaledDotProductAttention(keras.layers.Layer):
+class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim)) V for each head; no trained weights.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 1. Costs T x S scores per head.
