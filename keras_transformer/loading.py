@@ -3,7 +3,9 @@
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
+from keras_transformer.settings import check_known, settings
 from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
 from keras_transformer.version_numbers import is_version, versions_in
@@ -32,6 +34,8 @@ def load(
     Example:
         load("runs/python", beam_size=1)("A dog runs.")
     """
+    for name in decoding:
+        check_known(name, settings(DecodingConfig), "a setting of the search")
     path = pathlib.Path(path)
     if not (is_version(path) or versions_in(path)):
         return Translator.from_run(path, checkpoint, **decoding)

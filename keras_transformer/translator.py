@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
+MOST_LOGITS = 2**26
+"""Logits that are computed at once for scores: 256 MiB of float32."""
+
+
 class Translation(NamedTuple):
     """One translation of a text."""
 
@@ -68,7 +72,8 @@ class Translator:
         model: `TranslationModel`, such as `Transformer`.
         tokenizer: tokenizer of the source, and of the target if `target_tokenizer` is None.
         target_tokenizer: tokenizer of the target, or None.
-        decoding: `DecodingConfig`; None: the default one.
+        decoding: `DecodingConfig`; None: the default one. Its lengths are at most those of the
+            model's learned positions.
         batch_size: maximum number of texts that are decoded together.
         lexicon: `Lexicon`, for the shortlists that `decoding.shortlist` asks for; None without one.
     Raises:
@@ -91,7 +96,7 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
-        self.decoding = decoding or DecodingConfig()
+        self.decoding = _within_positions(decoding or DecodingConfig(), model.longest_input)
         self.lexicon = lexicon
         shortlist = self._checked_shortlist()
         self._batch_search = BatchSearch(model, self.decoding, batch_size, shortlist)
@@ -229,13 +234,21 @@ class Translator:
             self.target_tokenizer, targets, self.decoding.max_length, keep_blank=True
         )
         scores = np.zeros(len(sources), "float32")
-        for batch in length_batches([len(row) for row in source_rows], self.batch_size):
-            source_ids = padded_rows([source_rows[i] for i in batch])
-            labels = padded_rows([target_rows[i] for i in batch])
+        longest = self.model.longest_input
+        for batch in self._score_batches(source_rows, target_rows):
+            source_ids = padded_rows([source_rows[i] for i in batch], longest=longest)
+            labels = padded_rows([target_rows[i] for i in batch], longest=longest)
             batch_scores = ops.convert_to_numpy(compiled(source_ids, labels))
             scores[batch] = batch_scores[: len(batch)]
             check_scores(scores[batch], [sources[i] for i in batch])
         return scores
+
+    def _score_batches(self, source_rows, target_rows):
+        """Yields lists of indices, of so few rows that their logits fit into memory."""
+        for batch in length_batches([len(row) for row in source_rows], self.batch_size):
+            longest = max(len(target_rows[i]) for i in batch)
+            size = max(1, MOST_LOGITS // (longest * self.model.output_vocab_size))
+            yield from (batch[i : i + size] for i in range(0, len(batch), size))
 
     def attention(self, text: str, target: str | None = None) -> AttentionMap:
         """Returns the attention weights of all layers and heads, as an `AttentionMap`.
@@ -370,6 +383,21 @@ class Translator:
                 f"{side} vocabulary of the model={num_embeddings}. Take the tokenizer that the "
                 "model was trained with."
             )
+
+
+def _within_positions(decoding, longest):
+    """Returns `decoding` with lengths for which the model has positions, if it learns them.
+
+    Args:
+        longest: their number, with the end token; None: there is no end.
+    """
+    if longest is None:
+        return decoding
+    return dataclasses.replace(
+        decoding,
+        max_length=min(decoding.max_length, longest),
+        max_source_length=min(decoding.max_source_length, max(1, longest - 1)),
+    )
 
 
 def _stack(layers):

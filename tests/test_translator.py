@@ -179,6 +179,44 @@ def test_scores_need_a_target_for_each_source(translator):
         translator.score(["A dog.", "A cat."], ["Ein Hund."])
 
 
+def test_scores_of_few_logits_at_a_time_are_the_same(translator, corpus, monkeypatch):
+    sides = corpus.source[:9], corpus.target[:9]
+    expected, calls = translator.score(*sides), []
+    compiled = translator._batch_search._compiled["score"]
+    monkeypatch.setitem(
+        translator._batch_search._compiled,
+        "score",
+        lambda sources, labels: calls.append(len(labels)) or compiled(sources, labels),
+    )
+    monkeypatch.setattr("keras_transformer.translator.MOST_LOGITS", 7000)
+    np.testing.assert_allclose(translator.score(*sides), expected, rtol=1e-5)
+    assert len(calls) > 1 and translator.model.output_vocab_size * max(calls) <= 7000
+
+
+def test_half_of_a_surrogate_pair_is_a_replacement_character(greedy_translator):
+    """JSON has them, where somebody has cut an emoji."""
+    texts = ["A dog \ud83d runs.", "A dog.", "\ud83d\ude00"]
+    whole = ["A dog \ufffd runs.", "A dog.", "\U0001f600"]
+    assert greedy_translator(texts) == greedy_translator(whole)
+    assert greedy_translator(np.array(texts, object)) == greedy_translator(whole)
+
+
+def test_inputs_end_with_the_learned_positions(tokenizer):
+    """A position beyond the table would have the vector of the last one, or be refused."""
+    model = make_model(tokenizer, positions="learned", max_length=9)
+    translator = Translator(model, tokenizer)
+    assert (translator.decoding.max_source_length, translator.decoding.max_length) == (8, 9)
+    short = Translator(model, tokenizer, decoding=DecodingConfig(max_source_length=5))
+    assert short.decoding.max_source_length == 5
+    text = "Two children are playing with a red ball."
+    for (best,) in translator.translate([text, "A dog.", text]):
+        assert best.truncated
+    weights = translator.attention(text).weights
+    assert weights["encoder"].shape[-1] == 9 and weights["cross"].shape[-2] <= 9
+    assert np.isfinite(translator.score([text, "A dog."], [text, text])).all()
+    assert make_model(tokenizer).longest_input is None
+
+
 def test_a_cut_source_is_flagged_and_read_up_to_the_cut(model, tokenizer):
     text = "Two children are playing with a red ball."
     short = DecodingConfig(beam_size=1, max_source_length=7)
@@ -566,6 +604,14 @@ def test_an_export_is_loaded_by_its_room(tmp_path, monkeypatch, part):
     assert load(str(tmp_path / part)) == ("export", tmp_path / part)
     with pytest.raises(ValueError, match="one set of weights. Received: checkpoint='best'"):
         load(tmp_path / part, checkpoint="best")
+
+
+@pytest.mark.parametrize("part", ["", "7"])
+def test_an_unknown_setting_of_the_search_is_refused(tmp_path, part):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "saved_model.pb").touch()
+    with pytest.raises(ValueError, match="Received: beam. Did you mean beam_size?"):
+        load(tmp_path / part, beam=5)
 
 
 def test_nothing_to_load_is_refused(tmp_path):

@@ -21,6 +21,9 @@ from keras_transformer.length_batches import length_batches
 from keras_transformer.parallel_calls import parallel_calls
 from keras_transformer.special_ids import PAD_ID
 
+MOST_REMEMBERED = 16
+"""Compiled functions that are kept, of one search or one model."""
+
 
 class BatchSearch:
     """Runs compiled searches of a model on lists of inputs of any length.
@@ -132,31 +135,49 @@ class BatchSearch:
 
     def _result(self, compiled, rows, indices):
         """Returns the `SearchResult` of a batch, in NumPy arrays."""
-        found = compiled(padded_rows([rows[i] for i in indices], special_ids_of(self.model).pad))
+        pad, longest = special_ids_of(self.model).pad, getattr(self.model, "longest_input", None)
+        found = compiled(padded_rows([rows[i] for i in indices], pad, longest))
         return SearchResult(*(ops.convert_to_numpy(tensor)[: len(indices)] for tensor in found))
 
     def compiled(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the compiled `function`; compiles only in the first call with this `key`.
+        """Returns the compiled `function`; compiles in the first call with this `key`, see
+        `remembered`.
 
         Args:
             key: hashable.
             function: function of tensors, which may read the weights of the model.
         """
-        if key not in self._compiled:
-            variables = [*self.model.weights, self._seed_generator.state]
-            self._compiled[key] = backend.compile_function(function, variables)
-        return self._compiled[key]
+        variables = [*self.model.weights, self._seed_generator.state]
+        return remembered(
+            self._compiled, key, lambda: backend.compile_function(function, variables)
+        )
 
 
-def padded_rows(rows, pad_id=PAD_ID):
+def remembered(cache, key, make):
+    """Returns `make()`, called only in the first call with this `key` among the last ones.
+
+    Args:
+        cache: dict, which forgets what came first where it has too much: a compiled search takes
+            memory, and each value of an option, such as a temperature, needs one of its own.
+    """
+    value = cache.get(key)
+    if value is None:
+        value = cache[key] = make()
+        for oldest in list(cache)[:-MOST_REMEMBERED]:
+            cache.pop(oldest, None)  # another thread may have done it
+    return value
+
+
+def padded_rows(rows, pad_id=PAD_ID, longest=None):
     """Returns rows of ids as one int32 array `(B, S)`, padded at the end.
 
     On JAX, which compiles for each shape, B is rounded up to a power of two with rows of padding,
-    and S to a multiple of 16.
+    and S to a multiple of 16, but not above `longest`, the number of the model's learned positions.
     """
     num_rows, length = len(rows), max(len(row) for row in rows)
     if keras.backend.backend() == "jax":
-        num_rows, length = 2 ** (num_rows - 1).bit_length(), -(-length // 16) * 16
+        num_rows, rounded = 2 ** (num_rows - 1).bit_length(), -(-length // 16) * 16
+        length = rounded if longest is None else max(length, min(rounded, longest))
     ids = np.full((num_rows, length), pad_id, "int32")
     for i, row in enumerate(rows):
         ids[i, : len(row)] = row

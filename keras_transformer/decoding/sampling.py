@@ -123,7 +123,9 @@ def _at_place(uniforms, place):
     place = ops.convert_to_tensor(place, dtype="int32")
     if len(place.shape) == 0:
         return ops.take(uniforms, place, axis=1)
-    return ops.take_along_axis(uniforms, ops.maximum(place, 0)[:, None], axis=1)[:, 0]
+    # of a row in its prompt, or one that has ended while others go on, no number counts
+    place = ops.clip(place, 0, ops.shape(uniforms)[1] - 1)
+    return ops.take_along_axis(uniforms, place[:, None], axis=1)[:, 0]
 
 
 def _count(flags):

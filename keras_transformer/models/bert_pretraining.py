@@ -65,6 +65,7 @@ class BertPretraining(BertHead):
         activation = activation_function(bert.activation)
         self.dense = Dense(bert.d_model, activation, dtype=policy, name="dense")
         self.norm = LayerNormalization(bert.layer_norm_epsilon, dtype=policy, name="norm")
+        self.output_bias: Any = None
         self.next_sentence_layer = None
         if next_sentence:
             self.next_sentence_layer = Dense(2, dtype=policy, name="next_sentence_layer")
@@ -75,9 +76,10 @@ class BertPretraining(BertHead):
         d_model = self.bert.d_model
         build_once(self.dense, (None, None, d_model))
         build_once(self.norm, (None, None, d_model))
-        self.output_bias = self.add_weight(
-            name="output_bias", shape=(self.bert.vocab_size,), initializer="zeros"
-        )
+        if self.output_bias is None:
+            self.output_bias = self.add_weight(
+                name="output_bias", shape=(self.bert.vocab_size,), initializer="zeros"
+            )
         if self.next_sentence_layer is not None:
             build_once(self.next_sentence_layer, (None, d_model))
         self.built = True

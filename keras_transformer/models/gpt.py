@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.decoding import BatchSearch, DecodingStart, stream
+from keras_transformer.decoding.batch_search import remembered
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Decoder, TokenEmbedding
 from keras_transformer.layers.positive_integers import check_positive_integers
@@ -63,8 +64,8 @@ class Gpt(DecoderModel):
         tie_output: whether the output layer is the embedding or has its own weights.
         attention: the self-attention, see `Transformer`.
         layer_norm_epsilon: see `LayerNormalization`.
-        pad_id: 0, as in the vocabularies of our tokenizers, whose ids 1 (unknown) and 2 (start) are
-            no text either; or -1, for a vocabulary in which every id is a token.
+        pad_id: 0, as in the vocabularies of our tokenizers, whose ids 1 (unknown), 2 (start) and 3
+            (end) are no text either; or -1, for a vocabulary in which every id is a token.
         end_id: the token that ends a text; None: the vocabulary has none, so that every output is
             as long as its limit.
 
@@ -113,12 +114,15 @@ class Gpt(DecoderModel):
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_num_heads(d_model, num_heads)
         check_positive_integers(vocab_size=vocab_size)
-        is_id = isinstance(end_id, numbers.Integral) and pad_id < end_id < vocab_size
+        lowest = 0 if pad_id < 0 else END_ID  # the ids before it are no text
+        is_id = isinstance(end_id, numbers.Integral) and lowest <= end_id < vocab_size
         if pad_id not in (PAD_ID, -1) or not (end_id is None or is_id):
             raise InputError(
-                "pad_id must be 0 or -1, and end_id another id of the vocabulary or None. "
+                "pad_id must be 0 or -1, and end_id an id of the vocabulary, from 3 on with "
+                "pad_id=0, or None. "
                 f"Received: pad_id={pad_id}, end_id={end_id}, vocab_size={vocab_size}. Give a "
-                "larger vocab_size, or end_id=None where no token ends a text."
+                "larger vocab_size, pad_id=-1 where every id is a token, or end_id=None where no "
+                "token ends a text."
             )
         self.vocab_size = vocab_size
         self.num_layers = num_layers
@@ -275,9 +279,7 @@ class Gpt(DecoderModel):
         if not self.built:  # a compiled search cannot create weights
             self.build()
         settings = _Decoding(beam_size, length_penalty, max_new_tokens), batch_size
-        if settings not in self._searches:  # each is compiled once
-            self._searches[settings] = BatchSearch(self, *settings)
-        search = self._searches[settings]
+        search = remembered(self._searches, settings, lambda: BatchSearch(self, *settings))
         if temperature is None:
             results = search.search(rows)
         else:

@@ -168,6 +168,10 @@ class Transformer(TranslationModel):
         if not tie_output:
             self.output_layer = self.new_output_layer(self.output_vocab_size)
 
+    @property
+    def longest_input(self) -> int | None:
+        return self.max_length if self.positions == "learned" else None
+
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
         build_once(self.encoder, (None, None))

@@ -79,6 +79,11 @@ class TranslationModel(DecoderModel):
         return self.source_vocab_size if shared else self.target_vocab_size
 
     @property
+    def longest_input(self) -> int | None:
+        """The number of learned positions of an input, source or target; None: there is no end."""
+        return None
+
+    @property
     def gives_cross_weights(self) -> bool:
         """Whether the call can return the weights of the attention to the source."""
         return self.decoder.gives_cross_weights

@@ -6,17 +6,14 @@ Shapes: B batch (sentences), S source length.
 import abc
 import pathlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+import numpy as np
 import tensorflow as tf
 
 from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.types import StrPath, Tensor, Texts
-
-if TYPE_CHECKING:
-    import numpy as np
 
 PIECE_CHARACTERS = 64
 """More characters than any token has, including the white space around it."""
@@ -151,8 +148,20 @@ def padded(ids):
 
 def valid_texts(texts):
     """Returns strings `(B,)`, with U+FFFD in place of invalid UTF-8; refuses another rank."""
-    texts = tf.convert_to_tensor(texts, tf.string)
+    try:
+        texts = tf.convert_to_tensor(texts, tf.string)
+    except ValueError:
+        if not isinstance(texts, list | tuple | np.ndarray):
+            raise
+        texts = tf.convert_to_tensor([_without_surrogates(text) for text in texts], tf.string)
     if texts.shape.rank != 1:
         raise InputError(f"Expected texts of shape (B,). Received: shape={texts.shape}")
     texts = tf.ensure_shape(texts, [None])  # a server does not check the shape of its input
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+
+
+def _without_surrogates(text):
+    """Returns a str with U+FFFD for a half of a surrogate pair, as JSON gives for a cut emoji."""
+    if not isinstance(text, str):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -228,7 +228,8 @@ def test_errors(ids):
         Gpt(23, positions="spiral")
     with pytest.raises(ValueError, match="Received: activation='gelu_fast'"):
         Gpt(23, activation="gelu_fast")
-    for wrong in (dict(pad_id=3), dict(end_id=23), dict(end_id=0), dict(pad_id=-1, end_id=-1)):
+    bad_ends = [dict(end_id=end_id) for end_id in (0, 1, 2, 23)]
+    for wrong in (dict(pad_id=3), *bad_ends, dict(pad_id=-1, end_id=-1)):
         with pytest.raises(ValueError, match="pad_id must be 0 or -1, and end_id"):
             Gpt(23, **wrong)
     with pytest.raises(ValueError, match="Received: a preset='base'|gpt2_small"):

@@ -9,7 +9,14 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding import BatchSearch, beam_search, decode, length_penalty, score
+from keras_transformer.decoding import (
+    BatchSearch,
+    batch_search,
+    beam_search,
+    decode,
+    length_penalty,
+    score,
+)
 from keras_transformer.models import Gpt
 
 SIZES = dict(num_layers=1, d_model=12, ff_dim=17, num_heads=3, max_length=9)
@@ -180,9 +187,22 @@ def test_another_end_token_ends_and_is_scored():
             text = np.array([[*prompt, *tokens[:length]]])
             logits = ops.convert_to_numpy(model(text[:, :-1]))[:, len(prompt) - 1 :]
             labels = text[:, len(prompt) :]
-            if not (labels == 0).any():  # `score` takes label 0 for padding
-                forced = ops.convert_to_numpy(score(logits, labels, 0.6))
-                np.testing.assert_allclose(forced[0], value, rtol=1e-4)
+            padding = ((0, 0), (0, 2))  # further logits and padding change nothing
+            logits = np.pad(logits, (*padding, (0, 0)), constant_values=9.0)
+            labels = np.pad(labels, padding, constant_values=-1)
+            forced = score(logits, labels, 0.6, special_ids=model.special_ids)
+            np.testing.assert_allclose(ops.convert_to_numpy(forced)[0], value, rtol=1e-4)
+
+
+def test_a_short_prompt_that_has_ended_waits_for_the_others_of_its_batch(eager):
+    """More than three quarters go on, so that it stays in the batch, beyond its last draw."""
+    model = make(end_id=None)
+    prompts = [[5], *[[6, 7, 8, 9, 10]] * 7]
+    for options in (dict(temperature=1.0), dict(temperature=0.5, top_k=3)):
+        texts = model.generate(prompts, max_new_tokens=4, seed=3, **options)
+        for prompt, text in zip(prompts, texts, strict=True):
+            assert len(text) == len(prompt) + 4 and text[: len(prompt)].tolist() == prompt
+            assert (text >= 4).all()
 
 
 def test_sampling_and_streaming_draw_the_same(model, eager):
@@ -298,6 +318,17 @@ def test_a_stream_records_no_gradients(monkeypatch):
 
     monkeypatch.setattr(model, "start_decoding", start)
     assert len(list(model.stream([5], 3))) == len(recorded) and not any(recorded)
+
+
+def test_searches_are_forgotten_when_there_are_many(monkeypatch, eager):
+    monkeypatch.setattr(batch_search, "MOST_REMEMBERED", 3)
+    model = make()
+    for new_tokens in (1, 2, 3, 4, 1):
+        model.generate([[5]], max_new_tokens=new_tokens)
+        for temperature in (0.5, 1.0, 2.0, 3.0):
+            model.generate([[5]], max_new_tokens=new_tokens, temperature=temperature)
+    assert [settings.max_length for settings, _ in model._searches] == [3, 4, 1]
+    assert all(len(search._compiled) == 3 for search in model._searches.values())
 
 
 def test_a_model_without_weights_makes_them_first():

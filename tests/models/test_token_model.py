@@ -79,6 +79,17 @@ def test_a_step_is_traced_once(name, monkeypatch):
     assert len(traces) == 1
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_building_a_model_again_changes_nothing(name):
+    make, inputs, _ = MODELS[name]
+    model = make()
+    model.build()
+    before = [weight.path for weight in model.weights]
+    model.build()
+    model(inputs)
+    assert [weight.path for weight in model.weights] == before
+
+
 def fit(model, inputs, labels):
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(inputs, labels, epochs=2, verbose=0)
