@@ -34,6 +34,18 @@ def replacing(path):
         partial.unlink(missing_ok=True)
 
 
+def is_being_written(partial):
+    """Returns whether the process lives that writes a file of `replacing`."""
+    number = partial.name[1:].partition(".")[0]
+    try:
+        os.kill(int(number), 0)  # no signal: it only looks
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
+
+
 @contextlib.contextmanager
 def partial_directory(parent):
     """Yields a new hidden directory in `parent`, to be filled and passed to `put_in_place`.

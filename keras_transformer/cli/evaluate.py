@@ -42,6 +42,12 @@ def add_arguments(parser):
 def run(arguments):
     _find_model(arguments)
     references = [list(iterate_lines(path)) for path in arguments.target]
+    for path, lines in zip(arguments.target, references, strict=True):
+        if not lines:
+            raise InputError(
+                f"Expected a reference translation on each line. Received: {path}, which is empty. "
+                "Check the name."
+            )
     from keras_transformer.evaluation import bleu, chrf
 
     tokenize = arguments.tokenize or _tokenizer_of(arguments.model)

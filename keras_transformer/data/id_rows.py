@@ -5,6 +5,7 @@ import numpy as np
 from keras_transformer.special_ids import END_ID, PAD_ID
 
 CHUNK = 4096  # sentences per call of the tokenizer
+SAMPLED_CHUNK = 2**17  # the same, when it draws: each call has random numbers of its own
 
 
 class IdRows:
@@ -38,11 +39,16 @@ class IdRows:
         A sentence whose random tokenization has more than `max_length` ids keeps its row of
         `plain`.
         """
-        rows = []
-        for i, tokens in enumerate(tokenizer.encode_sampled(sentences, sampling, seed)):
-            fits = len(tokens) < max_length
-            rows.append(np.append(tokens, END_ID) if fits else plain.row(i))
-        return cls(np.concatenate(rows), [len(row) for row in rows])
+        ids, lengths = [], []
+        for start in range(0, len(sentences), SAMPLED_CHUNK):  # lists of Python's numbers are large
+            chunk = sentences[start : start + SAMPLED_CHUNK]
+            rows = tokenizer.encode_sampled(chunk, sampling, (seed + start) % 2**32)
+            for i, tokens in enumerate(rows, start):
+                is_short = len(tokens) < max_length
+                rows[i - start] = np.append(tokens, END_ID) if is_short else plain.row(i)
+            ids.append(np.concatenate(rows))
+            lengths += map(len, rows)
+        return cls(np.concatenate(ids), lengths)
 
     def select(self, chosen):
         """Returns the rows where the bool array `chosen` is True."""

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import keras_transformer  # rooms load when used: tokenizers need TensorFlow, training does not
-from keras_transformer.atomic_files import replacing
+from keras_transformer.atomic_files import is_being_written, replacing
 from keras_transformer.checksums import checksum
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
@@ -201,11 +201,18 @@ class Run:
                     return file
             except FileNotFoundError:
                 pass  # the same, after the file was opened
-            except OSError:
+            except BlockingIOError:
                 file.close()
                 raise InputError(
                     f"Expected a run that no other process trains. Received: {self.path}, where "
                     "another process is training. Wait for it, or choose another directory."
+                ) from None
+            except OSError as error:
+                file.close()
+                raise InputError(
+                    "Expected a file system that locks files, so that no other process trains in "
+                    f"the same directory. Received: {self.path}: {error.strerror}. Choose another "
+                    "file system, or mount this one with locks (flock)."
                 ) from None
             file.close()
 
@@ -213,7 +220,8 @@ class Run:
         """Removes the unfinished files of a killed process."""
         self.checkpoints.recover()
         for partial in self.path.glob(".[0-9]*.*"):  # of `replacing`
-            partial.unlink()
+            if not is_being_written(partial):  # as a lexicon may be, which needs no lock
+                partial.unlink(missing_ok=True)
 
     def create(
         self, config: Config, source_tokenizer: "Tokenizer", target_tokenizer: "Tokenizer"

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from itertools import starmap
 
 import numpy as np
 import sentencepiece
@@ -46,6 +47,7 @@ class MarianTokenizer(Tokenizer):
         self._pieces, self._model = _parts_of(content)
         self._processor = _processor(self._model)
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > END_ID}
+        self._written = tuple(starmap(self._written_piece, enumerate(self._pieces)))
         self._table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
                 tf.constant([*self._ids]), tf.constant([*self._ids.values()], tf.int32)
@@ -94,11 +96,10 @@ class MarianTokenizer(Tokenizer):
         return tf.ragged.map_flat_values(self._table.lookup, pieces)
 
     def _detokenize(self, ids):
-        written = tf.constant([self._written(i, piece) for i, piece in enumerate(self._pieces)])
-        pieces = tf.ragged.map_flat_values(tf.gather, written, ids)
+        pieces = tf.ragged.map_flat_values(tf.gather, tf.constant(self._written), ids)
         return tf.strings.strip(tf.strings.reduce_join(pieces, axis=1))
 
-    def _written(self, i, piece):
+    def _written_piece(self, i, piece):
         """Returns what a piece adds to a text, with the space before it."""
         is_control = self._processor.is_control(self._processor.piece_to_id(piece))
         return "" if i <= END_ID or is_control else piece.replace(SPACE, " ")

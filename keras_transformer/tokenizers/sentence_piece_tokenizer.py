@@ -18,6 +18,8 @@ from keras_transformer.tokenizers.sentence_piece_model import with_our_special_i
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
+MAX_SENTENCE_BYTES = 2**20
+"""Longer lines are not learned from. SentencePiece's own limit leaves out paragraphs, silently."""
 MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # their names in a model trained here
 SPACE = "\u2581"  # what SentencePiece writes for a space
@@ -117,6 +119,7 @@ class SentencePieceTokenizer(Tokenizer):
                 eos_id=END_ID,
                 user_defined_symbols=user_symbols,
                 input_sentence_size=MAX_TRAINING_SENTENCES,
+                max_sentence_length=MAX_SENTENCE_BYTES,
                 num_threads=NUM_TRAINING_THREADS,
                 minloglevel=2,
             )

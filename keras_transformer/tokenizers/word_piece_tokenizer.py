@@ -46,7 +46,7 @@ class WordPieceTokenizer(Tokenizer):
     def __init__(self, vocabulary: bytes) -> None:
         super().__init__(name="word_piece_tokenizer")
         pieces = _with_our_special_ids(vocabulary)
-        self._vocabulary = "\n".join(pieces)
+        self._pieces = tuple(pieces)
         table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
                 tf.constant(pieces), tf.range(len(pieces), dtype=tf.int64)
@@ -100,18 +100,18 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def pieces(self) -> list[str]:
-        return self._vocabulary.split("\n")
+        return list(self._pieces)
 
     @property
     def serialized(self) -> bytes:
-        return f"{self._vocabulary}\n".encode()
+        return "".join(f"{piece}\n" for piece in self._pieces).encode()
 
     def _tokenize(self, texts):
         ids = self._ops.tokenize(texts)  # (B, words, pieces)
         return tf.cast(ids.merge_dims(1, 2), tf.int32)
 
     def _detokenize(self, ids):
-        pieces = tf.ragged.map_flat_values(tf.gather, tf.constant(self.pieces), ids)
+        pieces = tf.ragged.map_flat_values(tf.gather, tf.constant(self._pieces), ids)
         text = tf.strings.reduce_join(pieces, axis=1, separator=" ")
         text = tf.strings.regex_replace(text, f"(^| ){SUFFIX_INDICATOR}", "")
         text = tf.strings.regex_replace(text, r" ([.,!?;:%)\]}])", r"\1")

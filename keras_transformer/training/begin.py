@@ -34,9 +34,10 @@ def check_start(config, run, init_from, devices, write):
     check_directory(run.path)
     devices.check(config.training)
     if init_from is not None:
-        init_run = Run(init_from)
+        init_run = run if run.exists else Run(init_from)  # which may have gone since then
         init_config = init_run.load_config()
-        init_run.any_weights_path(lambda line: None)
+        if not run.exists:
+            init_run.any_weights_path(lambda line: None)
         config = _with_tokenizer_of(init_config, config, model=init_config.model)
     teachers = teachers_of(config.training)
     if teachers:

@@ -195,7 +195,8 @@ class ObeyAtOnce(keras.callbacks.Callback):
         super().__init__()
         self.interruption = interruption
 
-    def on_test_begin(self, logs=None):
+    def on_test_batch_begin(self, batch, logs=None):
+        # not when the validation begins: weights and averages are exchanged then
         self.interruption.obey_at_once()
 
     def on_epoch_end(self, epoch, logs=None):

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
+from keras_transformer.errors import InputError
 from keras_transformer.lexicon import Lexicon
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
-from keras_transformer.training.translation_task import corpora_of_run
+from keras_transformer.training.translation_task import training_text_of_run
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
     from keras_transformer.data import ParallelCorpus
+
+
+MOST_PAIRS = 2**20
+"""Pairs that are tokenized, several times as many as a lexicon is learned from; of more text, every
+n-th pair."""
 
 
 def write_lexicon(
@@ -31,7 +37,8 @@ def write_lexicon(
     Returns:
         `pathlib.Path` of the file.
     Raises:
-        ValueError: there is no run, or its training text cannot be read.
+        ValueError: there is no run, or its training text cannot be read or has no pair that is
+            short enough.
 
     Example:
         write_lexicon("runs/python", corpus)
@@ -41,18 +48,25 @@ def write_lexicon(
     config = run.load_config()
     tokenizers = run.load_tokenizers(config)
     if corpus is None:
-        corpus, _ = corpora_of_run(path, config, "other parallel text", write)
-    sides = zip(tokenizers, (corpus.source, corpus.target), strict=True)
+        corpus = training_text_of_run(run, config, write)
+    every = max(1, -(-len(corpus) // MOST_PAIRS))
+    sides = zip(tokenizers, (corpus.source[::every], corpus.target[::every]), strict=True)
     source_rows, target_rows = (_rows(tokenizer, texts) for tokenizer, texts in sides)
     kept = [
         max(len(source_row), len(target_row)) < config.data.max_length  # with the end token
         for source_row, target_row in zip(source_rows, target_rows, strict=True)
     ]
+    if not any(kept):
+        raise InputError(
+            "Expected pairs to learn a lexicon from. Received: "
+            f"{len(kept):,} pairs, all longer than data.max_length={config.data.max_length} "
+            "tokens. Give text with a sentence on each line."
+        )
     lexicon = Lexicon.learn(
         list(itertools.compress(source_rows, kept)),
         list(itertools.compress(target_rows, kept)),
         tokenizers[0].vocab_size,
-        None if tokenizers[0] is tokenizers[1] else tokenizers[1].vocab_size,
+        None if config.tokenizer.shared else tokenizers[1].vocab_size,
     )
     lexicon.save(run.lexicon_path, checksum_of_tokenizers(tokenizers))
     num_entries = np.count_nonzero(lexicon.table[:, 1:])

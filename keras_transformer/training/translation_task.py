@@ -1,5 +1,8 @@
 """What `train_task` needs to know about translation: text, tokenizers, batches, model and score."""
 
+import contextlib
+import dataclasses
+
 import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
 from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu
@@ -76,6 +79,8 @@ class TranslationTask:
             valid_corpus.target,
             source_tokenizer,
             target_tokenizer,
+            # greedy search, of texts as long as the run's own search takes
+            decoding=dataclasses.replace(config.decoding, beam_size=1, shortlist=0),
             tokenize=config.training.bleu_tokenizer,
             samples=config.training.samples,
             write=write,
@@ -164,22 +169,9 @@ def ready_tokenizers(config, run, init_from):
 
 def read_corpora(data, seed, write):
     """Returns the `(training, validation)` corpora that a `DataConfig` names."""
-    from_files = keras_transformer.data.ParallelCorpus.from_files
-    valid_corpus = None
-    if data.source_valid is not None:
-        valid_corpus = from_files(data.source_valid, data.target_valid)
-    if data.dataset is not None:
-        from keras_transformer.data.tfds import from_tfds
-
-        train_corpus, its_own = from_tfds(data.dataset.removeprefix("tfds:"))
-        valid_corpus = valid_corpus or its_own
-    elif data.source_train is not None:
-        train_corpus = from_files(data.source_train, data.target_train)
-    else:
-        raise InputError(
-            "Expected data to train on: source_train and target_train, or dataset. "
-            "Received: neither. Give both files, or the name of a data set."
-        )
+    valid_corpus = _validation_files(data)
+    train_corpus, its_own = _training_text(data)
+    valid_corpus = valid_corpus or its_own
     if valid_corpus is None:
         train_corpus, valid_corpus = train_corpus.split(
             data.validation_share, data.validation_limit, seed
@@ -188,17 +180,63 @@ def read_corpora(data, seed, write):
     return train_corpus, valid_corpus
 
 
-def corpora_of_run(path, config, which, write):
-    """Returns the `(training, validation)` corpora that the settings of a run name.
+def _validation_files(data):
+    """Returns the `ParallelCorpus` of the validation files, None where none are named."""
+    if data.source_valid is None:
+        return None
+    return keras_transformer.data.ParallelCorpus.from_files(data.source_valid, data.target_valid)
 
-    Args:
-        which: the text to give instead of one that cannot be read, for the error.
+
+def _training_text(data):
+    """Returns the training corpus, and the validation corpus of its data set, which may be None."""
+    if data.dataset is not None:
+        from keras_transformer.data.tfds import from_tfds
+
+        return from_tfds(data.dataset.removeprefix("tfds:"))
+    if data.source_train is None:
+        raise InputError(
+            "Expected data to train on: source_train and target_train, or dataset. "
+            "Received: neither. Give both files, or the name of a data set."
+        )
+    from_files = keras_transformer.data.ParallelCorpus.from_files
+    return from_files(data.source_train, data.target_train), None
+
+
+def training_text_of_run(run, config, write):
+    """Returns the training corpus that the settings of a run name.
+
+    Raises:
+        InputError: it cannot be read.
     """
+    with _text_of_run(run, "other parallel text"):
+        if config.data.source_valid is not None:  # nothing was held out
+            return _training_text(config.data)[0]
+        return read_corpora(config.data, config.training.seed, write)[0]
+
+
+def validation_text_of_run(run, config, write):
+    """Returns the validation corpus that the settings of a run name.
+
+    Raises:
+        InputError: it cannot be read, or is not the text that the run was validated with.
+    """
+    with _text_of_run(run, "other parallel text that the model was not trained on"):
+        corpus = _validation_files(config.data)
+        if corpus is None:
+            _, corpus = read_corpora(config.data, config.training.seed, write)
+        if run.identity.validation_text not in (None, corpus.checksum()):
+            raise InputError("Expected the validation text of the run. Received: other text.")
+    return corpus
+
+
+@contextlib.contextmanager
+def _text_of_run(run, other):
+    """Says in an error whose text it is about, and which other text to give instead."""
     try:
-        return read_corpora(config.data, config.training.seed, write)
+        yield
     except ValueError as error:
         raise InputError(
-            f"{error} (the text that the settings of {path} name) Give {which}: "
+            f"{error} (the text that the settings of {run.path} name) Give {other}: "
             "--source F --target F, or a corpus."
         ) from None
 

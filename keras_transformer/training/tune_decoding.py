@@ -10,7 +10,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu
 from keras_transformer.runs import load_lexicon, load_run
 from keras_transformer.runs.run import Run
-from keras_transformer.training.translation_task import corpora_of_run
+from keras_transformer.training.translation_task import validation_text_of_run
 from keras_transformer.translator import Translator
 from keras_transformer.types import StrPath
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 BEAM_SIZES = (1, 2, 4, 8)
 LENGTH_PENALTIES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
-OTHER_TEXT = "other parallel text that the model was not trained on"
 
 
 class TunedDecoding(NamedTuple):
@@ -76,7 +75,7 @@ def tune_decoding(
         tokenize = tokenize or config.training.bleu_tokenizer
         searches = _searches(before, beam_sizes, length_penalties)
         if corpus is None:
-            _, corpus = corpora_of_run(path, config, OTHER_TEXT, write)
+            corpus = validation_text_of_run(run, config, write)
         bleu(corpus.target, corpus.target, lowercase, tokenize, hints=False)  # refuses a tokenizer
         write(f"validation  {len(corpus):,} pairs, {len(searches)} searches")
         lexicon = load_lexicon(path) if before.shortlist else None

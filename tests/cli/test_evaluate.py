@@ -58,7 +58,7 @@ def test_the_bleu_is_that_of_the_training_unless_another_is_asked_for(
     [
         (dict(source="a\n", target="a\nb\n"), "source.txt: 1 lines, .*target.txt: 2 lines"),
         (dict(source="a\n", target=b"\xfe\n"), "target.txt, line 1: "),
-        (dict(source="", target=""), "at least one hypothesis"),
+        (dict(source="", target=""), "a reference translation on each line.*target.txt, which is"),
     ],
 )
 def test_evaluate_refuses_files_that_do_not_match(

@@ -104,6 +104,14 @@ def test_bytes_that_are_no_model(content):
         SentencePieceTokenizer(content)
 
 
+def test_long_lines_are_learned_from_too(sentences):
+    paragraph = " ".join(sentences * 40) + " Ω"
+    assert len(paragraph.encode()) > 5000
+    tokenizer = SentencePieceTokenizer.train([*sentences, paragraph], 150)
+    (row,) = tokenizer.encode(["Ω"]).to_list()
+    assert UNKNOWN_ID not in row
+
+
 def test_sampled_segmentations(sentence_piece, sentences):
     plain = sentence_piece.encode(sentences).to_list()
     drawn = {

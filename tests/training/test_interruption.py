@@ -3,9 +3,11 @@
 import os
 import signal
 
+import keras
 import pytest
 
 from keras_transformer.training.interruption import Interrupted, Interruption
+from keras_transformer.training.progress import ObeyAtOnce
 
 
 def test_a_signal_waits_for_a_good_moment():
@@ -14,6 +16,16 @@ def test_a_signal_waits_for_a_good_moment():
         assert interruption.signal_number == signal.SIGTERM
         with pytest.raises(Interrupted, match="SIGTERM; the work is saved"):
             interruption.obey_at_once()
+
+
+def test_a_signal_at_the_beginning_of_a_validation_waits_for_its_first_batch():
+    """Weights and their averages are exchanged there, which must not be done by half."""
+    with Interruption.watched() as interruption:
+        callbacks = keras.callbacks.CallbackList([ObeyAtOnce(interruption)])
+        callbacks.on_test_begin()
+        signal.raise_signal(signal.SIGTERM)  # raises nothing
+        with pytest.raises(Interrupted):
+            callbacks.on_test_batch_begin(0)
 
 
 def test_a_signal_is_obeyed_at_once_whatever_becomes_of_the_exception():

@@ -1,5 +1,9 @@
 import copy
+import importlib
 import json
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -12,6 +16,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.training import write_lexicon
 
+run_lexicon = importlib.import_module("keras_transformer.training.run_lexicon")
 SIZES = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
 
 
@@ -87,6 +92,48 @@ def test_pairs_that_training_leaves_out_are_left_out(make_run, sentence_pairs):
     ]
     num_short = int((np.maximum(*lengths) < 16).sum())
     assert 0 < num_short < len(sentence_pairs) and f"from {num_short} pairs" in lines[-1]
+
+
+def test_of_much_text_every_nth_pair_is_read(make_run, corpus, monkeypatch):
+    monkeypatch.setattr(run_lexicon, "MOST_PAIRS", -(-len(corpus) // 3))
+    lines = []
+    write_lexicon(make_run(), write=lines.append)
+    assert f"from {len(corpus.source[::3])} pairs" in lines[-1]
+
+
+def test_text_without_a_pair_that_is_short_enough_is_refused(make_run):
+    path = make_run(max_length=2)
+    with pytest.raises(ValueError, match="all longer than data.max_length=2 tokens"):
+        write_lexicon(path, write=lambda line: None)
+    assert not (path / "lexicon.npz").exists()
+
+
+def test_two_tokenizers_of_one_vocabulary_copy_source_tokens(make_run, tokenizer):
+    """As those of an imported run, whose two SentencePiece models share their ids."""
+    path = make_run()
+    run = Run(path)
+    run.create(run.load_config(), tokenizer, copy.copy(tokenizer))
+    assert len(set(map(id, run.load_tokenizers(run.load_config())))) == 2
+    write_lexicon(path, write=lambda line: None)
+    table = keras_transformer.load(path, "averaged", shortlist=2).lexicon.table
+    np.testing.assert_array_equal(table[:, 0], np.arange(tokenizer.vocab_size))
+
+
+def test_the_validation_files_are_not_needed(make_run, tmp_path):
+    gone = {"source_valid": tmp_path / "gone.en", "target_valid": tmp_path / "gone.de"}
+    path = make_run(**gone)
+    assert write_lexicon(path, write=lambda line: None).exists()
+
+
+def test_a_training_that_begins_leaves_a_lexicon_that_is_being_written(make_run):
+    path = make_run()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    files = [path / f".{number}.lexicon.npz" for number in (os.getpid(), dead.pid)]
+    for file in files:
+        file.touch()
+    Run(path).recover()
+    assert [file.exists() for file in files] == [True, False]
 
 
 def test_a_shortlist_needs_the_lexicon_of_the_same_tokenizers(make_run):

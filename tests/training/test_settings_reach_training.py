@@ -36,6 +36,13 @@ def config_of(values):
     return Config().merged(groups)
 
 
+def test_validation_reads_and_writes_as_long_texts_as_the_search_of_the_run(start_training):
+    values = {"decoding.max_length": 31, "decoding.max_source_length": 33, "decoding.shortlist": 4}
+    decoding = start_training(config_of(values)).bleu.decoding
+    assert (decoding.max_length, decoding.max_source_length) == (31, 33)
+    assert (decoding.beam_size, decoding.shortlist) == (1, 0)
+
+
 @pytest.fixture
 def files(tmp_path, corpus):
     """The settings that name the pairs as files to train on."""

@@ -1,5 +1,6 @@
 """The whole training: what a run holds, how it goes on, and what it refuses."""
 
+import errno
 import importlib
 import json
 import os
@@ -34,7 +35,7 @@ from keras_transformer.training import progress, callbacks
 owner, name, calls = {"step": (progress.SaveAndStop, "on_train_batch_end", 6),
     "write": (checkpoints, "put_in_place", 2), "rename": (os, "rename", 2),
     "translation": (callbacks.TranslationCallback, "translations", 2),
-    "validation": (progress.ObeyAtOnce, "on_test_begin", 2)}[sys.argv[3]]
+    "validation": (progress.ObeyAtOnce, "on_test_batch_begin", 2)}[sys.argv[3]]
 function = getattr(owner, name)
 def call(*args, **kwargs):
     global calls
@@ -253,6 +254,14 @@ def test_fine_tuning_starts_from_another_run(tmp_path, trained, train_quietly):
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
 
 
+def test_fine_tuning_goes_on_without_the_other_run(tmp_path, finished, start_training):
+    config, first = finished
+    start_training(config, tmp_path / "second", init_from=first)
+    shutil.rmtree(first)
+    started = start_training(config, tmp_path / "second", init_from=first)
+    assert "going on    from step 0" in started.lines
+
+
 @pytest.mark.parametrize("checkpoint", ["averaged", "last"])
 def test_fine_tuning_starts_with_a_new_optimizer(tmp_path, finished, start_training, checkpoint):
     """Steps count from 0, so that the learning rate warms up, and Adam has no moments yet."""
@@ -412,6 +421,19 @@ def test_one_process_at_a_time(tmp_path, config, train_quietly):
     from keras_transformer.runs.run import Run
 
     with Run(tmp_path / "run").locked(), pytest.raises(ValueError, match="another process"):
+        train_quietly(config, tmp_path / "run")
+
+
+def test_a_file_system_without_locks_is_named_as_the_reason(
+    tmp_path, config, train_quietly, monkeypatch
+):
+    import fcntl
+
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ValueError, match="file system that locks files.*No locks available"):
         train_quietly(config, tmp_path / "run")
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,28 @@ def test_validation_text_that_is_gone(path, trained):
     config.save(path / "config.yaml")
     with pytest.raises(ValueError, match="gone.en.* Give other parallel text"):
         tune_decoding(path)
+
+
+def test_only_the_validation_text_is_read(path, monkeypatch):
+    config = Config.load(path / "config.yaml")
+    config.override(["data.source_train=gone.en"]).save(path / "config.yaml")
+    tune_decoding(path, beam_sizes=(1,), write=lambda line: None)
+
+
+def test_text_that_the_run_may_have_learned_is_refused(path, trained, tmp_path):
+    """As held-out pairs are, once pairs were added to the training text."""
+    config, _ = trained
+    for name in ("source_valid", "target_valid"):
+        text = Path(getattr(config.data, name)).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text + "one more\n", encoding="utf-8")
+    files = [f"data.{name}={tmp_path / name}" for name in ("source_valid", "target_valid")]
+    changed = Config.load(path / "config.yaml").override(files)
+    changed.save(path / "config.yaml")
+    with pytest.raises(
+        ValueError, match="validation text of the run. Received: other.* Give other"
+    ):
+        tune_decoding(path, write=lambda line: None)
+    assert Config.load(path / "config.yaml") == changed
 
 
 def test_no_run(tmp_path):
