@@ -35,8 +35,10 @@ def replacing(path):
 
 
 def is_being_written(partial):
-    """Returns whether the process lives that writes a file of `replacing`."""
+    """Returns whether another process lives that writes a file of `replacing`."""
     number = partial.name[1:].partition(".")[0]
+    if number == str(os.getpid()):  # of a killed process that had this number, as in a container
+        return False
     try:
         os.kill(int(number), 0)  # no signal: it only looks
     except (ValueError, OverflowError, ProcessLookupError):

@@ -86,6 +86,13 @@ def check_utf8(name, text):
         ) from None
 
 
+def without_surrogates(text):
+    """Returns a text with U+FFFD for half of a surrogate pair, as JSON has for a cut emoji."""
+    if not isinstance(text, str) or text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def check_parallel(source_path, source, target_path, target):
     """Raises `ValueError` unless two files, of the lines given, have as many lines."""
     if len(source) != len(target):

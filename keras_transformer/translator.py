@@ -230,9 +230,7 @@ class Translator:
 
         compiled = self._batch_search.compiled("score", force)
         source_rows, _ = self._encode(self.tokenizer, sources, self.decoding.max_source_length)
-        target_rows, _ = self._encode(
-            self.target_tokenizer, targets, self.decoding.max_length, keep_blank=True
-        )
+        target_rows, _ = self._encode_targets(targets)
         scores = np.zeros(len(sources), "float32")
         longest = self.model.longest_input
         for batch in self._score_batches(source_rows, target_rows):
@@ -267,9 +265,7 @@ class Translator:
             labels = labels[labels != PAD_ID]
             is_whole = found.finished[0, 0]
         else:
-            (labels,), (is_cut,) = self._encode(
-                self.target_tokenizer, [target], self.decoding.max_length, keep_blank=True
-            )
+            (labels,), (is_cut,) = self._encode_targets([target])
             is_whole = not is_cut
         target_ids = shift_right(labels[None], np)[0]
         _, weights = self.model(
@@ -352,6 +348,11 @@ class Translator:
         if not keep_blank:
             rows = [row if len(row) > 1 else row[:0] for row in rows]
         return rows, np.asarray(truncated)
+
+    def _encode_targets(self, targets):
+        """Returns the ids of given translations, each ended, and whether they were cut."""
+        longest = self.model.longest_target(self.decoding.max_length)
+        return self._encode(self.target_tokenizer, targets, longest, keep_blank=True)
 
     def _encode_one(self, text):
         """Returns the ids of one text that is not blank, and whether they were cut."""

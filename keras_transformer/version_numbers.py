@@ -1,5 +1,7 @@
 """The versions of an export: directories with numbers, as TensorFlow Serving reads them."""
 
+import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -10,6 +12,8 @@ HIGHEST_VERSION = 2**63 - 1
 SAVED_MODEL, CTRANSLATE2_MODEL = "saved_model.pb", "model.bin"
 """The files by which a version is known: of a SavedModel, or of CTranslate2."""
 
+
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 EXPORT_SETTINGS = "assets.extra/keras_transformer.json"
 """The file of an export with its settings, which TensorFlow Serving ignores."""
@@ -22,19 +26,22 @@ def version_number(text):
     return int(digits) if is_number and int(digits) <= HIGHEST_VERSION else None
 
 
-def is_version(path):
+def is_version(path, if_refused=True):
     """Returns whether a directory is one version of an export, by its files.
 
-    A directory that this process may not enter counts as one: loading it then says why it fails.
+    Args:
+        path: the directory.
+        if_refused: the answer for a directory that this process may not enter. It counts as a
+            version, so that loading it says why it fails.
     """
-    return any(_exists(path, name, if_refused=True) for name in (SAVED_MODEL, CTRANSLATE2_MODEL))
+    return any(_exists(path, name, if_refused) for name in (SAVED_MODEL, CTRANSLATE2_MODEL))
 
 
 def versions_in(directory):
     """Returns the versions in a directory, a dict from number to path; of 1 and 001, 1 wins.
 
     Raises:
-        PermissionError: this process may not read the directory.
+        OSError: the directory, or what is in it, cannot be read now.
     """
     paths = sorted(_paths_in(directory), key=lambda path: -len(path.name))
     numbers = {path: version_number(path.name) for path in paths}
@@ -73,20 +80,29 @@ def _is_marian(path):
 
 def _paths_in(directory):
     """Returns the list of the paths in a directory; an empty one where there is no directory."""
-    try:
+    with _absence_ignored():
         return [pathlib.Path(directory, name) for name in os.listdir(directory)]
-    except PermissionError:
-        raise
-    except (OSError, ValueError):
-        return []
+    return []
 
 
 def _exists(path, name, if_refused=False):
     """Returns whether a directory has a file; `if_refused` if this process may not look."""
     try:
-        os.stat(os.path.join(path, name))
+        with _absence_ignored():
+            os.stat(os.path.join(path, name))
+            return True
     except PermissionError:
         return if_refused
-    except (OSError, ValueError):
-        return False
-    return True
+    return False
+
+
+@contextlib.contextmanager
+def _absence_ignored():
+    """Ignores the errors of a path that leads to nothing, but not of a disk that fails."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NOTHING_THERE:
+            raise
+    except ValueError:  # a path with a null character
+        pass

@@ -213,6 +213,9 @@ def test_inputs_end_with_the_learned_positions(tokenizer):
         assert best.truncated
     weights = translator.attention(text).weights
     assert weights["encoder"].shape[-1] == 9 and weights["cross"].shape[-2] <= 9
+    assert translator.attention(text, target=text).weights["decoder"].shape[-1] == 9
+    labels = translator._encode_targets([text, "A dog."])[0]
+    assert [len(row) for row in labels] == [9, len(ids_of(tokenizer, "A dog."))]
     assert np.isfinite(translator.score([text, "A dog."], [text, text])).all()
     assert make_model(tokenizer).longest_input is None
 

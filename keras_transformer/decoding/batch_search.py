@@ -157,14 +157,15 @@ def remembered(cache, key, make):
     """Returns `make()`, called only in the first call with this `key` among the last ones.
 
     Args:
-        cache: dict, which forgets what came first where it has too much: a compiled search takes
-            memory, and each value of an option, such as a temperature, needs one of its own.
+        cache: dict, which forgets what was not used for longest where it has too much: a compiled
+            search takes memory, and each value of an option, such as a temperature, needs its own.
     """
-    value = cache.get(key)
+    value = cache.pop(key, None)
     if value is None:
-        value = cache[key] = make()
-        for oldest in list(cache)[:-MOST_REMEMBERED]:
-            cache.pop(oldest, None)  # another thread may have done it
+        value = make()
+    cache[key] = value  # at the end
+    for oldest in list(cache)[:-MOST_REMEMBERED]:
+        cache.pop(oldest, None)  # another thread may have done it
     return value
 
 

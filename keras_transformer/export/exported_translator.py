@@ -14,6 +14,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.settings import check_export
 from keras_transformer.length_batches import length_batches
 from keras_transformer.parallel_calls import first_call_alone, one_ahead, parallel_calls
+from keras_transformer.text_files import without_surrogates
 from keras_transformer.translator import Translation
 from keras_transformer.types import StrPath, Texts
 from keras_transformer.version_numbers import EXPORT_SETTINGS
@@ -121,6 +122,7 @@ class ExportedTranslator:
         """
         if isinstance(texts, str | bytes):
             raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
+        texts = [without_surrogates(text) for text in texts]
         return texts, [
             (indices, begin(self._search, [texts[i] for i in indices], n_best))
             for indices in self._batches(texts)

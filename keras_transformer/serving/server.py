@@ -80,6 +80,7 @@ class Server:
 
         Raises:
             InputError: there is no export that can be served, or a port is taken.
+            OSError: the directory cannot be read.
         """
         self._thread.start()
         _wait_for(self._started)

@@ -31,6 +31,7 @@ from keras_transformer.version_numbers import (
     CTRANSLATE2_MODEL,
     is_version,
     remedy_for,
+    version_number,
     versions_in,
 )
 
@@ -95,13 +96,15 @@ class Versions:
 
         Raises:
             InputError: there is no version that can be served, or a label names a missing one.
-            PermissionError: the directory cannot be read.
+            OSError: the directory cannot be read.
         """
-        if is_version(self._directory):
+        if is_version(self._directory, if_refused=False):
+            path = self._directory.resolve()
+            is_numbered = version_number(path.name) is not None
+            remedy = f"Serve {path.parent}." if is_numbered else f"Move it to {path}/1."
             raise InputError(
                 "Expected the directory that has the versions of an export. "
-                f"Received: {self._directory}, one version. "
-                f"Serve {self._directory.resolve().parent}."
+                f"Received: {self._directory}, one version. {remedy}"
             )
         numbers = await _looked_up(versions_in, self._directory)
         wanted = self._numbers_wanted(self._wanted, numbers)
@@ -207,23 +210,32 @@ class Versions:
             for version in self.all.values():
                 if version.retry_at is not None:  # a failed version is tried again at once
                     version.retry_at = 0.0
+            before = self._available()
             no_longer_wanted = await self._load_wanted(wanted, labels)
-            if isinstance(wanted, set) and not wanted <= self._available():
-                missing = ", ".join(map(str, sorted(wanted - self._available())))
-                raise ServingError(
-                    grpc.StatusCode.FAILED_PRECONDITION,
-                    f"Expected versions of model {self.model_name} that can be served. "
-                    f"Received: {missing}. The versions served before are still served.",
-                )
-            for number in labels.values():
-                if number not in self._available():
-                    raise ServingError(
-                        grpc.StatusCode.FAILED_PRECONDITION,
-                        f"Request to assign label to version {number} of model {self.model_name}, "
-                        "which is not currently available for inference",
-                    )
+            try:
+                self._check_available(wanted, labels)
+            except ServingError:
+                self._unload(self._available() - before)
+                raise
             self._wanted, self.labels = wanted, dict(labels)
             self._unload(no_longer_wanted)
+
+    def _check_available(self, wanted, labels):
+        """Raises `ServingError` if a version that a change asks for is not available."""
+        if isinstance(wanted, set) and not wanted <= self._available():
+            missing = ", ".join(map(str, sorted(wanted - self._available())))
+            raise ServingError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"Expected versions of model {self.model_name} that can be served. "
+                f"Received: {missing}. The versions served before are still served.",
+            )
+        for number in labels.values():
+            if number not in self._available():
+                raise ServingError(
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    f"Request to assign label to version {number} of model {self.model_name}, "
+                    "which is not currently available for inference",
+                )
 
     async def refresh(self):
         """Loads new wanted versions, then unloads those that are no longer wanted."""
@@ -257,10 +269,9 @@ class Versions:
 
     def _found(self):
         """Returns the versions in the directory: dict from number to path; empty if unreadable."""
-        try:
+        with contextlib.suppress(OSError):
             return versions_in(self._directory)
-        except PermissionError:
-            return {}
+        return {}
 
     def _available(self):
         """Returns the set of available versions."""
@@ -396,9 +407,11 @@ def _warm_up_others(model, number):
 
 def _close_late(version, loading):
     """Closes a model that finished loading after the time limit."""
-    if loading.exception() is None:
-        loading.result().close()
-    version.loading = None
+    try:
+        if loading.exception() is None:
+            loading.result().close()
+    finally:
+        version.loading = None
 
 
 def _tidy_memory():

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.text_files import without_surrogates
 from keras_transformer.types import StrPath, Tensor, Texts
 
 PIECE_CHARACTERS = 64
@@ -153,15 +154,8 @@ def valid_texts(texts):
     except ValueError:
         if not isinstance(texts, list | tuple | np.ndarray):
             raise
-        texts = tf.convert_to_tensor([_without_surrogates(text) for text in texts], tf.string)
+        texts = tf.convert_to_tensor([without_surrogates(text) for text in texts], tf.string)
     if texts.shape.rank != 1:
         raise InputError(f"Expected texts of shape (B,). Received: shape={texts.shape}")
     texts = tf.ensure_shape(texts, [None])  # a server does not check the shape of its input
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
-
-
-def _without_surrogates(text):
-    """Returns a str with U+FFFD for a half of a surrogate pair, as JSON gives for a cut emoji."""
-    if not isinstance(text, str):
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

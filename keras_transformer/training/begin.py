@@ -34,7 +34,9 @@ def check_start(config, run, init_from, devices, write):
     check_directory(run.path)
     devices.check(config.training)
     if init_from is not None:
-        init_run = run if run.exists else Run(init_from)  # which may have gone since then
+        init_run = Run(init_from)
+        if run.exists and not init_run.exists:
+            init_run = run  # the other has gone, and what was taken from it is here
         init_config = init_run.load_config()
         if not run.exists:
             init_run.any_weights_path(lambda line: None)

@@ -32,6 +32,11 @@ def test_any_number_of_threads_gives_the_same_translations(exported_translator, 
     assert all(each == found[0] for each in found)
 
 
+def test_half_of_a_surrogate_pair_is_a_replacement_character(exported_translator, translator):
+    texts = ["A dog \ud83d runs.", "A dog runs."]
+    assert exported_translator(texts) == translator(["A dog \ufffd runs.", "A dog runs."])
+
+
 def test_carries_the_search_that_was_exported(exported_translator, translator):
     assert exported_translator.decoding == translator.decoding
     with pytest.raises(ValueError, match="Received: n_best=3"):

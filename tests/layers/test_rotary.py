@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -66,5 +67,13 @@ def test_what_cannot_turn_is_refused(x):
         MultiHeadAttention(H, head_dim=5, rotary=True)(np.zeros((B, T, 12)))
     with pytest.raises(ValueError, match="Received: a key that is not the query"):
         MultiHeadAttention(H, rotary=True)(np.zeros((B, T, 12)), np.zeros((B, T, 12)))
-    layer, query = MultiHeadAttention(H, rotary=True), ops.ones((B, T, 12))
-    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (layer(query, query), layer(query))))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_the_query_may_be_given_as_the_key_too(dtype):
+    layer, query = MultiHeadAttention(H, rotary=True, dtype=dtype), ops.ones((B, T, 12))
+    given = keras.Input((None, 12))
+    functional = keras.Model(given, layer(given, given))
+    expected = ops.convert_to_numpy(layer(query))
+    for found in (layer(query, query), layer(query, key=query, value=query), functional(query)):
+        np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)

@@ -90,6 +90,16 @@ def test_building_a_model_again_changes_nothing(name):
     assert [weight.path for weight in model.weights] == before
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_summary_has_all_layers(name):
+    make, inputs, _ = MODELS[name]
+    model, lines = make(), []
+    model(inputs)
+    model.summary(print_fn=lambda text, **_: lines.append(text), expand_nested=True)
+    for layer in model.layers:
+        assert layer.name[:8] in "".join(lines)
+
+
 def fit(model, inputs, labels):
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(inputs, labels, epochs=2, verbose=0)

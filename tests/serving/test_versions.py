@@ -1,6 +1,7 @@
 """Versions that appear, hang, fail and disappear, with simulated models."""
 
 import asyncio
+import errno
 import gc
 import os
 import re
@@ -222,10 +223,23 @@ def test_a_server_that_does_not_start_names_one_remedy(content, message, tmp_pat
     assert str(raised.value).endswith(message)
 
 
-def test_a_single_version_is_not_taken_for_a_broken_export(tmp_path):
-    add(tmp_path, "1")
-    with pytest.raises(InputError, match=f"Received: {tmp_path}/1, one version. Serve {tmp_path}."):
-        serve(tmp_path / "1", None)
+@pytest.mark.parametrize(("name", "remedy"), [("1", "Serve {0}."), ("m", "Move it to {0}/m/1.")])
+def test_a_single_version_is_not_taken_for_a_broken_export(tmp_path, name, remedy):
+    add(tmp_path, name)
+    with pytest.raises(InputError) as raised:
+        serve(tmp_path / name, None)
+    message = f"Received: {tmp_path}/{name}, one version. {remedy.format(tmp_path)}"
+    assert str(raised.value).endswith(message)
+
+
+def test_a_directory_that_must_not_be_read_is_said_to_be_so(tmp_path, monkeypatch):
+    def refuse(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(PermissionError, match=str(tmp_path)):
+        serve(tmp_path, None)
 
 
 def test_a_refused_change_leaves_all_as_it_was(tmp_path):
@@ -256,6 +270,40 @@ def test_a_refused_change_leaves_all_as_it_was(tmp_path):
         labels = {"old": 1}
         await versions.change({2}, labels)
         await is_refused({1}, {"old": 3})
+
+    serve(tmp_path, test)
+
+
+def test_a_version_that_a_refused_change_has_loaded_does_not_answer(tmp_path):
+    add(tmp_path, "1")
+    add(tmp_path, "2")
+
+    async def test(versions, *_):
+        versions._polling.cancel()
+        with pytest.raises(ServingError, match="Received: 7. "):
+            await versions.change({2, 7}, {})
+        with versions.using("m") as version:
+            assert version.number == 1
+        await until(lambda: states(versions) == {1: "AVAILABLE", 2: "END"})
+
+    serve(tmp_path, test, wanted={1})
+
+
+def test_a_disk_that_fails_for_a_moment_changes_nothing(tmp_path, monkeypatch):
+    for name in ("1", "2"):
+        add(tmp_path, name)
+    stat, looks = os.stat, []
+
+    def failing(path, *args, **kwargs):
+        if str(path).startswith(f"{tmp_path}/2/"):
+            looks.append(path)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        return stat(path, *args, **kwargs)
+
+    async def test(versions, *_):
+        monkeypatch.setattr(os, "stat", failing)
+        await until(lambda: len(looks) > 3)
+        assert states(versions) == {2: "AVAILABLE"}
 
     serve(tmp_path, test)
 

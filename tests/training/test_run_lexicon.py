@@ -129,11 +129,12 @@ def test_a_training_that_begins_leaves_a_lexicon_that_is_being_written(make_run)
     path = make_run()
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    files = [path / f".{number}.lexicon.npz" for number in (os.getpid(), dead.pid)]
+    numbers = os.getppid(), dead.pid, os.getpid()
+    files = [path / f".{number}.lexicon.npz" for number in numbers]
     for file in files:
         file.touch()
-    Run(path).recover()
-    assert [file.exists() for file in files] == [True, False]
+    Run(path).recover()  # in a container, a killed process often had our own number
+    assert [file.exists() for file in files] == [True, False, False]
 
 
 def test_a_shortlist_needs_the_lexicon_of_the_same_tokenizers(make_run):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import Config
+from keras_transformer.runs.run import Run
 
 # trains with the settings of the YAML file argv[1] into argv[2], in a process of its own
 TRAIN = """
@@ -262,6 +263,15 @@ def test_fine_tuning_goes_on_without_the_other_run(tmp_path, finished, start_tra
     assert "going on    from step 0" in started.lines
 
 
+def test_a_run_does_not_go_on_as_if_it_began_from_any_other(tmp_path, trained, train_quietly):
+    config, run = trained
+    other = Run(tmp_path / "other")
+    other.create(config.override(["model.d_model=8"]), *Run(run).load_tokenizers(config))
+    shutil.copytree(run / "checkpoints", other.path / "checkpoints")
+    with pytest.raises(ValueError, match="Expected the settings of the run.*d_model"):
+        train_quietly(config, run, init_from=other.path)
+
+
 @pytest.mark.parametrize("checkpoint", ["averaged", "last"])
 def test_fine_tuning_starts_with_a_new_optimizer(tmp_path, finished, start_training, checkpoint):
     """Steps count from 0, so that the learning rate warms up, and Adam has no moments yet."""
@@ -288,8 +298,6 @@ def test_fine_tuning_from_a_run_without_weights_writes_nothing(tmp_path, finishe
 def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
     tmp_path, trained, train_quietly, monkeypatch
 ):
-    from keras_transformer.runs.run import Run
-
     train_module = importlib.import_module("keras_transformer.training.train")
     config, first = trained
     with monkeypatch.context() as patch:
@@ -418,8 +426,6 @@ def test_terminated_in_a_validation_saves_and_makes_up_for_it(
 
 
 def test_one_process_at_a_time(tmp_path, config, train_quietly):
-    from keras_transformer.runs.run import Run
-
     with Run(tmp_path / "run").locked(), pytest.raises(ValueError, match="another process"):
         train_quietly(config, tmp_path / "run")
 

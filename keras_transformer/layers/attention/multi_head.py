@@ -152,6 +152,13 @@ class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         projection.build(input_shape)
         return projection
 
+    def __call__(
+        self, query: Tensor, key: Tensor | None = None, *arguments: Any, **options: Any
+    ) -> Any:
+        if key is query:  # Keras makes two tensors of it, and rotary positions need to know
+            key = None
+        return super().__call__(query, key, *arguments, **options)
+
     def call(
         self,
         query: Tensor,
@@ -163,7 +170,7 @@ class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return_attention_weights: bool = False,
         training: bool = False,
     ) -> Tensor:
-        if self.rotary and key is not None and key is not query:
+        if self.rotary and key is not None:
             raise InputError(
                 "Rotary positions are for self-attention, whose queries and keys share them. "
                 "Received: a key that is not the query. Leave the key out, or rotary for a key "
