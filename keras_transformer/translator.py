@@ -96,7 +96,7 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
-        self.decoding = _within_positions(decoding or DecodingConfig(), model.longest_input)
+        self.decoding = _within_positions(decoding or DecodingConfig(), model)
         self.lexicon = lexicon
         shortlist = self._checked_shortlist()
         self._batch_search = BatchSearch(model, self.decoding, batch_size, shortlist)
@@ -351,7 +351,7 @@ class Translator:
 
     def _encode_targets(self, targets):
         """Returns the ids of given translations, each ended, and whether they were cut."""
-        longest = self.model.longest_target(self.decoding.max_length)
+        longest = self.model.longest_text(self.decoding.max_length)
         return self._encode(self.target_tokenizer, targets, longest, keep_blank=True)
 
     def _encode_one(self, text):
@@ -386,18 +386,14 @@ class Translator:
             )
 
 
-def _within_positions(decoding, longest):
-    """Returns `decoding` with lengths for which the model has positions, if it learns them.
-
-    Args:
-        longest: their number, with the end token; None: there is no end.
-    """
-    if longest is None:
+def _within_positions(decoding, model):
+    """Returns `decoding` with lengths for which the model has positions, if it learns them."""
+    if model.longest_input is None:
         return decoding
     return dataclasses.replace(
         decoding,
-        max_length=min(decoding.max_length, longest),
-        max_source_length=min(decoding.max_source_length, max(1, longest - 1)),
+        max_length=min(decoding.max_length, model.longest_input),
+        max_source_length=model.longest_text(decoding.max_source_length),
     )
 
 

@@ -122,8 +122,8 @@ def config_of(arguments, config_class, saved=None, init_from=None):
         config = config_class.load(saved)
     else:
         config = config_class() if arguments.config else config_class.from_preset("tiny")
-        other = pathlib.Path(init_from or "", "config.yaml")
-        if init_from is not None and other.exists():  # the training refuses what is no run
+        other = init_from and pathlib.Path(init_from, "config.yaml")
+        if other and other.exists():  # the training refuses what is no run
             # a shortlist needs the lexicon of its run
             search = dataclasses.replace(config_class.load(other).decoding, shortlist=0)
             config = dataclasses.replace(config, decoding=search)

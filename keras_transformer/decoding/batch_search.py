@@ -147,10 +147,12 @@ class BatchSearch:
             key: hashable.
             function: function of tensors, which may read the weights of the model.
         """
-        variables = [*self.model.weights, self._seed_generator.state]
-        return remembered(
-            self._compiled, key, lambda: backend.compile_function(function, variables)
-        )
+
+        def compile_it():
+            variables = [*self.model.weights, self._seed_generator.state]
+            return backend.compile_function(function, variables)
+
+        return remembered(self._compiled, key, compile_it)
 
 
 def remembered(cache, key, make):

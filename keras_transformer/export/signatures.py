@@ -166,7 +166,7 @@ def served_functions(
     def served_score(text, target):
         source_ids, _, blank = read(text)
         tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
-        longest = model.longest_target(decoding.max_length)
+        longest = model.longest_text(decoding.max_length)
         labels, _ = target_tokenizer.encode_padded(target, longest)
         logits = model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
         normalization = decoding.length_penalty, decoding.length_normalization

@@ -83,13 +83,13 @@ class TranslationModel(DecoderModel):
         """The number of learned positions of an input, source or target; None: there is no end."""
         return None
 
-    def longest_target(self, max_length: int) -> int:
-        """Returns how many tokens of a given output can be read: `max_length`, or fewer.
+    def longest_text(self, max_tokens: int) -> int:
+        """Returns how many tokens of a given text can be read: `max_tokens`, or fewer.
 
         The end token comes after them, and learned positions need one for it.
         """
         longest = self.longest_input
-        return max_length if longest is None else min(max_length, max(1, longest - 1))
+        return max_tokens if longest is None else min(max_tokens, max(1, longest - 1))
 
     @property
     def gives_cross_weights(self) -> bool:
