@@ -29,3 +29,9 @@ def combined(x, encoding, combine):
         return x + encoding
     shape = (ops.shape(x)[0], *ops.shape(encoding))
     return ops.concatenate([x, ops.broadcast_to(encoding, shape)], axis=-1)
+
+
+def combined_shape(shape, combine, width):
+    """Returns the shape of `combined` for an input of `shape` and an encoding of `width`, or D."""
+    extra = 0 if combine == "add" else width or shape[-1]
+    return (*shape[:-1], shape[-1] + extra)

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.combine import check_combination, combined
+from keras_transformer.layers.combine import check_combination, combined, combined_shape
 from keras_transformer.types import Shape, Tensor
 
 LAYOUTS = ("interleaved", "concatenated")
@@ -111,9 +111,7 @@ class SinusoidalPositions(keras.layers.Layer):
         return ops.cast(encoding, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        width = input_shape[-1]
-        extra = 0 if self.combine == "add" else self.width or width
-        return (*input_shape[:-1], width + extra)
+        return combined_shape(input_shape, self.combine, self.width)
 
     def get_config(self) -> dict[str, Any]:
         return {
