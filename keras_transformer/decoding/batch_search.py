@@ -24,6 +24,8 @@ from keras_transformer.special_ids import PAD_ID
 MOST_REMEMBERED = 16
 """Compiled functions that are kept, of one search or one model."""
 
+_remembering = threading.Lock()  # so that two threads do not compile the same search
+
 
 class BatchSearch:
     """Runs compiled searches of a model on lists of inputs of any length.
@@ -162,12 +164,13 @@ def remembered(cache, key, make):
         cache: dict, which forgets what was not used for longest where it has too much: a compiled
             search takes memory, and each value of an option, such as a temperature, needs its own.
     """
-    value = cache.pop(key, None)
-    if value is None:
-        value = make()
-    cache[key] = value  # at the end
-    for oldest in list(cache)[:-MOST_REMEMBERED]:
-        cache.pop(oldest, None)  # another thread may have done it
+    with _remembering:
+        value = cache.pop(key, None)
+        if value is None:
+            value = make()
+        cache[key] = value  # at the end
+        if len(cache) > MOST_REMEMBERED:
+            del cache[next(iter(cache))]
     return value
 
 
