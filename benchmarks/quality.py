@@ -3,10 +3,10 @@
     python benchmarks/quality.py
 
 Each training is kept as NAME.yaml, its settings, and NAME.jsonl, its validations: the files
-`config.yaml` and `metrics.jsonl` of the run. All translate Multi30k en-de, lowercased and
-tokenized, but for `raw-*`, on one core of a Zen 5 unless the name says otherwise, with greedy
-search. Those in `french` translate en-fr, and are not drawn. The training of a teacher is not part
-of the minutes of a run that learns from it.
+`config.yaml` and `metrics.jsonl` of the run. The seeds of one training have one color. All
+translate Multi30k en-de, lowercased and tokenized, but for `raw-*`, on one core of a Zen 5 unless
+the name says otherwise, with greedy search. Those in `french` translate en-fr, and are not drawn.
+The training of a teacher is not part of the minutes of a run that learns from it.
 
 `keras-transformer train --config NAME.yaml` trains such a run again, with these exceptions. The
 peak of `rdrop-16000` was lowered by hand, twice. A run that is distilled needs its teachers at the
@@ -15,7 +15,6 @@ search in the settings may be the one that `tune-decoding` has chosen: `evaluate
 --length-penalty 0.6` repeats a score that was not tuned.
 """
 
-import itertools
 import json
 
 from pinned import HERE
@@ -24,11 +23,17 @@ from keras_transformer.plots.drawing import BLUE, ORANGE, house_style, new_figur
 
 RUNS = HERE / "results" / "quality"
 COLORS = {
-    "linear": BLUE,
-    "rdrop": "#8c8c8c",
-    "distilled": "#2a9d6f",
-    "raw": "#b0568f",
-}  # by the first word of the name
+    "linear-6000": "#93b7e0",
+    "linear-9000-zen4": BLUE,
+    "linear-9000-dropout-ema": "#17becf",
+    "linear-8192-8000-xeon": "#1f2f6b",
+    "rdrop-16000": "#bdbdbd",
+    "rdrop-linear-14000": "#7f7f7f",
+    "distilled-zen4": "#a5d6b7",
+    "distilled-three-zen4": "#2a9d6f",
+    "distilled-three-back-zen4": "#14532d",
+    "raw-9000-xeon": "#b0568f",
+}  # by the name without the seed
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
 """Minutes and BLEU of Hugging Face's `MarianMTModel` on one core: raw text, cased, greedy."""
 BEFORE = {
@@ -45,20 +50,29 @@ def curve(path):
     return [row["minutes"] for row in rows], [row["val_bleu"] for row in rows]
 
 
+def draw(axis, ylim):
+    for name, color in COLORS.items():
+        label = name
+        for path in [RUNS / f"{name}.jsonl", *sorted(RUNS.glob(f"{name}-seed-*.jsonl"))]:
+            axis.plot(*curve(path), color=color, linewidth=1.2, label=label)
+            label = None  # once for all seeds
+    axis.plot(MARIAN.keys(), MARIAN.values(), "s", color=ORANGE, label="Marian, raw text")
+    axis.plot(BEFORE.keys(), BEFORE.values(), "x", color="#1f2937", label="tiny, two cores")
+    axis.set(xlabel="minutes", ylabel="validation BLEU, greedy", ylim=ylim)
+    axis.grid(axis="y", color="#e6e6e6")
+
+
 def main():
-    paths = sorted(RUNS.glob("*.jsonl"))
+    names = {path.stem.partition("-seed-")[0] for path in RUNS.glob("*.jsonl")}
+    if missing := names - set(COLORS):
+        raise ValueError(f"Expected a color for each training. Received: {missing}. Add to COLORS.")
     with house_style():
-        figure = new_figure((6.4, 3.6), layout="constrained")
-        axis = figure.subplots()
-        styles = {kind: itertools.cycle(("-", "--", ":", "-.")) for kind in COLORS}
-        for path in paths:
-            kind = path.stem.partition("-")[0]
-            axis.plot(*curve(path), next(styles[kind]), color=COLORS[kind], label=path.stem)
-        axis.plot(MARIAN.keys(), MARIAN.values(), "s", color=ORANGE, label="Marian, raw text")
-        axis.plot(BEFORE.keys(), BEFORE.values(), "x", color="#1f2937", label="tiny, two cores")
-        axis.set(xlabel="minutes", ylabel="validation BLEU, greedy", ylim=(0, None))
-        axis.grid(axis="y", color="#e6e6e6")
-        axis.legend(loc="lower right")
+        figure = new_figure((8.4, 4.4), layout="constrained")
+        whole, end = figure.subplots(1, 2)
+        draw(whole, (0, None))
+        draw(end, (36, 43))
+        handles, labels = whole.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
         write(figure, RUNS.with_suffix(".png"))
 
 
