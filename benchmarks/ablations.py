@@ -9,10 +9,12 @@ trains Multi30k en-de, lowercased and tokenized, once for each change, in a dire
 With a third of the pairs, a third of the steps reads each pair as often, so that what prevents
 learning by heart shows its effect in a third of the time; the warm-up and the distance between
 checkpoints shrink with it. Then 5,000 of the other pairs give a score in which chance has a smaller
-part than in that of the 1,014 pairs of the validation text. The test text is for the recipe that is
-chosen in the end. Each result is written to `results/ablations-*.json` as soon as it is measured.
-Started again, the program goes on with the changes that are left, from the last checkpoint of a run
-that was stopped. Runs of equal minutes compare only if the machine had nothing else to do.
+part than in that of the 1,014 pairs of the validation text: once with the default length penalty,
+and once with the one that the validation text chooses, because some changes make translations
+shorter. The test text is for the recipe that is chosen in the end. Each result is written to
+`results/ablations-*.json` as soon as it is measured. Started again, the program goes on with the
+changes that are left, from the last checkpoint of a run that was stopped. Runs of equal minutes
+compare only if the machine had nothing else to do.
 """
 
 import argparse
@@ -29,12 +31,26 @@ from keras_transformer import console
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.evaluation import bleu
-from keras_transformer.training import train
+from keras_transformer.training import train, tune_decoding
 
 NUM_UNREAD = 5_000  # pairs to score that no run has read
+BEAM_SIZE = 5
+LENGTH_PENALTIES = (0.6, 1.0, 1.5, 2.0)
 
 BASE = ["training.schedule=linear", "training.patience=0"]
 """What every run has, beside the preset: the schedule of the recipe `multi30k-en-de`."""
+
+TITLES = {
+    "bleu_greedy": "BLEU, greedy",
+    "bleu": "BLEU",
+    "bleu_tuned": "BLEU, tuned",
+    "length_penalty": "length penalty",
+    "bleu_unread": "BLEU, unread pairs",
+    "length_unread": "length",
+    "bleu_unread_tuned": "BLEU, unread pairs, tuned",
+    "length_unread_tuned": "length",
+}
+"""The columns of the table, after the training's own."""
 
 CHANGES = {
     "tiny": [],
@@ -81,16 +97,18 @@ def measured(name, data, arguments):
         for split in ("train", "val")
     )
     corpora = ParallelCorpus.from_pairs(some_pairs(whole, arguments.pairs)), valid
-    if arguments.pairs is not None:
-        others = ParallelCorpus.from_pairs(some_pairs(whole, NUM_UNREAD, start=arguments.pairs))
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
     metrics = train(config, run, corpora=corpora)
 
-    translator = keras_transformer.load(run, beam_size=5)
-    score = bleu(translator(valid.source), valid.target, tokenize="none")
-    unread = None
+    translator = keras_transformer.load(run, beam_size=BEAM_SIZE, length_penalty=0.6)
+    score, _ = score_of(translator, valid)
+    tuned = tune_decoding(run, valid, (BEAM_SIZE,), LENGTH_PENALTIES, tokenize="none")
+    unread = {}
     if arguments.pairs is not None:
-        unread = bleu(translator(others.source), others.target, tokenize="none").value
+        others = ParallelCorpus.from_pairs(some_pairs(whole, NUM_UNREAD, start=arguments.pairs))
+        for key, each in (("", translator), ("_tuned", keras_transformer.load(run))):
+            found, unread[f"length_unread{key}"] = score_of(each, others)
+            unread[f"bleu_unread{key}"] = found.value
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     return {
         "processor": machine()["processor"],
@@ -101,9 +119,18 @@ def measured(name, data, arguments):
         "perplexity": metrics["val_perplexity"],
         "bleu_greedy": metrics["val_bleu"],
         "bleu": score.value,
-        "bleu_unread": unread,
+        "bleu_tuned": tuned.bleu,
+        "length_penalty": tuned.decoding.length_penalty,
+        **unread,
         "signature": score.signature,
     }
+
+
+def score_of(translator, corpus):
+    """Returns the BLEU score of tokenized text, and its words beside those of the reference."""
+    translations = translator(corpus.source)
+    words, expected = (sum(len(x.split()) for x in side) for side in (translations, corpus.target))
+    return bleu(translations, corpus.target, tokenize="none", hints=False), words / expected
 
 
 def main():
@@ -130,19 +157,16 @@ def main():
     file = f"ablations-{budget.replace(' ', '-')}.json"
     path = arguments.output or HERE / "results" / file
     results = read_results(path, settings)
-    print("| change | minutes | steps | perplexity | BLEU, greedy | BLEU | BLEU, unread pairs |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print("| change | minutes | steps | perplexity", *TITLES.values(), sep=" | ", end=" |\n")
+    print("|---" * (4 + len(TITLES)) + "|", flush=True)
     for name in arguments.only:
         if name not in results:
             results[name] = measured(name, data, arguments)
             write_results(path, {**settings, "results": results})
         row = results[name]
-        unread = "" if row["bleu_unread"] is None else f"{row['bleu_unread']:.2f}"
-        print(
-            f"| {name} | {row['minutes']:.0f} | {row['steps']:,} | {row['perplexity']:.2f} "
-            f"| {row['bleu_greedy']:.2f} | {row['bleu']:.2f} | {unread} |",
-            flush=True,
-        )
+        cells = [name, f"{row['minutes']:.0f}", f"{row['steps']:,}", f"{row['perplexity']:.2f}"]
+        cells += [f"{row[key]:.2f}" if key in row else "" for key in TITLES]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
