@@ -4,13 +4,15 @@
 
 Each training is kept as NAME.yaml, its settings, and NAME.jsonl, its validations: the files
 `config.yaml` and `metrics.jsonl` of the run. The seeds of one training have one color. All
-translate Multi30k en-de, lowercased and tokenized, but for `raw-*`, on one core of a Zen 5 unless
-the name says otherwise, with greedy search. Those in `french` translate en-fr, and are not drawn.
-The training of a teacher is not part of the minutes of a run that learns from it.
+translate Multi30k en-de, lowercased and tokenized, but for `raw-*`, with greedy search.
+`benchmarks/README.md` names the processors, and `scores.json` has the final scores. Those in
+`french` translate en-fr, and are not drawn. The training of a teacher is not part of the minutes of
+a run that learns from it.
 
 `keras-transformer train --config NAME.yaml` trains such a run again, with these exceptions. The
 peak of `rdrop-16000` was lowered by hand, twice. A run that is distilled needs its teachers at the
-paths in its settings, and `distilled-three*` begins with `--init-from` the first of them. The
+paths in its settings, and `distilled-three*` begins with `--init-from` the first of them;
+`distilled-three-back-zen4` also needs the text translated back as `bt_all.en` and `bt_all.de`. The
 search in the settings may be the one that `tune-decoding` has chosen: `evaluate --beam-size 5
 --length-penalty 0.6` repeats a score that was not tuned.
 """

@@ -4,8 +4,9 @@
 
 prints and writes seconds a step, peak memory, and hours for all steps of the recipe, which is an
 extrapolation: nobody trains them on one core. A recipe that is in the results of this processor
-already is not measured again. `TFLOP` is 6 times the parameters times the tokens of a side, a usual
-estimate of the floating-point operations of a step, to extrapolate to other devices with.
+already is not measured again, unless its batches have changed. `TFLOP` is 6 times the parameters
+times the tokens of a side, a usual estimate of the floating-point operations of a step, to
+extrapolate to other devices with.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import pathlib
 import statistics
 
 from pinned import HERE, machine, read_results, run_pinned, write_results
+from recipes_side import LENGTH, size_of_step
 
 from keras_transformer.config import Config
 from keras_transformer.presets import RECIPES
@@ -32,7 +34,8 @@ def main():
     print("| recipe | parameters | tokens | parts | TFLOP | s a step | GB | steps | hours |")
     print("|---" * 9 + "|")
     for name in arguments.recipes:
-        if name not in results:
+        _, rows = size_of_step(Config.from_preset(name).training, arguments.part_tokens)
+        if name not in results or results[name]["tokens"] != rows * LENGTH:
             flags = ["--steps", arguments.steps, "--part-tokens", arguments.part_tokens]
             precision = ["--bfloat16"] if arguments.bfloat16 else []
             results[name] = run_pinned("recipes_side.py", [name, *flags, *precision])

@@ -16,6 +16,12 @@ from training_side import dataset_of, start_keras
 LENGTH = 32  # tokens of a sentence
 
 
+def size_of_step(training, part_tokens):
+    """Returns the parts of a step and its sentences."""
+    num_parts = math.ceil(training.batch_tokens / part_tokens)
+    return num_parts, training.batch_tokens // (LENGTH * num_parts) * num_parts
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("recipe")
@@ -37,8 +43,7 @@ def main():
     config = Config.from_preset(arguments.recipe)
     training = config.training
     vocab_size = config.tokenizer.vocab_size
-    num_parts = math.ceil(training.batch_tokens / arguments.part_tokens)
-    rows = training.batch_tokens // (LENGTH * num_parts) * num_parts
+    num_parts, rows = size_of_step(training, arguments.part_tokens)
     draw = np.random.default_rng(1).integers
 
     def batch(rows, length):

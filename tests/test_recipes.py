@@ -1,5 +1,6 @@
 """The recipes of the papers: found by either name, complete, and run from end to end."""
 
+import dataclasses
 import gzip
 import json
 import pathlib
@@ -9,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+import keras_transformer
 from keras_transformer import cli, presets
 from keras_transformer.config import Config
 from keras_transformer.presets import PRESETS, RECIPES
@@ -137,14 +139,48 @@ def test_the_text_of_a_recipe_has_the_direction_of_its_name(name, text):
         assert (corpus.source, corpus.target) == (text[source], text[target])
 
 
-def run_in_little(name):
+def run_in_little(name, text, capsys):
+    """Trains, translates and evaluates as the guide does, but little."""
+    config = Config.from_preset(name).override(TINY)
     assert cli.main(["train", "--preset", name, "--output", "run", "--set", *TINY]) == 0
-    assert Config.load("run/config.yaml") == Config.from_preset(name).override(TINY)
+    assert Config.load("run/config.yaml") == config
     assert pathlib.Path("run/finished.json").exists()
+    source, target = (language for language in name.split("-") if language in text)
+    capsys.readouterr()
+    files = ["--source", f"val.{source}", "--target", f"val.{target}"]
+    assert cli.main(["evaluate", "run", *files, "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert 0 <= scores["BLEU"]["score"] <= 100 and 0 <= scores["chrF2"]["score"] <= 100
+    assert f"|tok:{config.training.bleu_tokenizer}|" in scores["BLEU"]["signature"]
+    assert cli.main(["translate", "run", "--input", f"val.{source}", "--output", "out"]) == 0
+    translations = pathlib.Path("out").read_text().splitlines()
+    assert len(translations) == len(text[source])
+    translator = keras_transformer.load("run")
+    assert translator.decoding == config.decoding
+    assert translations == translator(text[source])
 
 
-def test_a_recipe_runs_from_end_to_end(text):
-    run_in_little("wmt14-en-de-base")
+IN_THE_DEFAULT_SUITE = ["wmt14-en-de-base", "iwslt14-de-en"]  # the others are of the same kinds
+
+
+@pytest.mark.parametrize("name", IN_THE_DEFAULT_SUITE)
+def test_a_recipe_runs_from_end_to_end(name, text, capsys):
+    run_in_little(name, text, capsys)
+
+
+QUALITY = pathlib.Path(__file__).parents[1] / "benchmarks" / "results" / "quality"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(QUALITY.glob("linear-8192-8000-xeon*.yaml")), ids=lambda path: path.stem
+)
+def test_the_kept_trainings_are_those_of_the_recipe(path):
+    kept, recipe = Config.load(path), Config.from_preset("multi30k-en-de")
+    free = {"mixed_precision": recipe.training.mixed_precision, "seed": recipe.training.seed}
+    training = dataclasses.replace(kept.training, **free)
+    same = dataclasses.replace(kept, data=recipe.data, decoding=recipe.decoding, training=training)
+    assert same == recipe
+    assert kept.training.mixed_precision == "mixed_bfloat16"
 
 
 @pytest.mark.slow
@@ -158,6 +194,6 @@ def test_the_benchmark_times_a_step_of_a_recipe():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "wmt14-en-de-base"])
-def test_the_other_recipes_run_from_end_to_end(name, text):
-    run_in_little(name)
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in IN_THE_DEFAULT_SUITE])
+def test_the_other_recipes_run_from_end_to_end(name, text, capsys):
+    run_in_little(name, text, capsys)

@@ -70,6 +70,24 @@ def test_recipes(count, name):
         assert round((of_table_3 - without_embeddings) / d_model) == its_vocab_size
 
 
+def test_the_example_of_iwslt14(count):
+    """fairseq's `transformer_iwslt_de_en` has 39,469,056, with vocabularies of 8,848 and 6,632."""
+    sizes = Config.from_preset("iwslt14-de-en").model_arguments
+    theirs = count(Transformer(8_848, 6_632, **sizes, share_embeddings=False))
+    assert theirs == expected(8_848, 6, 512, 1024) + 6_632 * 512 == 39_469_056
+
+
+def test_the_tutorial_of_ted(count):
+    """TensorFlow's tutorial prints 10,184,162: heads as wide as the model, an untied output."""
+    config = Config.from_preset("ted-pt-en")
+    sizes = {**config.model_arguments, "normalize_first": False}
+    ours = count(Transformer(7_765, 7_010, **sizes, share_embeddings=False))
+    num_layers, d_model, num_heads = 4, 128, 8
+    inner = num_heads * d_model - d_model  # how much wider all heads together are
+    wider = 3 * num_layers * (4 * d_model * inner + 3 * inner)  # 3 attentions in a layer of each
+    assert ours + wider + d_model * 7_010 + 7_010 == 10_184_162
+
+
 def test_variants(count):
     sizes = dict(num_layers=3, d_model=12, ff_dim=17, num_heads=2)
     one_table = expected(23, 3, 12, 17)

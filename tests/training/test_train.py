@@ -4,6 +4,7 @@ import errno
 import importlib
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -172,13 +173,18 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quie
     fewer = config.override(["training.max_steps=7", "training.patience=1"])
     assert train_quietly(fewer, run) == pytest.approx(metrics)
 
-    train_quietly(config.override(["training.max_steps=13", "decoding.beam_size=2"]), run)
+    more = ["training.max_steps=13", "training.samples=1", "decoding.beam_size=2"]
+    train_quietly(config.override(more), run)
     saved = Config.load(run / "config.yaml")  # for the next call, and for who translates
     assert saved.training.max_steps == 13
     # `tune-decoding` may have chosen the run's search, and more training does not undo that
     assert saved.decoding == config.decoding and config.decoding.beam_size != 2
     assert any("group decoding stay those of the run" in line for line in train_quietly.lines)
     assert any("going on" in line and "step 10" in line for line in train_quietly.lines)
+    first, *_ = pathlib.Path(config.data.source_valid).read_text().splitlines()
+    shown = [line for line in train_quietly.lines if line.startswith("  source  ")]
+    assert shown == [f"  source       {first}"] * 2  # at the steps 12 and 13
+    assert sum("val_bleu" in line and line.startswith("step") for line in train_quietly.lines) == 2
     assert (run / "checkpoints" / "step-00000013").is_dir()
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == [4, 8, 10, 10, 10, 12, 13, 13, 13]
