@@ -186,7 +186,7 @@ def test_the_kept_trainings_are_those_of_the_recipe(path):
 @pytest.mark.slow
 def test_the_benchmark_times_a_step_of_a_recipe():
     side = pathlib.Path(__file__).parents[1] / "benchmarks" / "recipes_side.py"
-    command = [sys.executable, side, "multi30k-en-de", "--steps", "1", "--part-tokens", "2048"]
+    command = [sys.executable, side, "multi30k-en-de", "--steps", "1", "--part-tokens", "4096"]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     result = json.loads(output.splitlines()[-1])
     assert result["parameters"] == 2_605_568 and result["micro_batches"] == 2
