@@ -24,7 +24,7 @@ import shlex
 import sys
 
 import keras
-from pinned import HERE, machine, multi30k, read_results, some_pairs, write_results
+from pinned import HERE, machine, multi30k, read_results, some_pairs, word_ratio, write_results
 
 import keras_transformer
 from keras_transformer import console
@@ -129,8 +129,8 @@ def measured(name, data, arguments):
 def score_of(translator, corpus):
     """Returns the BLEU score of tokenized text, and its words beside those of the reference."""
     translations = translator(corpus.source)
-    words, expected = (sum(len(x.split()) for x in side) for side in (translations, corpus.target))
-    return bleu(translations, corpus.target, tokenize="none", hints=False), words / expected
+    score = bleu(translations, corpus.target, tokenize="none", hints=False)
+    return score, word_ratio(translations, corpus.target)
 
 
 def main():

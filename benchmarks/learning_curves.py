@@ -18,7 +18,7 @@ import sys
 import time
 
 import keras
-from pinned import HERE, multi30k, read_results, some_pairs, write_results
+from pinned import HERE, multi30k, read_results, some_pairs, word_ratio, write_results
 
 import keras_transformer
 from keras_transformer import console
@@ -100,11 +100,10 @@ def scores(translations, data):
     """Returns the scores of translations of test_2016_flickr, raw text."""
     references = test_text(data, "de")
     score = bleu(translations, references, hints=False)
-    words, expected = (sum(len(x.split()) for x in side) for side in (translations, references))
     return {
         "bleu": score.value,
         "chrf": chrf(translations, references).value,
-        "length_ratio": words / expected,
+        "length_ratio": word_ratio(translations, references),
         "signature": score.signature,
     }
 

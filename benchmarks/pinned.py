@@ -96,6 +96,12 @@ def some_pairs(corpus, number, start=0):
     return [(corpus.source[i], corpus.target[i]) for i in order]
 
 
+def word_ratio(translations, references):
+    """Returns the words of translations, divided by those of their references."""
+    words, expected = (sum(len(x.split()) for x in side) for side in (translations, references))
+    return words / expected
+
+
 def read_results(path, settings):
     """Returns what an earlier start has measured with the same settings: dict; empty: nothing yet.
 
