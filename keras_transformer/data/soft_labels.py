@@ -18,16 +18,20 @@ class SoftLabels:
 
     Args:
         ids: int32 `(N, K)`, the K most probable labels of each of N target tokens.
-        probabilities: float32 `(N, K)`; those of a token are divided by their sum.
+        cumulative: float32 `(N, K)`, the probability of a label and of all before it.
         share: probability with which a label is drawn; otherwise the text's own is taken.
     """
 
-    def __init__(self, ids: np.ndarray, probabilities: np.ndarray, share: float) -> None:
+    def __init__(self, ids: np.ndarray, cumulative: np.ndarray, share: float) -> None:
         self.ids = ids
+        self.cumulative = cumulative
         self.share = share
-        self.cumulative = np.cumsum(probabilities, axis=1, dtype="float32")
-        """`(N, K)`, the probability of a label and of all before it."""
-        self.cumulative /= self.cumulative[:, -1:].copy()
+
+    @classmethod
+    def of(cls, ids: np.ndarray, probabilities: np.ndarray, share: float) -> Self:
+        """Returns labels with probabilities `(N, K)`; those of a token are divided by their sum."""
+        cumulative = np.cumsum(probabilities, axis=1, dtype="float32")
+        return cls(ids, cumulative / cumulative[:, -1:], share)
 
     def draw(self, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns int32 `(N,)`: drawn labels and, of the others, the text's own `labels` `(N,)`."""
@@ -61,7 +65,4 @@ class SoftLabels:
                 f"Expected labels of {num_tokens:,} target tokens, those of the training text. "
                 f"Received: {path}, of {len(ids):,}. Give the text that the run began with."
             )
-        labels = cls(ids, cumulative, share)
-        # as they were saved: sums of their differences would be rounded in another way
-        labels.cumulative = cumulative
-        return labels
+        return cls(ids, cumulative, share)

@@ -37,14 +37,13 @@ def check_start(config, run, init_from, devices, write):
         init_run = Run(init_from)
         if run.exists and not init_run.exists:
             init_run = run  # the other has gone, and what was taken from it is here
-        init_config = init_run.load_config()
+        config = _with_settings_of(init_run, config, ("tokenizer", "model"), write)
         if not run.exists:
             init_run.any_weights_path(lambda line: None)
-        config = _with_tokenizer_of(init_config, config, model=init_config.model)
     teachers = teachers_of(config.training)
     if teachers:
         like = run if run.exists else Run(teachers[0])
-        config = _with_tokenizer_of(like.load_config(), config)
+        config = _with_settings_of(like, config, ("tokenizer",), write)
     finished = None
     if run.exists:
         if run.is_imported:
@@ -71,12 +70,16 @@ def check_start(config, run, init_from, devices, write):
     return config, finished
 
 
-def _with_tokenizer_of(other, config, **groups):
-    """Returns `config` with the tokenizer's settings of another, and other groups."""
-    tokenizer = other.tokenizer
+def _with_settings_of(other, config, groups, write):
+    """Returns `config` with groups of the settings of another run, and says what it replaces."""
+    of_other = other.load_config()
+    taken = {group: getattr(of_other, group) for group in groups}
     if teachers_of(config.training):  # whose labels are of one tokenization
-        tokenizer = dataclasses.replace(tokenizer, sampling=0.0)
-    return dataclasses.replace(config, tokenizer=tokenizer, **groups)
+        taken["tokenizer"] = dataclasses.replace(taken["tokenizer"], sampling=0.0)
+    replaced = [f"{group}.*" for group in groups if taken[group] != getattr(config, group)]
+    if replaced:
+        write(f"The settings {' and '.join(replaced)} are those of the run {other.path}.")
+    return dataclasses.replace(config, **taken)
 
 
 def create_or_restore(config, run, init_from, model, task, write):

@@ -92,7 +92,7 @@ def predicted_labels(paths, share, batches, write):
         ids[places], probabilities[places] = (ops.convert_to_numpy(x)[is_real] for x in found)
     agree = np.mean(ids[:, 0] == target.ids)
     write(f"            they prefer the label of the text for {agree:.1%} of the tokens")
-    return keras_transformer.data.soft_labels.SoftLabels(ids, probabilities, share)
+    return keras_transformer.data.soft_labels.SoftLabels.of(ids, probabilities, share)
 
 
 def _best(models, num_labels, source_ids, labels):

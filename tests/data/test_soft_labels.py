@@ -13,7 +13,7 @@ PROBABILITIES = np.array([[0.4, 0.3, 0.1], [0.9, 0.0, 0.0], [0.2, 0.2, 0.2]])
 
 @pytest.mark.parametrize("share", [0.3, 0.999999])
 def test_labels_are_drawn_as_often_as_they_are_probable(share):
-    soft, rng, draws = SoftLabels(IDS, PROBABILITIES, share), np.random.default_rng(3), 20_000
+    soft, rng, draws = SoftLabels.of(IDS, PROBABILITIES, share), np.random.default_rng(3), 20_000
     drawn = np.stack([soft.draw(LABELS, rng) for _ in range(draws)])
     assert drawn.dtype == np.int32
     for token in range(3):
@@ -32,7 +32,7 @@ def test_only_the_labels_of_batches_change(corpus, tokenizer):
     own, drawn = (TranslationBatches(corpus, tokenizer, batch_tokens=96, seed=4) for _ in range(2))
     num_tokens = len(drawn.rows[1].ids)
     ids = np.tile(np.array([[101, 102]], "int32"), (num_tokens, 1))
-    drawn.soft_labels = SoftLabels(ids, np.ones(ids.shape), share=0.5)
+    drawn.soft_labels = SoftLabels.of(ids, np.ones(ids.shape), share=0.5)
     seen = []
     for epoch in range(2):
         labels_of_epoch = []
@@ -58,7 +58,7 @@ def test_only_the_labels_of_batches_change(corpus, tokenizer):
 def test_saved_labels_are_the_same(tmp_path):
     rng = np.random.default_rng(2)
     ids, probabilities = np.tile(np.arange(4, 12), (500, 1)), rng.random((500, 8)) ** 4
-    soft = SoftLabels(ids.astype("int32"), probabilities, 0.5)
+    soft = SoftLabels.of(ids.astype("int32"), probabilities, 0.5)
     soft.save(tmp_path / "labels.npz")
     loaded = SoftLabels.load(tmp_path / "labels.npz", num_tokens=500, share=0.5)
     np.testing.assert_array_equal(loaded.ids, soft.ids)
@@ -67,7 +67,7 @@ def test_saved_labels_are_the_same(tmp_path):
 
 def test_a_damaged_file_is_refused(tmp_path):
     path = tmp_path / "labels.npz"
-    SoftLabels(IDS, PROBABILITIES, 0.5).save(path)
+    SoftLabels.of(IDS, PROBABILITIES, 0.5).save(path)
     with pytest.raises(ValueError, match="labels of 4 target tokens.* of 3. Give the text"):
         SoftLabels.load(path, num_tokens=4, share=0.5)
     whole = path.read_bytes()

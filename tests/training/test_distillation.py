@@ -53,8 +53,11 @@ def test_labels_are_the_most_probable_of_the_mean_prediction(teachers, start_tra
 
 def test_a_student_has_the_tokenizer_of_its_teachers(teachers, start_training, tmp_path):
     config, path, _ = teachers
-    start_training(distilled(config.override(["tokenizer.vocab_size=99"]), path), tmp_path / "run")
     run = Run(tmp_path / "run")
+    other = distilled(config.override(["tokenizer.vocab_size=99"]), path)
+    said = f"The settings tokenizer.* are those of the run {path}."
+    assert start_training(other, run.path).lines.count(said) == 1
+    assert said not in start_training(distilled(config, path)).lines
     loaded = run.load_config()
     assert loaded.tokenizer.vocab_size == 150
     checksums = {checksum_of_tokenizers(each.load_tokenizers(config)) for each in (run, Run(path))}
