@@ -33,7 +33,7 @@ ALL_PAIRS = 29_000
 # from the training pairs to the size of the vocabulary: little text has few subwords that repeat
 DATA = {1_000: 2_000, 3_000: 4_000, 10_000: 8_000, ALL_PAIRS: 10_000}
 WIDTHS = (32, 64, 128, 256)  # of the model; the feed-forward layers are twice as wide
-VOCABULARIES = (1_000, 2_000, 4_000, 8_000, 16_000)
+VOCABULARIES = (2_000, 4_000, 10_000, 16_000)
 BEAM_SIZES = (1, 2, 4, 8, 16, 32)
 LENGTH_PENALTIES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5, 2.0)
 TRAINED = {

@@ -24,6 +24,7 @@ from keras_transformer.training.fit import fit
 from keras_transformer.training.interruption import Interruption
 from keras_transformer.training.moving_average import AveragesInPlace, AveragingAdam
 from keras_transformer.training.planned_end import PlannedEnd
+from keras_transformer.training.precision import times_float32
 from keras_transformer.training.progress import Log, ObeyAtOnce, ProgressBar, SaveAndStop
 from keras_transformer.training.schedules import Decay, schedule_of
 from keras_transformer.training.selection import candidates, choose_weights
@@ -123,6 +124,11 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
         write(f"devices     {describe_step(training, devices)}")
         if model.jit_compile and not training.static_shapes:
             write("            XLA compiles each shape of a batch: set training.static_shapes=true")
+        if training.mixed_precision and (times := times_float32(training.mixed_precision)) > 1.2:
+            write(
+                f"            {training.mixed_precision} is slow here: a product takes {times:.1f} "
+                "times as long as in float32. Without training.mixed_precision, steps are shorter"
+            )
 
         with Interruption.watched() as interruption:
             # === Start, or go on ===
