@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import itertools
 import os
 import pathlib
 import stat
@@ -10,6 +11,9 @@ import zlib
 
 from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
+
+BLOCK_BYTES = 2**16
+"""Bytes that are read at once: what a pipe holds."""
 
 
 def iterate_lines(path=None):
@@ -22,11 +26,34 @@ def iterate_lines(path=None):
         ValueError: the file is missing or unreadable, is not gzip, or is not UTF-8; the message
             names the line.
     """
+    for lines in _iterate_blocks(path):
+        yield from lines
+
+
+def iterate_ready_lines(path=None):
+    """Yields lists of the lines that `iterate_lines` yields: those that a pipe or a terminal holds.
+
+    A list has one line at least, so it waits for that line alone.
+    """
+    yield from map(list, _iterate_blocks(path))
+
+
+def _iterate_blocks(path):
+    """Yields an iterator over the lines of each block of bytes that can be read at once."""
     name = "standard input" if path is None else path
+    begun = []  # the parts of a line whose end has not come
+    numbers = itertools.count(1)
     try:
         with _open_to_read(path) as stream:
-            for number, line in enumerate(stream, start=1):
-                yield _decode(line, name, number)
+            while block := stream.read1(BLOCK_BYTES):
+                *ended, rest = block.split(b"\n")
+                if ended:
+                    ended[0] = b"".join([*begun, ended[0]])
+                    begun = []
+                    yield (_decode(line, name, next(numbers)) for line in ended)
+                begun.append(rest)
+            if last := b"".join(begun):
+                yield iter([_decode(last, name, next(numbers))])
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"Expected a whole gzip file, as the name says. Received: {name}: {error}"
@@ -133,7 +160,7 @@ def _decode(line, name, number):
         ) from None
     if number == 1:
         text = text.removeprefix("\ufeff")  # a byte order mark
-    return text.removesuffix("\n").removesuffix("\r")
+    return text.removesuffix("\r")
 
 
 def _write(stream, line, flush=False):

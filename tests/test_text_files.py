@@ -6,12 +6,14 @@ import threading
 
 import pytest
 
+from keras_transformer import text_files
 from keras_transformer.text_files import (
     check_directory,
     check_readable,
     check_writable,
     is_regular_file,
     iterate_lines,
+    iterate_ready_lines,
     writing_lines,
 )
 
@@ -24,6 +26,31 @@ def test_lines_end_at_line_feeds_alone(tmp_path, name, opened):
     with opened(tmp_path / name, "wb") as stream:
         stream.write(TEXT.encode())
     assert list(iterate_lines(tmp_path / name)) == LINES
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_lines_are_whole_wherever_a_block_of_bytes_ends(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", size)
+    for text, lines in [(TEXT, LINES), ("a\n\nb\n", ["a", "", "b"]), ("\n", [""]), ("", [])]:
+        (tmp_path / "a.txt").write_bytes(text.encode())
+        assert list(iterate_lines(tmp_path / "a.txt")) == lines
+        assert sum(iterate_ready_lines(tmp_path / "a.txt"), []) == lines
+
+
+def test_the_lines_that_a_pipe_holds_are_there_before_others_are_written(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    # a reader that does not wait for a writer, so that one thread can do both
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with open(tmp_path / "pipe", "wb", buffering=0) as writer:
+        os.set_blocking(reader, True)
+        found = iterate_ready_lines(f"/dev/fd/{reader}")
+        writer.write(b"one\ntw")
+        assert next(found) == ["one"]
+        writer.write(b"o\nthree\n")
+        assert next(found) == ["two", "three"]
+        writer.write(b"four")
+    os.close(reader)
+    assert list(found) == [["four"]]
 
 
 def test_a_pipe_is_no_regular_file(tmp_path, monkeypatch):

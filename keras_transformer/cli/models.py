@@ -72,23 +72,37 @@ def load_translator(arguments, of_run=False):
     return translator
 
 
-def translations_of(translator, lines, n_best=1, ahead=True, chunk_lines=None, show_progress=True):
+def translations_of(translator, lines, n_best=1, show_progress=True):
     """Yields the list of translations of each line.
 
     Args:
-        ahead: whether to read the next chunk of lines before this one is translated. Otherwise the
-            answers come even if whoever writes the lines waits for them.
-        chunk_lines: lines translated at once; None: `CHUNK_LINES`.
+        lines: iterator of str, read one chunk ahead of the translations.
         show_progress: whether a terminal shows a progress bar.
     """
+    answers = translator.translate_chunks(chunks_of(lines), n_best)
+    yield from _one_by_one(answers, show_progress)
+
+
+def translations_of_ready(translator, ready, n_best=1, show_progress=True):
+    """Yields what `translations_of` does, of lists of the lines that are there.
+
+    The next list is read when this one is translated, so that the answers come even if whoever
+    writes the lines waits for them.
+    """
+    answers = (translator.translate(chunk, n_best) for lines in ready for chunk in chunks_of(lines))
+    yield from _one_by_one(answers, show_progress)
+
+
+def chunks_of(lines):
+    """Yields lists of up to `CHUNK_LINES` lines."""
+    lines = iter(lines)
+    return iter(lambda: list(itertools.islice(lines, CHUNK_LINES)), [])
+
+
+def _one_by_one(answers, show_progress):
+    """Yields the translations of each line, from those of each chunk."""
     from tqdm import tqdm
 
-    lines = iter(lines)
-    chunks = iter(lambda: list(itertools.islice(lines, chunk_lines or CHUNK_LINES)), [])
-    if ahead:
-        answers = translator.translate_chunks(chunks, n_best)
-    else:
-        answers = (translator.translate(chunk, n_best) for chunk in chunks)
     # disable=None: silent where standard error is no terminal
     with tqdm(unit=" lines", disable=None if show_progress else True) as progress:
         for chunk in answers:

@@ -9,12 +9,14 @@ from keras_transformer.cli.models import (
     add_n_best,
     load_translator,
     translations_of,
+    translations_of_ready,
 )
 from keras_transformer.text_files import (
     check_readable,
     check_writable,
     is_regular_file,
     iterate_lines,
+    iterate_ready_lines,
     writing_lines,
 )
 
@@ -42,15 +44,13 @@ def run(arguments):
     if arguments.output is not None:
         check_writable(arguments.output)
     translator = load_translator(arguments)
-    is_dialogue = arguments.input is None and sys.stdin.isatty()
-    answers = translations_of(
-        translator,
-        iterate_lines(arguments.input),
-        arguments.n_best,
-        ahead=is_regular_file(arguments.input),
-        chunk_lines=1 if is_dialogue else None,
-        show_progress=arguments.output is not None or not sys.stdout.isatty(),
-    )
+    show_progress = arguments.output is not None or not sys.stdout.isatty()
+    if is_regular_file(arguments.input):
+        lines = iterate_lines(arguments.input)
+        answers = translations_of(translator, lines, arguments.n_best, show_progress)
+    else:
+        ready = iterate_ready_lines(arguments.input)
+        answers = translations_of_ready(translator, ready, arguments.n_best, show_progress)
     incomplete = []
     with writing_lines(arguments.output) as write:
         for number, translations in enumerate(answers, start=1):

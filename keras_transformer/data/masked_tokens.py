@@ -59,7 +59,8 @@ def mask_tokens(
         ValueError: ids of another rank, a rate outside of `(0, 1]`, or no token to draw from.
     """
     ids = np.asarray(ids, "int32")
-    num_random = vocab_size - FIRST_TOKEN - (FIRST_TOKEN <= mask_id < vocab_size)
+    mask_is_token = FIRST_TOKEN <= mask_id < vocab_size
+    num_random = vocab_size - FIRST_TOKEN - mask_is_token
     if ids.ndim != 2 or not 0 < rate <= 1 or num_random < 1:
         raise InputError(
             "Expected ids (B, T), a rate in (0, 1], and a vocabulary with a token beside the mask "
@@ -78,7 +79,7 @@ def mask_tokens(
     labels = np.where(is_chosen, np.take_along_axis(ids, positions, axis=1), PAD_ID)
 
     random_ids = FIRST_TOKEN + rng.integers(num_random, size=labels.shape)
-    random_ids += random_ids >= mask_id
+    random_ids += mask_is_token & (random_ids >= mask_id)
     draw = rng.random(labels.shape)
     shown = np.where(draw < MASKED_SHARE + RANDOM_SHARE, random_ids, labels)
     shown = np.where(draw < MASKED_SHARE, mask_id, shown)

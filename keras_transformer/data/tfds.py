@@ -41,7 +41,12 @@ def _builder(name):
     """Returns `(builder, is_exchanged)`: that of TFDS, and whether its languages are exchanged."""
     import tensorflow_datasets
 
-    not_found = tensorflow_datasets.core.DatasetNotFoundError, ValueError
+    not_found = (
+        tensorflow_datasets.core.DatasetNotFoundError,
+        ValueError,
+        AssertionError,  # no such version
+        TypeError,  # no such argument
+    )
     try:
         return tensorflow_datasets.builder(name), False
     except not_found as error:

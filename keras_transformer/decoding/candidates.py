@@ -12,6 +12,9 @@ from keras_transformer.special_ids import OUR_SPECIAL_IDS
 NUM_FORBIDDEN = OUR_SPECIAL_IDS.num_forbidden
 BLOCK_SIZE = 64
 """Size of the blocks of a vocabulary, and of one whose size is not static, which is a multiple."""
+FEWEST_BLOCKS = 3
+"""Blocks of a vocabulary whose size is not static, at least: enough for a beam of N hypotheses that
+is kept full, which needs 2 N continuations, and N more for blocks that forbidden tokens win."""
 
 
 def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN):
@@ -19,9 +22,9 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
 
     Args:
         logits: `(B, N, V)` float32, of the token that follows each hypothesis. If V is not static,
-            it is a multiple of `BLOCK_SIZE`, and at least two blocks.
+            it is a multiple of `BLOCK_SIZE`, and at least `FEWEST_BLOCKS` blocks.
         log_probs: `(B, N)`, of the hypotheses.
-        num_best: M, at most N * (V - num_forbidden).
+        num_best: M, at most N * (V - num_forbidden), and 2 N if V is not static.
         num_forbidden: how many ids, from 0 on, may not be chosen.
     Returns:
         `(log_probs, parents, tokens)`, each `(B, M)`, the best first: the log-probability of the

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.decoding.candidates import BLOCK_SIZE
+from keras_transformer.decoding.candidates import BLOCK_SIZE, FEWEST_BLOCKS
 from keras_transformer.decoding.search_result import IMPOSSIBLE
 from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import END_ID, PAD_ID
@@ -59,8 +59,10 @@ class Shortlist(NamedTuple):
         (ids,) = ops.nonzero(ops.any(is_in, axis=0) | (ids < NUM_SPECIAL))  # also without inputs
         ids = ops.cast(ids, "int32")
         bias = ops.where(ops.take(is_in, ids, axis=1), 0.0, IMPOSSIBLE)
-        # whole blocks, and at least two of them, as `best_continuations` expects
-        missing = ops.maximum(2 * BLOCK_SIZE - ops.shape(ids)[0], -ops.shape(ids)[0] % BLOCK_SIZE)
+        # whole blocks, as many as `best_continuations` expects
+        missing = ops.maximum(
+            FEWEST_BLOCKS * BLOCK_SIZE - ops.shape(ids)[0], -ops.shape(ids)[0] % BLOCK_SIZE
+        )
         padding = ops.full((missing,), PAD_ID, dtype="int32")
         padding_bias = ops.full((num_inputs, missing), IMPOSSIBLE, dtype="float32")
         ids = ops.concatenate([ids, padding])

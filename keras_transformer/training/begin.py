@@ -103,7 +103,8 @@ def create_or_restore(config, run, init_from, model, task, write):
         run.write_identity(identity)
         if saved is not None:
             state = saved
-            write(f"going on    from step {state.step:,}")
+            own = ", with its own weights and not those of init_from" if init_from else ""
+            write(f"going on    from step {state.step:,}{own if state.step else ''}")
         task.save(run)
         config.save(run.config_path)  # with the limits of this call
         run.finished_path.unlink(missing_ok=True)

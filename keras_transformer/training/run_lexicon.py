@@ -11,6 +11,7 @@ import keras_transformer  # its rooms load when used: data and tokenizers need T
 from keras_transformer.errors import InputError
 from keras_transformer.lexicon import Lexicon
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
+from keras_transformer.text_files import check_directory
 from keras_transformer.training.translation_task import training_text_of_run
 from keras_transformer.types import StrPath
 
@@ -46,6 +47,7 @@ def write_lexicon(
     """
     run = Run(path)
     config = run.load_config()
+    check_directory(run.path)  # before the work of minutes
     tokenizers = run.load_tokenizers(config)
     if corpus is None:
         corpus = training_text_of_run(run, config, write)

@@ -24,24 +24,27 @@ def test_translate_gives_a_line_for_each_line_in_order(
     assert fake_translator.loaded == (run_directory, None)
 
 
-def test_translate_reads_no_more_than_it_translates(
-    calls, run_directory, monkeypatch, capsysbinary, fake_translator
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_what_a_pipe_or_a_terminal_holds_is_translated_before_more_is_read(
+    calls, run_directory, monkeypatch, capsysbinary, fake_translator, is_terminal
 ):
+    """Whoever writes the lines may wait for their translations."""
     monkeypatch.setattr(models, "CHUNK_LINES", 2)
-    read = []
+    written = [b"a\n", b"b\nc\nd\ne", b"\nf"]
+    translated = []
 
-    def lines():
-        for number in range(5):
-            if read and number % 2 == 0:
-                assert len(fake_translator.chunks) == number // 2
-            read.append(number)
-            yield b"line\n"
+    def read1(size):
+        translated.append(sum(map(len, fake_translator.chunks)))
+        return written.pop(0) if written else b""
 
-    stdin = types.SimpleNamespace(buffer=lines(), isatty=lambda: False)
-    monkeypatch.setattr(sys, "stdin", stdin)
+    stdin = types.SimpleNamespace(read1=read1)
+    monkeypatch.setattr(
+        sys, "stdin", types.SimpleNamespace(buffer=stdin, isatty=lambda: is_terminal)
+    )
     assert cli.main(["translate", run_directory]) == 0
-    assert [len(chunk) for chunk in fake_translator.chunks] == [2, 2, 1]
-    assert capsysbinary.readouterr().out == b"LINE\n" * 5
+    assert fake_translator.chunks == [["a"], ["b", "c"], ["d"], ["e"], ["f"]]
+    assert translated == [0, 1, 4, 5]
+    assert capsysbinary.readouterr().out == b"A\nB\nC\nD\nE\nF\n"
 
 
 def test_a_file_is_read_one_chunk_ahead(
@@ -69,15 +72,6 @@ def test_a_file_is_read_one_chunk_ahead(
     assert cli.main(["translate", run_directory, "--input", source]) == 0
     assert read_before == [4, 6, 7, 7]
     assert capsysbinary.readouterr().out == b"".join(b"%d\n" % n for n in range(7))
-
-
-def test_translate_answers_each_line_of_a_dialogue(
-    calls, run_directory, type_in, monkeypatch, capsysbinary, fake_translator
-):
-    type_in(b"a\nb\n")
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    assert cli.main(["translate", run_directory]) == 0
-    assert fake_translator.chunks == [["a"], ["b"]]
 
 
 def test_translate_prints_scores_and_hypotheses(calls, run_directory, type_in, capsysbinary):

@@ -53,6 +53,13 @@ def test_random_tokens_leave_out_a_mask_token_within_the_vocabulary():
     assert set(masked_ids[masked_ids != 8]) == {4, 5, 6, 7, 9, 10, 11}
 
 
+@pytest.mark.parametrize("mask_id", [1, 12])
+def test_a_mask_token_beside_the_tokens_of_text_leaves_all_of_them(mask_id):
+    ids = np.full((400, 20), 5)
+    masked_ids, *_ = mask_tokens(ids, 12, mask_id, np.random.default_rng(1), rate=1.0)
+    assert set(masked_ids[masked_ids != mask_id]) == set(range(4, 12))
+
+
 def test_short_rows():
     """At least one token of a row is chosen, if there is one to choose."""
     ids = np.array([[2, 9, 3, 0], [2, 3, 0, 0], [0, 0, 0, 0], [2, MASK, 1, 3]])

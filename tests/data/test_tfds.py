@@ -62,7 +62,16 @@ def test_the_stock_mock_gives_text_too():
 
 
 @pytest.mark.parametrize(
-    "name", ["no_such_set", "ted_hrlr_translate/xx_to_en", "not a name", "mnist", "imdb_reviews"]
+    "name",
+    [
+        "no_such_set",
+        "ted_hrlr_translate/xx_to_en",
+        "ted_hrlr_translate/pt_to_en:9.9.9",
+        "ted_hrlr_translate/pt_to_en/no_such_argument=1",
+        "not a name",
+        "mnist",
+        "imdb_reviews",
+    ],
 )
 def test_what_is_no_translation_data_set(name):
     with pytest.raises(ValueError, match="Expected a TFDS data set") as error:

@@ -69,8 +69,8 @@ def _make_model(model, source_ids, candidates):
     pytest.fail("no weights with which some outputs end by themselves")
 
 
-def settings(beam_size):
-    return DecodingConfig(beam_size=beam_size, max_length=20)
+def settings(beam_size, **others):
+    return DecodingConfig(beam_size=beam_size, max_length=20, **others)
 
 
 def parts(result):
@@ -102,7 +102,7 @@ def test_a_shortlist_is_the_set_of_the_special_and_the_given_ids(candidates):
         assert ids[row == 0].tolist() == sorted({0, 1, 2, 3, *given.tolist()})
     if keras.backend.backend() != "jax":
         assert np.all((bias == 0).any(axis=0) | (ids == 0))  # no token that nobody may choose
-        assert len(ids) % 64 == 0 and len(ids) >= 128
+        assert len(ids) % 64 == 0 and len(ids) >= 192
 
 
 def test_places_become_ids(candidates):
@@ -141,6 +141,23 @@ def test_it_is_the_search_in_which_other_tokens_are_impossible_for_each_sentence
         expected = parts(beam_search(masked, *start, beam_size, n_best=n_best))
         assert_same([part[b : b + 1] for part in together], expected)
         assert not is_out[together[0][b]].any()
+
+
+def test_a_beam_is_kept_full_with_a_list_of_few_tokens(model, source_ids, candidates):
+    """The list of a short sentence has fewer tokens than the search has continuations."""
+    short, few = source_ids[1:2], candidates[1:2]
+    whole_beam = settings(4, keep_beam_full=True)
+    found = search(model, short, few, whole_beam, n_best=3)
+
+    step_fn, *start = model.start_decoding(short, 20, 4)
+    is_out = np.ones(V, bool)
+    is_out[[0, 1, 2, 3, *few[0]]] = False
+
+    def masked(ids, step, state):
+        logits, state = step_fn(ids, step, state)
+        return ops.where(is_out, IMPOSSIBLE, logits), state
+
+    assert_same(found, parts(beam_search(masked, *start, 4, n_best=3, keep_beam_full=True)))
 
 
 def test_eager_is_compiled(model, source_ids, candidates):

@@ -108,6 +108,16 @@ def test_text_without_a_pair_that_is_short_enough_is_refused(make_run):
     assert not (path / "lexicon.npz").exists()
 
 
+def test_a_run_that_cannot_be_written_is_refused_before_the_work(make_run, monkeypatch):
+    run = make_run()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr(
+        run_lexicon.Lexicon, "learn", lambda *arguments: pytest.fail("minutes of work")
+    )
+    with pytest.raises(ValueError, match="Expected a directory to write to.*cannot be written"):
+        write_lexicon(run)
+
+
 def test_two_tokenizers_of_one_vocabulary_copy_source_tokens(make_run, tokenizer):
     """As those of an imported run, whose two SentencePiece models share their ids."""
     path = make_run()

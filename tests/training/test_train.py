@@ -278,6 +278,14 @@ def test_a_run_does_not_go_on_as_if_it_began_from_any_other(tmp_path, trained, t
         train_quietly(config, run, init_from=other.path)
 
 
+def test_a_run_that_goes_on_says_that_another_does_not_begin_it(finished, trained, start_training):
+    config, run = finished
+    more = config.override(["training.max_steps=13"])
+    started = start_training(more, run, corpora=None, init_from=trained[1])
+    said = "going on    from step 10, with its own weights and not those of init_from"
+    assert said in started.lines
+
+
 @pytest.mark.parametrize("checkpoint", ["averaged", "last"])
 def test_fine_tuning_starts_with_a_new_optimizer(tmp_path, finished, start_training, checkpoint):
     """Steps count from 0, so that the learning rate warms up, and Adam has no moments yet."""
