@@ -470,8 +470,12 @@ def scan(step, carry, inputs):
         return position + 1, carry, tf.nest.map_structure(write, outputs, output)
 
     arrays = tf.nest.map_structure(as_array, inputs)
-    carry, output = step(carry, read(arrays, 0))
-    start = (1, carry, tf.nest.map_structure(new_array, output))
+    first_carry, output = step(carry, read(arrays, 0))
+    if not static_length:  # perhaps there is no position at all
+        first_carry = tf.nest.map_structure(
+            lambda after, before: tf.where(length > 0, after, before), first_carry, carry
+        )
+    start = (1, first_carry, tf.nest.map_structure(new_array, output))
     _, carry, outputs = tf.while_loop(
         lambda position, *_: position < num_steps, advance, start, maximum_iterations=num_steps
     )

@@ -195,7 +195,7 @@ class BeamSearch:
             active=self.limits > 0,
             tokens=self.prompts.first_tokens(self.beam_size),
             live_ids=ops.full(live_shape, pad_id, dtype="int32"),
-            live_log_probs=ops.where(is_first, ops.zeros((batch_size, 1)), IMPOSSIBLE),
+            live_log_probs=ops.where(is_first, ops.zeros((batch_size, 1), "float32"), IMPOSSIBLE),
             finished_ids=ops.full(finished_shape, pad_id, dtype="int32"),
             finished_scores=ops.full(finished_shape[:2], IMPOSSIBLE, dtype="float32"),
         )

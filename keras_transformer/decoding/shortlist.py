@@ -54,11 +54,12 @@ class Shortlist(NamedTuple):
         )
         ids = ops.arange(vocab_size, dtype="int32")
         is_in = ops.reshape(is_in, (num_inputs, vocab_size)) | (ids < NUM_SPECIAL)
+        no_bias = ops.zeros((), "float32")
         if keras.backend.backend() == "jax":
-            return cls(ids, ops.where(is_in, 0.0, IMPOSSIBLE))
+            return cls(ids, ops.where(is_in, no_bias, IMPOSSIBLE))
         (ids,) = ops.nonzero(ops.any(is_in, axis=0) | (ids < NUM_SPECIAL))  # also without inputs
         ids = ops.cast(ids, "int32")
-        bias = ops.where(ops.take(is_in, ids, axis=1), 0.0, IMPOSSIBLE)
+        bias = ops.where(ops.take(is_in, ids, axis=1), no_bias, IMPOSSIBLE)
         # whole blocks, as many as `best_continuations` expects
         missing = ops.maximum(
             FEWEST_BLOCKS * BLOCK_SIZE - ops.shape(ids)[0], -ops.shape(ids)[0] % BLOCK_SIZE

@@ -34,14 +34,15 @@ class Decoder(Stack):
     Call arguments:
         inputs: the input of the embedding, such as ids `(B, T)`.
         encoder_output: `(B, S, D)`; None without cross-attention.
-        source_padding_mask: bool `(B, S)`, True where a source position is real; None: all are.
+        source_padding_mask: bool `(B, S)`, True where a source position is real; None: the mask
+            that Keras attached to `encoder_output`.
         return_attention_weights: whether to return the weights too.
         training: whether dropout is applied.
 
     Returns:
         `(B, T, D)`. With return_attention_weights, `(output, self_weights, cross_weights)`: lists
-        of `(B, H, T, T)` and of `(B, H, T, S)`, with one entry for each block, which is None if the
-        block has no such weights.
+        of `(B, H, T, T)` and of `(B, H, T, S)`, one for each block; a list is empty if the blocks
+        have no such weights.
 
     Raises:
         ValueError: see `Encoder`; or a cross_attention that needs distances.
@@ -116,8 +117,10 @@ class Decoder(Stack):
             )
             if return_attention_weights:
                 x, block_self_weights, block_cross_weights = x
-                self_weights.append(block_self_weights)
-                cross_weights.append(block_cross_weights)
+                if block.self_attention.gives_weights:
+                    self_weights.append(block_self_weights)
+                if self.gives_cross_weights:
+                    cross_weights.append(block_cross_weights)
         x = self.finish(x)
         return (x, self_weights, cross_weights) if return_attention_weights else x
 
@@ -161,7 +164,7 @@ class Decoder(Stack):
         Returns:
             `(output, state)`: `(B * N, D)`, and the state with this position added.
         """
-        x = self.embedding(ops.reshape(ids, (-1,)))
+        x = ops.cast(self.embedding(ops.reshape(ids, (-1,))), self.compute_dtype)
         if self.position_layer is not None:
             x = x + self.position_layer.encode(ops.reshape(step, (1,)))
         num_hypotheses, new_cache = ids.shape[1], []

@@ -55,7 +55,7 @@ class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
 
     Returns:
         `(B, T, D)`, or a triple with the weights of the self-attention `(B, H, T, T)` and of the
-        cross-attention `(B, H, T, S)`. The weights of linear attention, which has none, are None.
+        cross-attention `(B, H, T, S)`. The weights of linear attention, which has none, are [].
 
     Raises:
         ValueError: cross-attention without an encoder_output, or the other way round.
@@ -141,10 +141,10 @@ class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
             return_attention_weights=with_weights,
             training=training,
         )
-        output, self_weights = result if with_weights else (result, None)
+        output, self_weights = result if with_weights else (result, [])
         x = self.self_attention_residual(x, output, training=training)
 
-        cross_weights = None
+        cross_weights = []
         if self.has_cross_attention:
             with_weights = return_attention_weights and self.cross_attention.gives_weights
             result = self.cross_attention(
@@ -154,7 +154,7 @@ class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
                 return_attention_weights=with_weights,
                 training=training,
             )
-            output, cross_weights = result if with_weights else (result, None)
+            output, cross_weights = result if with_weights else (result, [])
             x = self.cross_attention_residual(x, output, training=training)
 
         normalized = self.feed_forward_residual.normalize_input(x)

@@ -22,13 +22,14 @@ class Encoder(Stack):
 
     Call arguments:
         inputs: the input of the embedding, such as ids `(B, S)`.
-        padding_mask: bool `(B, S)`, True where a position is real; None: all are.
+        padding_mask: bool `(B, S)`, True where a position is real; None: the mask that Keras
+            attached to the embeddings, as `keras.layers.Embedding(mask_zero=True)` does.
         return_attention_weights: whether to return the weights too.
         training: whether dropout is applied.
 
     Returns:
-        `(B, S, D)`. With return_attention_weights, `(output, weights)`: a list of `(B, H, S, S)`
-        with one entry for each block, which is None for linear attention.
+        `(B, S, D)`. With return_attention_weights, `(output, weights)`: a list of `(B, H, S, S)`,
+        one for each block; it is empty for linear attention.
 
     Raises:
         ValueError: num_layers below 1, unknown positions or attention, or ALiBi with linear
@@ -76,6 +77,7 @@ class Encoder(Stack):
             )
             if return_attention_weights:
                 x, block_weights = x
-                weights.append(block_weights)
+                if block.self_attention.gives_weights:
+                    weights.append(block_weights)
         x = self.finish(x)
         return (x, weights) if return_attention_weights else x

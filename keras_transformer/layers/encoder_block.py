@@ -41,7 +41,7 @@ class EncoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         training: whether dropout is applied.
 
     Returns:
-        `(B, S, D)`, or a pair with the weights `(B, H, S, S)`, which are None for linear attention.
+        `(B, S, D)`, or a pair with the weights `(B, H, S, S)`, which are [] for linear attention.
 
     Example:
     >>> EncoderBlock(num_heads=2, ff_dim=32)(np.zeros((1, 5, 8))).shape
@@ -107,7 +107,7 @@ class EncoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
             return_attention_weights=with_weights,
             training=training,
         )
-        output, weights = result if with_weights else (result, None)
+        output, weights = result if with_weights else (result, [])
         x = self.self_attention_residual(x, output, training=training)
         normalized = self.feed_forward_residual.normalize_input(x)
         output = self.feed_forward(normalized, training=training)

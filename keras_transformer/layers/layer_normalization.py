@@ -42,10 +42,12 @@ class LayerNormalization(keras.layers.LayerNormalization):
         if not isinstance(epsilon, numbers.Real) or not 0 <= epsilon < float("inf"):
             raise InputError(f"epsilon must be a number, 0 or above. Received: {epsilon=}.")
         super().__init__(epsilon=epsilon, **kwargs)
-        if self.axis not in (-1, [-1]) or not (self.center and self.scale):
+        has_weights = self.center and self.scale and not kwargs.get("rms_scaling")
+        if self.axis not in (-1, [-1]) or not has_weights:
             raise InputError(
                 "The last axis is normalized, with gamma and beta. Received: "
-                f"axis={self.axis}, center={self.center}, scale={self.scale}. "
+                f"axis={self.axis}, center={self.center}, scale={self.scale}, "
+                f"rms_scaling={kwargs.get('rms_scaling', False)}. "
                 "Use keras.layers.LayerNormalization for others."
             )
 

@@ -20,6 +20,7 @@ from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.shape_from_call import ShapeFromCall
+from keras_transformer.layers.shared_layer import config_of_shared
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -62,7 +63,8 @@ class RnnDecoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
         inputs: the input of the embedding, such as ids `(B, T)`.
         encoder_output: `(B, S, C)`; a grid must have been reshaped to a row of S positions.
         encoder_state: s, `(B, C')`; None: the mean of `encoder_output`, as in Xu et al.
-        source_padding_mask: bool `(B, S)`, True where a source position is real; None: all are.
+        source_padding_mask: bool `(B, S)`, True where a source position is real; None: the mask
+            that Keras attached to `encoder_output`.
         return_attention_weights: whether to return the weights too.
         training: whether dropout is applied.
 
@@ -364,7 +366,7 @@ class RnnDecoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "embedding": config_of_shared(self.embedding),
             "num_layers": self.num_layers,
             "units": self.units,
             "cell": self.cell,

@@ -15,6 +15,7 @@ from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.layers.shape_from_call import ShapeFromCall
+from keras_transformer.layers.shared_layer import config_of_shared
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -39,8 +40,8 @@ class RnnEncoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
 
     Call arguments:
         inputs: the input of the embedding, such as ids `(B, S)`.
-        padding_mask: bool `(B, S)`, True where a position is real; None: all are. Padding stands at
-            the end.
+        padding_mask: bool `(B, S)`, True where a position is real; None: the mask that Keras
+            attached to the embeddings. Padding stands at the end.
         return_state: whether to return the last state too.
         training: whether dropout is applied.
 
@@ -145,7 +146,7 @@ class RnnEncoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "embedding": config_of_shared(self.embedding),
             "num_layers": self.num_layers,
             "units": self.units,
             "cell": self.cell,

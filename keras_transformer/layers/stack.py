@@ -16,6 +16,7 @@ from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.shape_from_call import ShapeFromCall
+from keras_transformer.layers.shared_layer import config_of_shared
 from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions
 from keras_transformer.layers.word_dropout import WordDropout
 from keras_transformer.types import Self, Shape, Tensor
@@ -171,7 +172,7 @@ class Stack(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "embedding": config_of_shared(self.embedding),
             "num_layers": self.num_layers,
             "num_heads": self.num_heads,
             "ff_dim": self.ff_dim,

@@ -63,10 +63,11 @@ class TokenEmbedding(Unquantized, ShapeFromCall, keras.layers.Layer):
         self.stddev = stddev
 
     def build(self, input_shape: Shape | None = None) -> None:
+        stddev = self.d_model**-0.5 if self.stddev is None else self.stddev
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
-            initializer=keras.initializers.RandomNormal(stddev=self.stddev or self.d_model**-0.5),
+            initializer=keras.initializers.RandomNormal(stddev=stddev),
         )
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:

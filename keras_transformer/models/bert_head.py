@@ -6,6 +6,7 @@ import keras
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.shared_layer import config_of_shared
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.bert import Bert
 from keras_transformer.models.self_building import SelfBuilding
@@ -41,8 +42,7 @@ class BertHead(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         return result if return_attention_weights else (result, None)
 
     def get_config(self) -> dict[str, Any]:
-        bert = keras.saving.serialize_keras_object(self.bert)
-        return {**super().get_config(), "bert": bert}
+        return {**super().get_config(), "bert": config_of_shared(self.bert)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

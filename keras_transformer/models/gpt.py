@@ -201,7 +201,7 @@ class Gpt(DecoderModel):
         if not return_attention_weights:
             return self.predict_tokens(x)
         x, weights, _ = x
-        return self.project(x), {} if weights[0] is None else {"decoder": weights}
+        return self.project(x), {"decoder": weights} if weights else {}
 
     def ids_to_embed(self, ids: Tensor) -> Tensor:
         """Returns int32 ids that the table has. Padding becomes a token, which no other sees."""

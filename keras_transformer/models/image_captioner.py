@@ -21,6 +21,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
 from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.shared_layer import config_of_shared
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.decoder_model import DecoderModel
 from keras_transformer.models.self_building import build_once
@@ -190,7 +191,7 @@ class ImageCaptioner(DecoderModel):
         x, *self_weights, weights["cross"] = self.decoder(target_ids, x, **options)
         if self_weights:  # a recurrent decoder has none
             (weights["decoder"],) = self_weights
-        weights = {kind: x for kind, x in weights.items() if x and x[0] is not None}
+        weights = {kind: layers for kind, layers in weights.items() if layers}
         return self.project(x), weights
 
     def encode(self, images: Tensor, training: bool = False) -> Tensor:
@@ -271,7 +272,7 @@ class ImageCaptioner(DecoderModel):
             "num_heads": self.num_heads,
             "dropout": self.dropout,
             "activation": self.activation,
-            "decoder": decoder and keras.saving.serialize_keras_object(decoder),
+            "decoder": decoder and config_of_shared(decoder),
         }
 
     @classmethod

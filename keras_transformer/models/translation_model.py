@@ -138,6 +138,8 @@ class TranslationModel(DecoderModel):
         """
         weights = self.decoding_weights() if weights is None else weights
         source_ids = ops.cast(source_ids, "int32")
+        if self.longest_input is not None:  # of the learned positions
+            max_length = min(max_length, self.longest_input)
         limits, max_length = output_limits(source_ids, max_length)
         num_sources = ops.shape(source_ids)[0]
         state = self.decoder.start_decoding(

@@ -272,11 +272,10 @@ def test_scan_equals_the_loop(room, length):
         return carry, [2.0 * carry[0], carry[1]]
 
     def run(first, inputs):
-        carry, outputs = room.scan(step, first, inputs)
-        return outputs
+        return room.scan(step, first, inputs)
 
     tensors = tree.map_structure(lambda x: ops.convert_to_tensor(x, "float32"), (first, inputs))
-    outputs = [ops.convert_to_numpy(output) for output in run(*tensors)]
+    carry, outputs = tree.map_structure(ops.convert_to_numpy, run(*tensors))
     (sums, total), expected = first, [[], []]
     for a, b in zip(inputs["a"], inputs["b"], strict=True):
         sums, total = np.tanh(sums + a * total), total + b
@@ -285,3 +284,5 @@ def test_scan_equals_the_loop(room, length):
     for output, rows, width in zip(outputs, expected, (3, 1), strict=True):
         assert output.shape == (length, 2, width)
         np.testing.assert_allclose(output, np.reshape(rows, output.shape), rtol=1e-5, atol=1e-6)
+    for found, last in zip(carry, (sums, total), strict=True):
+        np.testing.assert_allclose(found, last, rtol=1e-5, atol=1e-6)

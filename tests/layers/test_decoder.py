@@ -1,5 +1,6 @@
 """The stacks as layers of their own; `Transformer` is tested on what they compute together."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -63,11 +64,48 @@ def test_its_weights_are_those_of_the_self_attention_alone(randomize, ids):
     decoder = language_model(randomize)
     assert not decoder.gives_cross_weights
     _, self_weights, cross_weights = decoder(ids, return_attention_weights=True)
-    assert cross_weights == [None, None]
+    assert cross_weights == []
     for weights in self_weights:
         weights = ops.convert_to_numpy(weights)
         assert weights.shape == (B, 3, T, T) and np.all(np.triu(weights, 1) == 0)
         np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make, num_lists",
+    [
+        (lambda e: Decoder(e, **SIZES, cross_attention=None), 2),
+        (lambda e: Decoder(e, **SIZES, cross_attention=None, attention="linear"), 2),
+        (lambda e: Encoder(e, **SIZES), 1),
+        (lambda e: Encoder(e, **SIZES, attention="performer"), 1),
+    ],
+)
+def test_its_weights_are_outputs_of_a_functional_model(ids, make, num_lists):
+    """Also those of a stack that has none."""
+    layer = make(TokenEmbedding(19, D))
+    inputs = keras.Input((None,), dtype="int32")
+    model = keras.Model(inputs, layer(inputs, return_attention_weights=True))
+    found = model(ids)
+    output, *weights = layer(ids, return_attention_weights=True)
+    assert len(weights) == num_lists and keras.tree.flatten(found)[0].shape == (B, T, D)
+    assert len(keras.tree.flatten(found)) == 1 + len(keras.tree.flatten(weights))
+
+
+@pytest.mark.parametrize(
+    "dtypes", [("float32", "mixed_bfloat16"), ("mixed_bfloat16", "float32")], ids=str
+)
+def test_its_steps_take_embeddings_of_another_dtype(randomize, ids, dtypes):
+    embedding = TokenEmbedding(19, D, dtype=dtypes[0])
+    decoder = Decoder(embedding, **SIZES, cross_attention=None, dtype=dtypes[1])
+    decoder.build((None, None))
+    randomize(decoder)
+    whole = ops.convert_to_numpy(ops.cast(decoder(ids), "float32"))
+    state, weights = decoder.start_decoding(B, T), decoder.decoding_weights()
+    for step in range(T):
+        position = ops.convert_to_tensor(step, "int32")
+        output, state = decoder.decode_step(ids[:, step : step + 1], position, state, weights)
+        output = ops.convert_to_numpy(ops.cast(output, "float32"))
+        np.testing.assert_allclose(output, whole[:, step], rtol=0.1, atol=0.1)
 
 
 def test_two_stacks_may_share_an_embedding(randomize, ids):

@@ -109,3 +109,20 @@ def test_a_saved_keras_layer_gives_its_weights(x, pair, tmp_path):
     models[0].load_weights(tmp_path / "model.weights.h5")
     found, expected = (ops.convert_to_numpy(model(x)) for model in models)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("argument", [dict(center=False), dict(scale=False), dict(axis=1)])
+def test_what_it_does_not_compute_is_refused(argument):
+    name, value = next(iter(argument.items()))
+    with pytest.raises(
+        ValueError, match=f"The last axis is normalized.* Received: .*{name}={value}"
+    ):
+        LayerNormalization(**argument)
+
+
+def test_normalization_without_a_mean_is_refused():
+    with (
+        pytest.warns(UserWarning, match="rms_scaling"),
+        pytest.raises(ValueError, match="Received: .*rms_scaling=True"),
+    ):
+        LayerNormalization(rms_scaling=True)

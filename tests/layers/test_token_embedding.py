@@ -71,3 +71,4 @@ def test_embeddings_can_be_left_unscaled_and_begin_narrower():
     rows = ops.convert_to_numpy(layer(np.arange(2000)[None]))
     np.testing.assert_array_equal(rows[0], ops.convert_to_numpy(layer.embeddings))
     assert rows.std() == pytest.approx(0.02, rel=0.02)
+    assert not ops.convert_to_numpy(TokenEmbedding(9, 4, stddev=0.0)(np.arange(9)[None])).any()

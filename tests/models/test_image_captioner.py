@@ -220,6 +220,19 @@ def test_a_step_moves_all_weights(variant, run_eagerly):
         assert moved or "key/bias" in weight.path, weight.path
 
 
+def test_a_step_of_a_decoder_in_another_precision_than_the_model():
+    """The output layer computes in the precision of the model, whatever its decoder returns."""
+    labels = np.array([[5, 9, 4, 7, 3], [11, 6, 3, 0, 0]])
+    losses = []
+    for dtype in ("mixed_float16", "float32"):
+        model = make(decoder=own_decoder(), dtype=dtype)
+        model.compile(keras.optimizers.SGD(0.5), TokenCrossEntropy())
+        given = batch(), labels, (labels != 0) / 8.0
+        losses.append(model.test_on_batch(*given))
+        assert np.isfinite(model.train_on_batch(*given))
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
 def test_it_learns_to_say_where_a_spot_is():
     """ "up" or "down", then "left" or "right": all that the picture tells, and the end."""
     keras.utils.set_random_seed(1)

@@ -4,6 +4,8 @@ import numpy as np
 from keras import ops, tree
 
 from keras_transformer import Transformer, backend
+from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import decode
 
 
 def targets(rows, length, seed=5):
@@ -121,3 +123,17 @@ def test_a_model_that_was_never_called_can_decode(batch):
     logits, _ = step(step_fn, [[2], [2]], 0, state)
     expected = whole_pass(model, batch["source_ids"], np.array([[2], [2]]))
     np.testing.assert_allclose(ops.convert_to_numpy(logits), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_learned_positions_end_an_output():
+    """An output is as long as the model can read it."""
+    model = Transformer(23, num_layers=1, d_model=12, ff_dim=17, num_heads=3, positions="learned",
+                        max_length=6)  # fmt: skip
+    model.build()
+    rng = np.random.default_rng(6)  # with which no output ends by itself
+    model.set_weights([rng.normal(size=w.shape, scale=0.5) for w in model.get_weights()])
+    source_ids = np.array([[5, 9, 7, 8, 4, 3]], "int32")
+    found = decode(model, source_ids, DecodingConfig(beam_size=2, max_length=20))
+    ids = ops.convert_to_numpy(found.ids[:, 0])
+    assert ids.shape == (1, 6) and ids.all()
+    assert whole_pass(model, source_ids, ids).shape == (1, 6, 23)

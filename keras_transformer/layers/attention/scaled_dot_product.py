@@ -195,7 +195,8 @@ class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
         positions = ops.arange(ops.shape(keys)[2], dtype="int32")
         bias = self.score_bias(ops.reshape(step, (1,)), positions, keys.shape[1])
         # A position always sees itself, so a plain softmax is enough.
-        bias = ops.where(self.may_see(step, positions), 0.0 if bias is None else bias, MASKED_SCORE)
+        bias = ops.zeros((), "float32") if bias is None else bias
+        bias = ops.where(self.may_see(step, positions), bias, MASKED_SCORE)
         return {"place": backend.cache_place(keys, step), "score_bias": bias}
 
     def decode_step(
@@ -239,7 +240,8 @@ class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
             "values": ops.transpose(value, (0, 2, 1, 3)),
         }
         if padding_mask is not None:
-            memory["score_bias"] = ops.where(padding_mask, 0.0, MASKED_SCORE)[:, None, None]
+            bias = ops.where(padding_mask, ops.zeros((), "float32"), MASKED_SCORE)
+            memory["score_bias"] = bias[:, None, None]
         return memory
 
     def attend_to_memory(self, query: Tensor, memory: Any) -> Tensor:

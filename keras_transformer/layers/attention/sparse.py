@@ -116,7 +116,8 @@ def from_blocks(x, length):
 def real_positions(x, padding_mask):
     """Returns bool `(B, T)`, True where a position of `x` `(B, T, ...)` is real."""
     if padding_mask is not None:
-        return ops.cast(padding_mask, "bool")
+        # one mask may be that of all sentences
+        return ops.broadcast_to(ops.cast(padding_mask, "bool"), ops.shape(x)[:2])
     return ops.ones((ops.shape(x)[0], ops.shape(x)[1]), dtype="bool")
 
 

@@ -114,6 +114,13 @@ def test_neither_the_future_nor_padding_nor_the_unseen_leaks(arrays, kind):
 
 
 @pytest.mark.parametrize("kind", ["local 4", "block 5", "strided 4"])
+def test_one_padding_mask_may_be_that_of_all_sentences(arrays, kind):
+    layer, real = KINDS[kind][0](), np.arange(T)[None] < 17
+    expected = layer(*arrays, padding_mask=np.repeat(real, B, axis=0))
+    assert_equal(layer(*arrays, padding_mask=real), ops.convert_to_numpy(expected))
+
+
+@pytest.mark.parametrize("kind", ["local 4", "block 5", "strided 4"])
 def test_one_compiled_function_serves_every_length(kind):
     layer = KINDS[kind][0]()
 
