@@ -20,17 +20,21 @@ def floatx():
     keras.config.set_floatx(before)
 
 
+def transformer():
+    return Transformer(V, num_layers=1, d_model=12, ff_dim=20, num_heads=2)
+
+
+def rnn():
+    return RnnSeq2Seq(V, num_layers=1, d_model=12, units=10)
+
+
+CASES = [("float64", transformer), ("float64", rnn)]
+if keras.backend.backend() == "tensorflow":  # elsewhere Keras rounds Python's numbers to 16 bits
+    CASES += [("float16", transformer), ("bfloat16", transformer)]
+
+
 @pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize(
-    "name, make",
-    [
-        ("float64", lambda: Transformer(V, num_layers=1, d_model=12, ff_dim=20, num_heads=2)),
-        ("float16", lambda: Transformer(V, num_layers=1, d_model=12, ff_dim=20, num_heads=2)),
-        ("bfloat16", lambda: Transformer(V, num_layers=1, d_model=12, ff_dim=20, num_heads=2)),
-        ("float64", lambda: RnnSeq2Seq(V, num_layers=1, d_model=12, units=10)),
-    ],
-    ids=["float64", "float16", "bfloat16", "RNN, float64"],
-)
+@pytest.mark.parametrize("name, make", CASES)
 def test_their_scores_are_those_of_the_model(floatx, name, make, beam_size):
     floatx(name)
     keras.utils.set_random_seed(3)
