@@ -6,9 +6,11 @@ import keras
 
 
 def config_of_shared(layer: keras.layers.Layer) -> dict[str, Any]:
-    """Returns the configuration of a layer, from which Keras makes one layer for all that share it.
+    """Returns the configuration of a layer; while a model is saved, with an id of what is shared.
 
-    Keras marks what is shared by an id, but only where it comes up again. By then it has copied the
-    configuration of the first place, if that is inside the configuration of another layer.
+    Keras gives the id to an object that comes up again, and then marks its first place too. But it
+    has copied that by then if it is inside the configuration of another layer, and would make two
+    layers of one. So here each place is a second one.
     """
-    return {**keras.saving.serialize_keras_object(layer), "shared_object_id": id(layer)}
+    keras.saving.serialize_keras_object(layer)
+    return keras.saving.serialize_keras_object(layer)
