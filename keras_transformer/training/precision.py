@@ -22,7 +22,7 @@ def times_float32(policy: str) -> float:
     dtypes = (keras.DTypePolicy(policy).compute_dtype, "float32")
     rows = np.random.default_rng(0).normal(size=(WIDTH, WIDTH)).astype("float32")
     matrices = [ops.cast(ops.convert_to_tensor(rows), dtype) for dtype in dtypes]
-    times = []
+    times: list[list[float]] = []
     # in turn, so that another program on the same device slows both
     while len(times) <= LEAST_REPEATS or np.sum(times) < LEAST_SECONDS:
         times.append([_seconds(matrix) for matrix in matrices])
