@@ -54,7 +54,7 @@ class Shortlist(NamedTuple):
         )
         ids = ops.arange(vocab_size, dtype="int32")
         is_in = ops.reshape(is_in, (num_inputs, vocab_size)) | (ids < NUM_SPECIAL)
-        no_bias = ops.zeros((), "float32")
+        no_bias = ops.zeros((), "float32")  # two Python numbers would have the dtype of floatx
         if keras.backend.backend() == "jax":
             return cls(ids, ops.where(is_in, no_bias, IMPOSSIBLE))
         (ids,) = ops.nonzero(ops.any(is_in, axis=0) | (ids < NUM_SPECIAL))  # also without inputs

@@ -55,7 +55,8 @@ class DecoderModel(TokenModel):
         return ops.cast(ops.transpose(self.output_layer.kernel), self.compute_dtype)
 
     def output_factors(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        table, hidden = self.output_table(), ops.cast(hidden, self.compute_dtype)
+        table = self.output_table()
+        hidden = ops.cast(hidden, self.compute_dtype)  # a decoder may compute in another dtype
         if self.output_biases is None:
             return hidden, table
         biases = ops.cast(self.output_biases, self.compute_dtype)[:, None]

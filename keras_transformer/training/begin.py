@@ -103,8 +103,9 @@ def create_or_restore(config, run, init_from, model, task, write):
         run.write_identity(identity)
         if saved is not None:
             state = saved
-            own = ", with its own weights and not those of init_from" if init_from else ""
-            write(f"going on    from step {state.step:,}{own if state.step else ''}")
+            is_past_other = init_from is not None and state.step > 0
+            own = ", with its own weights and not those of init_from" if is_past_other else ""
+            write(f"going on    from step {state.step:,}{own}")
         task.save(run)
         config.save(run.config_path)  # with the limits of this call
         run.finished_path.unlink(missing_ok=True)

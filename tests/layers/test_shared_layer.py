@@ -44,6 +44,13 @@ def two_captioners():
     return keras.Model([images, ids], [model(inputs) for model in models])
 
 
+def assert_same_outputs(model, other, inputs):
+    outputs = (keras.tree.flatten(each(inputs)) for each in (model, other))
+    for one, two in zip(*outputs, strict=True):
+        one, two = map(ops.convert_to_numpy, (one, two))
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "make", [translation_model, recurrent_model, two_classifiers, two_captioners]
 )
@@ -56,19 +63,13 @@ def test_what_is_shared_is_saved_and_loaded_once(make, tmp_path):
         else rng.normal(size=(2, *x.shape[1:])).astype("float32")
         for x in model.inputs
     ]
-    expected = keras.tree.map_structure(ops.convert_to_numpy, model(inputs))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.count_params() == model.count_params()
-    found = keras.tree.map_structure(ops.convert_to_numpy, loaded(inputs))
-    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert_same_outputs(loaded, model, inputs)
 
     # one weight for all that share it
     place = next(i for i, weight in enumerate(model.weights) if "embeddings" in weight.path)
     for weights in (model.weights, loaded.weights):
         weights[place].assign(weights[place] * 2.0)
-    expected = keras.tree.map_structure(ops.convert_to_numpy, model(inputs))
-    found = keras.tree.map_structure(ops.convert_to_numpy, loaded(inputs))
-    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert_same_outputs(loaded, model, inputs)

@@ -195,6 +195,7 @@ class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
         positions = ops.arange(ops.shape(keys)[2], dtype="int32")
         bias = self.score_bias(ops.reshape(step, (1,)), positions, keys.shape[1])
         # A position always sees itself, so a plain softmax is enough.
+        # two Python numbers would have the dtype of floatx
         bias = ops.zeros((), "float32") if bias is None else bias
         bias = ops.where(self.may_see(step, positions), bias, MASKED_SCORE)
         return {"place": backend.cache_place(keys, step), "score_bias": bias}
