@@ -5,20 +5,19 @@ Shapes: B batch, T length.
 
 from typing import TYPE_CHECKING
 
-import tensorflow as tf
-
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, START_ID
-from keras_transformer.tokenizers.tokenizer import padded
 from keras_transformer.types import Tensor
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
 def bert_inputs(
     tokenizer: "Tokenizer", first: Tensor, second: Tensor | None = None, max_length: int = 128
-) -> dict[str, tf.Tensor]:
+) -> "dict[str, tf.Tensor]":
     """Returns the inputs of a `Bert`: class token, first text, separator, second text, separator.
 
     Args:
@@ -38,6 +37,10 @@ def bert_inputs(
     Example:
         dataset.batch(64).map(lambda first, second: bert_inputs(tokenizer, first, second))
     """
+    import tensorflow as tf  # here, because other batches need none
+
+    from keras_transformer.tokenizers.tokenizer import padded
+
     num_special = 2 if second is None else 3
     if max_length <= num_special:
         raise InputError(

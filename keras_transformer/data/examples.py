@@ -5,14 +5,14 @@ Shapes: B batch (pairs), S source length, T target length.
 
 from typing import TYPE_CHECKING
 
-import tensorflow as tf
-
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.teacher_forcing import shift_right
 from keras_transformer.types import Tensor
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
@@ -22,7 +22,7 @@ def training_example(
     tokenizer: "Tokenizer",
     target_tokenizer: "Tokenizer | None" = None,
     max_length: int = 128,
-) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
+) -> "tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]":
     """Turns a batch of sentence pairs into a training example for `model.fit`.
 
     If the text fits in memory, `TranslationBatches` is faster: it tokenizes the text only once and
@@ -45,6 +45,8 @@ def training_example(
     Example:
         dataset.batch(64).map(lambda source, target: training_example(source, target, tokenizer))
     """
+    import tensorflow as tf  # here, because other batches need none
+
     if max_length < 2:
         raise InputError(
             "Expected a max_length of at least 2, for a token and the end token. "

@@ -27,9 +27,9 @@ class IdRows:
         ids, lengths = [], []
         for start in range(0, len(sentences), CHUNK):
             tokens = tokenizer.encode(sentences[start : start + CHUNK])
-            row_ends = tokens.row_limits().numpy()
-            ids.append(np.insert(tokens.flat_values.numpy(), row_ends, END_ID))
-            lengths.append(tokens.row_lengths().numpy() + 1)
+            splits = np.asarray(tokens.row_splits)
+            ids.append(np.insert(np.asarray(tokens.flat_values), splits[1:], END_ID))
+            lengths.append(np.diff(splits) + 1)
         return cls(np.concatenate(ids), np.concatenate(lengths))
 
     @classmethod

@@ -4,13 +4,16 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.text_files import check_parallel, iterate_lines
 from keras_transformer.types import Self, StrPath
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 CHUNK = 1024  # pairs taken from a dataset at once
 
@@ -89,12 +92,14 @@ class ParallelCorpus:
             raise InputError(f"{error} (files: {source}, {target})") from None
 
     @classmethod
-    def from_dataset(cls, dataset: tf.data.Dataset) -> Self:
+    def from_dataset(cls, dataset: "tf.data.Dataset") -> Self:
         """Returns the corpus of a finite `tf.data.Dataset` of (source, target) string scalars.
 
         Raises:
             ValueError: the dataset has no end, or no pair with text on both sides.
         """
+        import tensorflow as tf  # here, because text files need none
+
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise InputError("Expected a finite dataset. Received: one that repeats without end.")
         return cls.from_pairs(

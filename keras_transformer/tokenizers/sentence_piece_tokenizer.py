@@ -1,9 +1,6 @@
 """SentencePiece (Kudo and Richardson, 2018, https://arxiv.org/abs/1808.06226)."""
 
 import hashlib
-import io
-import itertools
-import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,17 +10,10 @@ import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
 from keras_transformer.errors import InputError
-from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.sentence_piece_model import with_our_special_ids
+from keras_transformer.tokenizers.sentence_piece_training import trained_model
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
-
-MAX_SENTENCE_BYTES = 2**20
-"""Longer lines are not learned from. SentencePiece's own limit leaves out paragraphs, silently."""
-MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
-SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # their names in a model trained here
-SPACE = "\u2581"  # what SentencePiece writes for a space
-NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
 
 
 class SharedModel(tf_text_module._SentencepieceModelResource):
@@ -94,38 +84,7 @@ class SentencePieceTokenizer(Tokenizer):
             ValueError: unknown `model_type`, no text, text that has too few or too many different
                 characters and words for `vocab_size`, or symbols that are not distinct words.
         """
-        if model_type not in ("bpe", "unigram"):
-            raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
-        user_symbols = _checked_symbols(user_symbols)
-        sentences = (sentence for sentence in sentences if sentence.strip())
-        first = next(sentences, None)
-        if first is None:
-            raise InputError(
-                "Expected sentences to learn a vocabulary from. Received: no text at all."
-            )
-        sentencepiece.set_random_generator_seed(seed)
-        model = io.BytesIO()
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=itertools.chain([first], sentences),
-                model_writer=model,
-                model_type=model_type,
-                vocab_size=vocab_size,
-                character_coverage=1.0,
-                normalization_rule_name="nmt_nfkc",
-                pad_id=PAD_ID,
-                unk_id=UNKNOWN_ID,
-                bos_id=START_ID,
-                eos_id=END_ID,
-                user_defined_symbols=user_symbols,
-                input_sentence_size=MAX_TRAINING_SENTENCES,
-                max_sentence_length=MAX_SENTENCE_BYTES,
-                num_threads=NUM_TRAINING_THREADS,
-                minloglevel=2,
-            )
-        except RuntimeError as error:
-            raise InputError(_vocab_size_message(vocab_size, str(error))) from None
-        return cls(model.getvalue())
+        return cls(trained_model(sentences, vocab_size, model_type, seed, user_symbols))
 
     @property
     def pieces(self) -> list[str]:
@@ -175,39 +134,3 @@ def start_sampling(sampling, seed):
     if not 0 < sampling <= 1:
         raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
     sentencepiece.set_random_generator_seed(seed)
-
-
-def _checked_symbols(symbols):
-    """Returns a list; refuses what SentencePiece would refuse with less explanation, or misread."""
-    if isinstance(symbols, str):  # each of its letters would become a symbol
-        raise InputError(
-            "Expected a list of user symbols. "
-            f"Received: user_symbols={symbols!r}. Put it in a list."
-        )
-    symbols = list(symbols)
-    are_words = all(symbol and symbol.split() == [symbol] for symbol in symbols)
-    has_space = any(SPACE in symbol for symbol in symbols)
-    is_known = len({*symbols, *SPECIAL_PIECES}) < len(symbols) + len(SPECIAL_PIECES)
-    if not are_words or has_space or is_known:
-        raise InputError(
-            f"Expected user symbols without white space or {SPACE}, each given once, other than "
-            f"{', '.join(SPECIAL_PIECES)}. Received: user_symbols={symbols}. Choose others."
-        )
-    return symbols
-
-
-def _vocab_size_message(vocab_size, reason):
-    """Returns in one line what the trainer's error means."""
-    if most := re.search(r"Vocabulary size too high.*<= (\d+)", reason):
-        return (
-            f"Vocabulary too large for the corpus: expected at most {most[1]} tokens. "
-            f"Received: vocab_size={vocab_size}. Lower it, or train on more text."
-        )
-    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
-        return (
-            f"Vocabulary too small for the corpus: expected at least {least[1]} tokens, one for "
-            f"each character and the special ones. Received: vocab_size={vocab_size}. Raise it."
-        )
-    return (
-        f"SentencePiece could not learn a vocabulary. Received: vocab_size={vocab_size}: {reason}"
-    )

@@ -1,0 +1,126 @@
+"""`benchmarks/without_tensorflow.py` trains and translates as the package does with TensorFlow."""
+
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_transformer
+from keras_transformer.data.id_rows import IdRows
+from keras_transformer.tokenizers import SentencePieceTokenizer
+
+BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets")
+PROGRAM = f"""
+import sys
+sys.modules.update(dict.fromkeys({BLOCKED}))  # an import of them fails
+sys.path.insert(0, {str(BENCHMARKS)!r})
+import without_tensorflow
+without_tensorflow.main()
+"""
+ENGLISH = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+GERMAN = ("eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn")
+
+pytest.importorskip("jax", reason="jax, on which that program trains, is not installed")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Returns the paths of parallel text: two, three or four numbers in a line."""
+    directory = tmp_path_factory.mktemp("text")
+    numbers = np.random.default_rng(1)
+    lines = [numbers.integers(10, size=2 + i % 3) for i in range(200)]
+    paths = directory / "text.en", directory / "text.de"
+    for path, words in zip(paths, (ENGLISH, GERMAN), strict=True):
+        path.write_text("".join(" ".join(words[i] for i in line) + "\n" for line in lines))
+    return paths
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """Imports the program, which sets variables for processes that import JAX after it."""
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    before = dict(os.environ)
+    yield importlib.import_module("without_tensorflow")
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def run(*arguments, cache, text=""):
+    """Runs the program in a process that cannot import TensorFlow, and returns its output.
+
+    Args:
+        cache: directory for what JAX compiles, unless the tests have one.
+    """
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        env={"JAX_COMPILATION_CACHE_DIR": str(cache), **os.environ, "KERAS_BACKEND": "jax"},
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_a_run_is_that_of_the_package(text, tmp_path):
+    source, target = text
+    sizes = "model.num_layers=1 model.d_model=32 model.ff_dim=32 tokenizer.vocab_size=60"
+    steps = "training.max_steps=60 training.checkpoint_every=30 training.peak_learning_rate=0.01"
+    few_shapes = "training.static_shapes=true data.max_length=16 training.batch_tokens=512"
+    run(
+        *("train", "--source-train", source, "--target-train", target),
+        *("--source-valid", source, "--target-valid", target, "--output", tmp_path / "run"),
+        *("--set", *f"{sizes} {steps} {few_shapes} training.warmup_steps=10".split()),
+        cache=tmp_path / "cache",
+    )
+    lines = ["three seven", "one", "", "nine nine two five"]
+    text_of_lines = "".join(f"{line}\n" for line in lines)
+    output = run("translate", tmp_path / "run", cache=tmp_path / "cache", text=text_of_lines)
+    translations = keras_transformer.load(tmp_path / "run")(lines)
+    assert output.split("\n") == [*translations, ""]
+    assert all(set(found.split()) & set(GERMAN) for found in (translations[0], translations[3]))
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_the_tokenizer_is_that_of_the_package(model_type, text, program):
+    sentences = [*text[0].read_text().splitlines(), *text[1].read_text().splitlines()]
+    ours = SentencePieceTokenizer.train(sentences, 40, model_type)
+    other = program.SentencePieceTokenizer.train(sentences, 40, model_type)
+    assert other.serialized == ours.serialized and other.vocab_size == ours.vocab_size
+    texts = ["one two", "", "xylophon \ud83d drei", "  zehn   zehn "]
+    for found, expected in zip(
+        (other.encode_truncated(texts, 3), (other.encode(texts), ())),
+        (ours.encode_truncated(texts, 3), (ours.encode(texts), ())),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found[0].flat_values, expected[0].flat_values)
+        np.testing.assert_array_equal(found[0].row_splits, expected[0].row_splits)
+        np.testing.assert_array_equal(found[1], expected[1])
+    ids = [[5, 9, 3, 7], [2, 99, 1, 0]]
+    np.testing.assert_array_equal(other.decode(ids), ours.decode(ids))
+    rows = [IdRows.encode(each, texts).ids for each in (other, ours)]
+    np.testing.assert_array_equal(*rows)
+    sampled = [each.encode_sampled(sentences, 0.5, 3) for each in (other, ours)]
+    assert [row.tolist() for row in sampled[0]] == [row.tolist() for row in sampled[1]]
+
+
+def test_dropout_keeps_the_expectation_and_repeats_no_mask(program):
+    if keras.backend.backend() != "jax":
+        pytest.skip("the seeds of another backend are no JAX arrays")
+    seeds = keras.random.SeedGenerator(1)
+    x = np.ones((512, 64), "float32")
+    masks = [np.asarray(program.dropout(x, 0.3, seeds)) for _ in range(3)]
+    for mask in masks:
+        np.testing.assert_allclose(np.unique(mask), [0, 1 / 0.7], rtol=1e-6)
+        assert abs((mask > 0).mean() - 0.7) < 0.01  # 4 standard deviations
+    noise = 4 / np.sqrt(x.size)
+    assert np.abs(np.corrcoef([mask.ravel() for mask in masks]) - np.eye(3)).max() < noise
+    along = [np.corrcoef(masks[0][:, :-1].ravel(), masks[0][:, 1:].ravel())[0, 1]]
+    along += [np.corrcoef(masks[0][:-1].ravel(), masks[0][1:].ravel())[0, 1]]
+    assert np.abs(along).max() < noise
