@@ -35,7 +35,14 @@ COLORS = {
     "distilled-three-zen4": "#2a9d6f",
     "distilled-three-back-zen4": "#14532d",
     "raw-9000-xeon": "#b0568f",
+    "wide-dropout-3-h200": "#f2b366",
+    "wide-dropout-4-h200": "#b45309",
+    "distilled-wide-3-h200": "#d6c3a5",
+    "distilled-wide-4-h200": "#8c6d46",
+    "raw-8192-8000-h200": "#dba3c8",
 }  # by the name without the seed
+GPU = "-h200"
+"""The end of the names of those that ran on a GPU."""
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
 """Minutes and BLEU of Hugging Face's `MarianMTModel` on one core: raw text, cased, greedy."""
 BEFORE = {
@@ -52,15 +59,17 @@ def curve(path):
     return [row["minutes"] for row in rows], [row["val_bleu"] for row in rows]
 
 
-def draw(axis, ylim):
+def draw(axis, ylim, on_gpu=False):
     for name, color in COLORS.items():
         label = name
         for path in [RUNS / f"{name}.jsonl", *sorted(RUNS.glob(f"{name}-seed-*.jsonl"))]:
-            axis.plot(*curve(path), color=color, linewidth=1.2, label=label)
+            if name.endswith(GPU) == on_gpu:
+                axis.plot(*curve(path), color=color, linewidth=1.2, label=label)
             label = None  # once for all seeds
-    axis.plot(MARIAN.keys(), MARIAN.values(), "s", color=ORANGE, label="Marian, raw text")
-    axis.plot(BEFORE.keys(), BEFORE.values(), "x", color="#1f2937", label="tiny, two cores")
-    axis.set(xlabel="minutes", ylabel="validation BLEU, greedy", ylim=ylim)
+    if not on_gpu:
+        axis.plot(MARIAN.keys(), MARIAN.values(), "s", color=ORANGE, label="Marian, raw text")
+        axis.plot(BEFORE.keys(), BEFORE.values(), "x", color="#1f2937", label="tiny, two cores")
+    axis.set(xlabel="minutes, GPU" if on_gpu else "minutes, CPU", ylim=ylim)
     axis.grid(axis="y", color="#e6e6e6")
 
 
@@ -69,12 +78,17 @@ def main():
     if missing := names - set(COLORS):
         raise ValueError(f"Expected a color for each training. Received: {missing}. Add to COLORS.")
     with house_style():
-        figure = new_figure((8.4, 4.4), layout="constrained")
-        whole, end = figure.subplots(1, 2)
+        figure = new_figure((9.6, 4.4), layout="constrained")
+        whole, end, gpu = figure.subplots(1, 3, width_ratios=(5, 5, 3))
         draw(whole, (0, None))
         draw(end, (36, 43))
-        handles, labels = whole.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        draw(gpu, (30, 43), on_gpu=True)
+        whole.set_ylabel("validation BLEU, greedy")
+        handles, labels = (
+            sum(each, [])
+            for each in zip(*(a.get_legend_handles_labels() for a in (whole, gpu)), strict=True)
+        )
+        figure.legend(handles, labels, loc="outside lower center", ncols=4)
         write(figure, RUNS.with_suffix(".png"))
 
 
