@@ -28,10 +28,13 @@ from pinned import HERE, machine, multi30k, read_results, some_pairs, word_ratio
 
 import keras_transformer
 from keras_transformer import console
+from keras_transformer.atomic_files import replacing
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.evaluation import bleu
-from keras_transformer.training import train, tune_decoding
+from keras_transformer.training import tune_decoding
+from keras_transformer.training.train import train_task
+from keras_transformer.training.translation_task import TranslationTask
 
 NUM_UNREAD = 5_000  # pairs to score that no run has read
 BEAM_SIZE = 5
@@ -81,7 +84,41 @@ CHANGES = {
     "8 layers of width 96": ["model.num_layers=8", "model.d_model=96", "model.ff_dim=192"],
     "width 256": ["model.d_model=256", "model.ff_dim=512"],
     "float32": ["training.mixed_precision=null"],
+    "post-norm, initial weights of DeepNorm": ["model.normalize_first=false"],
+    "text translated forward": ["tokenizer.model={runs}/tiny/tokenizer/tokenizer.model"],
 }
+
+
+class DeepNormTask(TranslationTask):
+    """Begins with the weights of DeepNorm (Wang et al., 2022, https://arxiv.org/abs/2203.00555).
+
+    DeepNorm is LayerNorm(alpha x + Sublayer(x)) with small initial weights. LayerNorm(x +
+    Sublayer(x) / alpha) is the same, so 1 / alpha is part of the sublayer's last kernel here.
+    """
+
+    def build_model(self, model_class):
+        model = super().build_model(model_class)
+        num_encoder, num_decoder = len(model.encoder.blocks), len(model.decoder.blocks)
+        power = (num_encoder**4 * num_decoder) ** (1 / 16)
+        use_deep_norm(model.encoder.blocks, alpha=0.81 * power, beta=0.87 / power)
+        alpha, beta = (3 * num_decoder) ** 0.25, (12 * num_decoder) ** -0.25
+        use_deep_norm(model.decoder.blocks, alpha, beta)
+        return model
+
+
+def use_deep_norm(blocks, alpha, beta):
+    """Scales the initial weights of post-norm blocks, all but those of queries and keys."""
+    for block in blocks:
+        attentions = [block.self_attention, getattr(block, "cross_attention", None)]
+        for attention in filter(None, attentions):
+            scale(attention.value_projection.kernel, beta)
+            scale(attention.output_projection.kernel, beta / alpha)
+        scale(block.feed_forward.inner.kernel, beta)
+        scale(block.feed_forward.outer.kernel, beta / alpha)
+
+
+def scale(variable, factor):
+    variable.assign(factor * variable.value)
 
 
 def measured(name, data, arguments):
@@ -96,9 +133,14 @@ def measured(name, data, arguments):
         ParallelCorpus.from_files(*(data / f"{split}.lc.norm.tok.{x}.gz" for x in ("en", "de")))
         for split in ("train", "val")
     )
-    corpora = ParallelCorpus.from_pairs(some_pairs(whole, arguments.pairs)), valid
+    pairs = some_pairs(whole, arguments.pairs)
+    if name == "text translated forward":  # Nguyen et al., 2020, https://arxiv.org/abs/1911.01986
+        sources = [source for source, _ in pairs]
+        pairs += zip(sources, translations_of("tiny", sources, arguments.runs), strict=True)
+    corpora = ParallelCorpus.from_pairs(pairs), valid
+    task_class = DeepNormTask if name.endswith("DeepNorm") else TranslationTask
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
-    metrics = train(config, run, corpora=corpora)
+    metrics = train_task(task_class(corpora), config, run)
 
     translator = keras_transformer.load(run, beam_size=BEAM_SIZE, length_penalty=0.6)
     score, _ = score_of(translator, valid)
@@ -124,6 +166,16 @@ def measured(name, data, arguments):
         **unread,
         "signature": score.signature,
     }
+
+
+def translations_of(name, sources, runs):
+    """Returns what the run of a change translates; the same text again after an interruption."""
+    path = runs / f"translated-by-{name}.txt"
+    if not path.exists():
+        translator = keras_transformer.load(runs / name, beam_size=BEAM_SIZE, length_penalty=0.6)
+        with replacing(path) as partial:
+            partial.write_text("".join(f"{line}\n" for line in translator(sources)))
+    return path.read_text().splitlines()
 
 
 def score_of(translator, corpus):

@@ -5,9 +5,11 @@ import json
 import pathlib
 import sys
 
+import numpy as np
 import pytest
 
 from keras_transformer.config import Config
+from keras_transformer.models import Transformer
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 QUALITY = BENCHMARKS / "results" / "quality"
@@ -28,6 +30,25 @@ def test_every_ablation_is_a_change_of_tiny(benchmark):
     for name, changes in ablations.CHANGES.items():
         config = base.override([change.format(runs="RUNS") for change in changes])
         assert (config == base) == (name == "tiny"), name
+
+
+def test_deep_norm_is_that_of_the_paper(benchmark):
+    """LayerNorm(alpha x + f(x)), computed from the parts of a block without alpha."""
+    ablations = benchmark("ablations")
+    sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2, dropout=0.0)
+    model = Transformer(20, **sizes, normalize_first=False)
+    model.build()
+    x = np.random.default_rng(1).normal(size=(2, 5, 8)).astype("float32")
+    (block,) = model.encoder.blocks
+    ablations.use_deep_norm([block], alpha=1.0, beta=0.6)
+    expected = x
+    for sublayer, residual in (
+        (block.self_attention, block.self_attention_residual),
+        (block.feed_forward, block.feed_forward_residual),
+    ):
+        expected = residual.normalization(1.7 * expected + sublayer(expected))
+    ablations.use_deep_norm([block], alpha=1.7, beta=1.0)
+    np.testing.assert_allclose(block(x), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_every_measured_ablation_is_one_of_the_program(benchmark):
