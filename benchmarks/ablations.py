@@ -93,17 +93,22 @@ class DeepNormTask(TranslationTask):
     """Begins with the weights of DeepNorm (Wang et al., 2022, https://arxiv.org/abs/2203.00555).
 
     DeepNorm is LayerNorm(alpha x + Sublayer(x)) with small initial weights. LayerNorm(x +
-    Sublayer(x) / alpha) is the same, so 1 / alpha is part of the sublayer's last kernel here.
+    Sublayer(x) / alpha) is the same, so 1 / alpha is part of the sublayer's last kernel here. After
+    the start it is not the same: Adam changes this kernel alpha times as much.
     """
 
     def build_model(self, model_class):
         model = super().build_model(model_class)
-        num_encoder, num_decoder = len(model.encoder.blocks), len(model.decoder.blocks)
-        power = (num_encoder**4 * num_decoder) ** (1 / 16)
-        use_deep_norm(model.encoder.blocks, alpha=0.81 * power, beta=0.87 / power)
-        alpha, beta = (3 * num_decoder) ** 0.25, (12 * num_decoder) ** -0.25
-        use_deep_norm(model.decoder.blocks, alpha, beta)
+        stacks = model.encoder.blocks, model.decoder.blocks
+        for blocks, factors in zip(stacks, deep_norm_factors(*map(len, stacks)), strict=True):
+            use_deep_norm(blocks, *factors)
         return model
+
+
+def deep_norm_factors(num_encoder, num_decoder):
+    """Returns `(alpha, beta)` of the blocks of the encoder and of the decoder."""
+    power = (num_encoder**4 * num_decoder) ** (1 / 16)
+    return (0.81 * power, 0.87 / power), ((3 * num_decoder) ** 0.25, (12 * num_decoder) ** -0.25)
 
 
 def use_deep_norm(blocks, alpha, beta):
@@ -135,8 +140,7 @@ def measured(name, data, arguments):
     )
     pairs = some_pairs(whole, arguments.pairs)
     if name == "text translated forward":  # Nguyen et al., 2020, https://arxiv.org/abs/1911.01986
-        sources = [source for source, _ in pairs]
-        pairs += zip(sources, translations_of("tiny", sources, arguments.runs), strict=True)
+        pairs += translated(pairs, "tiny", arguments.runs)  # each pair is read half as often
     corpora = ParallelCorpus.from_pairs(pairs), valid
     task_class = DeepNormTask if name.endswith("DeepNorm") else TranslationTask
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
@@ -168,14 +172,18 @@ def measured(name, data, arguments):
     }
 
 
-def translations_of(name, sources, runs):
-    """Returns what the run of a change translates; the same text again after an interruption."""
-    path = runs / f"translated-by-{name}.txt"
+def translated(pairs, name, runs):
+    """Returns pairs whose target is what the run of a change makes of their source.
+
+    They are kept in a file, so that a training that goes on has the same text.
+    """
+    path = runs / f"{len(pairs)}-translated-by-{name}.json"
     if not path.exists():
         translator = keras_transformer.load(runs / name, beam_size=BEAM_SIZE, length_penalty=0.6)
+        sources = [source for source, _ in pairs]
         with replacing(path) as partial:
-            partial.write_text("".join(f"{line}\n" for line in translator(sources)))
-    return path.read_text().splitlines()
+            partial.write_text(json.dumps(list(zip(sources, translator(sources), strict=True))))
+    return list(map(tuple, json.loads(path.read_text())))
 
 
 def score_of(translator, corpus):

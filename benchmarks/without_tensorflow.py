@@ -1,4 +1,4 @@
-"""Runs a benchmark or a command of `keras-transformer` where TensorFlow is not installed.
+"""Trains, translates and evaluates where TensorFlow is not installed; other commands need it.
 
     KERAS_BACKEND=jax python benchmarks/without_tensorflow.py benchmarks/ablations.py ARGUMENTS
     KERAS_BACKEND=jax python benchmarks/without_tensorflow.py train ARGUMENTS
@@ -59,18 +59,21 @@ class Ragged(NamedTuple):
 
 
 class SentencePieceTokenizer:
-    """`tokenizers.SentencePieceTokenizer` without TensorFlow, for a model that it has saved."""
+    """What training, translation and scores need of `tokenizers.SentencePieceTokenizer`."""
 
     SUFFIX = ".model"
 
     def __init__(self, serialized):
-        self.serialized = serialized
-        self.processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
+        # `stand_in` must come before this import
+        from keras_transformer.tokenizers.sentence_piece_model import with_our_special_ids
+
+        self.serialized = with_our_special_ids(serialized)
+        self.processor = sentencepiece.SentencePieceProcessor(model_proto=self.serialized)
         self.vocab_size = self.processor.get_piece_size()
 
     @classmethod
     def train(cls, sentences, vocab_size, model_type="bpe", seed=1, user_symbols=()):
-        from keras_transformer.tokenizers import sentence_piece_training  # `stand_in` comes first
+        from keras_transformer.tokenizers import sentence_piece_training
 
         arguments = sentences, vocab_size, model_type, seed, user_symbols
         return cls(sentence_piece_training.trained_model(*arguments))
@@ -94,7 +97,7 @@ class SentencePieceTokenizer:
         texts = []
         for row in np.asarray(ids).tolist():
             row = row[: row.index(END_ID)] if END_ID in row else row
-            known = [i if i < self.vocab_size else UNKNOWN_ID for i in row]
+            known = [i if 0 <= i < self.vocab_size else UNKNOWN_ID for i in row]
             kept = [i for i in known if i not in (PAD_ID, START_ID)]
             texts.append(self.processor.decode(kept).encode())
         return np.array(texts, object)

@@ -13,6 +13,8 @@ from keras_transformer.models import Transformer
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 QUALITY = BENCHMARKS / "results" / "quality"
+PARTS = ("value", "output")
+"""The projections of attention that DeepNorm scales."""
 
 
 @pytest.fixture
@@ -32,12 +34,32 @@ def test_every_ablation_is_a_change_of_tiny(benchmark):
         assert (config == base) == (name == "tiny"), name
 
 
-def test_deep_norm_is_that_of_the_paper(benchmark):
-    """LayerNorm(alpha x + f(x)), computed from the parts of a block without alpha."""
+def test_the_factors_of_deep_norm_are_those_of_the_paper(benchmark):
+    """Table 1 of Wang et al., 2022: those of 6 layers on each side, and 18 beside 6."""
+    ablations = benchmark("ablations")
+    encoder, decoder = (1.4180, 0.4969), (2.0598, 0.3433)
+    np.testing.assert_allclose(ablations.deep_norm_factors(6, 6), [encoder, decoder], rtol=1e-3)
+    encoder, other_decoder = ablations.deep_norm_factors(18, 6)
+    np.testing.assert_allclose(encoder, [0.81 * 629_856**0.0625, 0.87 / 629_856**0.0625])
+    np.testing.assert_allclose(other_decoder, decoder, rtol=1e-3)
+
+
+def test_a_training_with_deep_norm_begins_with_its_weights(benchmark):
+    """Queries and keys keep theirs, and a block is LayerNorm(alpha x + f(x)) of its parts."""
     ablations = benchmark("ablations")
     sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2, dropout=0.0)
     model = Transformer(20, **sizes, normalize_first=False)
     model.build()
+    before = {variable.path: np.array(variable) for variable in model.variables}
+    ablations.use_deep_norm(model.decoder.blocks, alpha=1.0, beta=0.6)
+    changed = {
+        "/".join(variable.path.split("/")[-3:])
+        for variable in model.variables
+        if not np.array_equal(before[variable.path], variable)
+    }
+    attention = {f"{kind}_attention/{part}/kernel" for kind in ("self", "cross") for part in PARTS}
+    assert changed == attention | {"feed_forward/inner/kernel", "feed_forward/outer/kernel"}
+
     x = np.random.default_rng(1).normal(size=(2, 5, 8)).astype("float32")
     (block,) = model.encoder.blocks
     ablations.use_deep_norm([block], alpha=1.0, beta=0.6)

@@ -1,6 +1,7 @@
-"""`benchmarks/without_tensorflow.py` trains and translates as the package does with TensorFlow."""
+"""`benchmarks/without_tensorflow.py` makes runs and translations of the package."""
 
 import importlib
+import json
 import os
 import pathlib
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import keras_transformer
 from keras_transformer.data.id_rows import IdRows
+from keras_transformer.evaluation import bleu
 from keras_transformer.tokenizers import SentencePieceTokenizer
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
@@ -84,6 +86,13 @@ def test_a_run_is_that_of_the_package(text, tmp_path):
     output = run("translate", tmp_path / "run", cache=tmp_path / "cache", text=text_of_lines)
     translations = keras_transformer.load(tmp_path / "run")(lines)
     assert output.split("\n") == [*translations, ""]
+    score = run(
+        *("evaluate", tmp_path / "run", "--source", source, "--target", target, "--json"),
+        cache=tmp_path / "cache",
+    )
+    found = keras_transformer.load(tmp_path / "run")(source.read_text().splitlines())
+    expected = bleu(found, target.read_text().splitlines()).value
+    assert json.loads(score)["BLEU"]["score"] == pytest.approx(expected) and expected > 1
     assert all(set(found.split()) & set(GERMAN) for found in (translations[0], translations[3]))
 
 
@@ -102,7 +111,7 @@ def test_the_tokenizer_is_that_of_the_package(model_type, text, program):
         np.testing.assert_array_equal(found[0].flat_values, expected[0].flat_values)
         np.testing.assert_array_equal(found[0].row_splits, expected[0].row_splits)
         np.testing.assert_array_equal(found[1], expected[1])
-    ids = [[5, 9, 3, 7], [2, 99, 1, 0]]
+    ids = [[5, 9, 3, 7], [2, 99, 1, 0], [-1, 8, 0, 0]]
     np.testing.assert_array_equal(other.decode(ids), ours.decode(ids))
     rows = [IdRows.encode(each, texts).ids for each in (other, ours)]
     np.testing.assert_array_equal(*rows)

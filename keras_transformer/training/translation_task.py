@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 
-import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
+import keras_transformer  # its rooms load when used: tokenizers need TensorFlow
 from keras_transformer.errors import InputError
 from keras_transformer.evaluation import bleu
 from keras_transformer.runs.checkpoints import TrainingState
