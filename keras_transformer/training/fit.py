@@ -5,6 +5,22 @@ import keras
 from keras_transformer.training.interruption import Interrupted
 
 
+class StepCallbacks(keras.callbacks.CallbackList):
+    """A `CallbackList` that gives callbacks the logs of a step as the step has returned them.
+
+    Keras makes numbers of them first, and so waits in every step until the device has computed it.
+    A device that need not wait for the next step computes while the host prepares it.
+    """
+
+    def on_train_batch_begin(self, batch, logs=None):
+        for callback in self.callbacks:
+            callback.on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch, logs=None):
+        for callback in self.callbacks:
+            callback.on_train_batch_end(batch, logs)
+
+
 def fit(model, batches, valid_batches, training, saver, callbacks, devices):
     """Runs `model.fit` with one Keras epoch from each checkpoint to the next.
 
@@ -46,7 +62,7 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
                 epochs=state.step // every + num_epochs,
                 validation_data=validation_data,
                 validation_steps=len(valid_batches),
-                callbacks=callbacks,
+                callbacks=StepCallbacks(callbacks, add_history=True, model=model),
                 shuffle=False,  # the batches are shuffled already; True makes Keras warn
                 verbose=0,
             )

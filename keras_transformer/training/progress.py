@@ -27,6 +27,7 @@ class ProgressBar(keras.callbacks.Callback):
         self.state = state
         self.training = training
         self.bar = None
+        self.last_loss = None  # of the step before, for which nobody has to wait
 
     def on_train_begin(self, logs=None):
         if self.bar is None:
@@ -34,8 +35,9 @@ class ProgressBar(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.bar.update()
-        if logs and not self.bar.disable:
-            self.bar.set_postfix(loss=f"{float(logs['loss']):.3f}", refresh=False)
+        if self.last_loss is not None and not self.bar.disable:
+            self.bar.set_postfix(loss=f"{float(self.last_loss):.3f}", refresh=False)
+        self.last_loss = logs["loss"]
 
     def close(self):
         if self.bar is not None:
@@ -203,6 +205,16 @@ class ObeyAtOnce(keras.callbacks.Callback):
         self.interruption.at_once = False
 
 
+class TensorBoardOfEpochs(keras.callbacks.TensorBoard):
+    """Keras's `TensorBoard` without what it does in each step, which is to write nothing."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        pass
+
+    def on_train_batch_end(self, batch, logs=None):
+        pass
+
+
 class SaveAndStop(keras.callbacks.Callback):
     """Saves a checkpoint after each validation, and stops the training at its limits.
 
@@ -236,6 +248,7 @@ class SaveAndStop(keras.callbacks.Callback):
         self.signal_number = None  # of a signal to any worker
         self.limit = self.reason = None
         self.training_logs = state.training_logs  # of an epoch whose validation was interrupted
+        self.unchecked_loss = None  # of the last step
         if state.validated:  # otherwise a step and its validation come first
             self._find_limit()  # a killed process may have reached it already
 
@@ -253,14 +266,21 @@ class SaveAndStop(keras.callbacks.Callback):
             self.model.stop_training = True  # `fit` validates and saves first
 
     def on_train_batch_end(self, batch, logs=None):
+        # To read the loss of this step is to wait until the device has computed it. That of the
+        # step before is there already, and the device computes while the next step is prepared.
+        loss, self.unchecked_loss = self.unchecked_loss, logs["loss"]
+        if self._agree(diverges=loss is not None and not math.isfinite(loss)):
+            raise self._diverged("the loss is")
         self.state.step += 1
         self.training_logs = logs
-        if self._agree(diverges=not math.isfinite(logs["loss"])):
-            raise self._diverged("the loss is")
         self._find_limit()
         is_due = self.limit is not None or self.state.step % self.config.checkpoint_every == 0
-        if is_due and not all_finite(self.model.weights):  # a validation would be useless
-            raise self._diverged("a weight is")
+        if is_due:  # a validation would be useless
+            if self._agree(diverges=not math.isfinite(logs["loss"])):
+                raise self._diverged("the loss is")
+            self.unchecked_loss = None
+            if not all_finite(self.model.weights):
+                raise self._diverged("a weight is")
         if self.signal_number is not None and not is_due:
             self.save(validated=False)
             raise Interrupted(self.signal_number)

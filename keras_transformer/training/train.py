@@ -25,7 +25,13 @@ from keras_transformer.training.interruption import Interruption
 from keras_transformer.training.moving_average import AveragesInPlace, AveragingAdam
 from keras_transformer.training.planned_end import PlannedEnd
 from keras_transformer.training.precision import times_float32
-from keras_transformer.training.progress import Log, ObeyAtOnce, ProgressBar, SaveAndStop
+from keras_transformer.training.progress import (
+    Log,
+    ObeyAtOnce,
+    ProgressBar,
+    SaveAndStop,
+    TensorBoardOfEpochs,
+)
 from keras_transformer.training.schedules import Decay, schedule_of
 from keras_transformer.training.selection import candidates, choose_weights
 from keras_transformer.training.translation_task import TranslationTask
@@ -158,7 +164,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             if devices.is_chief:
                 log.drop_what_was_lost(is_at_end=saver.limit is not None)
                 obey_at_once = [ObeyAtOnce(interruption)] if is_only_worker else []
-                tensorboard = keras.callbacks.TensorBoard(run.tensorboard_path)
+                tensorboard = TensorBoardOfEpochs(run.tensorboard_path)
                 callbacks = [
                     progress_bar,
                     *task.callbacks(),

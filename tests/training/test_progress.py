@@ -1,12 +1,14 @@
 import io
 import json
+import math
 import types
 
 import pytest
 
 from keras_transformer.config import TrainingConfig
 from keras_transformer.runs.checkpoints import TrainingState
-from keras_transformer.training import progress
+from keras_transformer.training import distribution, progress
+from keras_transformer.training.fit import StepCallbacks
 
 
 class Terminal(io.StringIO):
@@ -69,3 +71,54 @@ def test_a_validation_that_is_done_again_has_no_share(tmp_path):
     log.on_test_begin()
     log.on_epoch_end(0, {"loss": 2.0})
     assert "validation_share" not in json.loads(log.path.read_text())
+
+
+class Loss:
+    """A loss on a device: to read it is to wait until its step has ended."""
+
+    is_read = False
+
+    def __float__(self):
+        self.is_read = True
+        return 1.0
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_no_step_waits_until_the_device_has_ended_it(on_terminal, monkeypatch):
+    """The loss of a step is read when the next one has begun, or before a checkpoint."""
+    monkeypatch.setattr("sys.stderr", Terminal() if on_terminal else io.StringIO())
+    state = TrainingState(num_pairs=1, num_target_tokens=1)
+    training = TrainingConfig(max_steps=9, checkpoint_every=3)
+    devices = distribution.Distribution()
+    interruption = types.SimpleNamespace(signal_number=None)
+    saver = progress.SaveAndStop(None, state, None, training, interruption, devices)
+    saver.set_model(types.SimpleNamespace(weights=[]))
+    bar = progress.ProgressBar(state, training)
+    bar.on_train_begin()
+    steps = StepCallbacks([bar, saver])
+    losses = [Loss(), Loss(), Loss()]
+    for step, loss in enumerate(losses[:2]):
+        steps.on_train_batch_begin(step)
+        steps.on_train_batch_end(step, {"loss": loss})
+        assert [loss.is_read for loss in losses] == [other < step for other in range(3)]
+    steps.on_train_batch_end(2, {"loss": losses[2]})  # a checkpoint is due
+    assert all(loss.is_read for loss in losses) and state.step == 3
+    bar.close()
+
+
+@pytest.mark.parametrize(("bad_step", "noticed_after"), [(1, 2), (2, 3), (3, 3)])
+def test_a_loss_that_is_not_finite_is_that_of_its_step(bad_step, noticed_after):
+    state = TrainingState(num_pairs=1, num_target_tokens=1)
+    training = TrainingConfig(max_steps=9, checkpoint_every=3)
+    devices = distribution.Distribution()
+    interruption = types.SimpleNamespace(signal_number=None)
+    checkpoints = types.SimpleNamespace(newest=lambda: None)
+    saver = progress.SaveAndStop(checkpoints, state, None, training, interruption, devices)
+    optimizer = types.SimpleNamespace(learning_rate=0.1)
+    saver.set_model(types.SimpleNamespace(weights=[], optimizer=optimizer))
+    steps = 0
+    with pytest.raises(FloatingPointError, match=f"the loss is not finite at step {bad_step}"):
+        for step in range(1, 4):
+            steps += 1
+            saver.on_train_batch_end(step - 1, {"loss": math.nan if step >= bad_step else 1.0})
+    assert steps == noticed_after
