@@ -140,7 +140,7 @@ def measured(name, data, arguments):
     )
     pairs = some_pairs(whole, arguments.pairs)
     if name == "text translated forward":  # Nguyen et al., 2020, https://arxiv.org/abs/1911.01986
-        pairs += translated(pairs, "tiny", arguments.runs)  # each pair is read half as often
+        pairs += translated(pairs, arguments.runs)  # each pair is read half as often
     corpora = ParallelCorpus.from_pairs(pairs), valid
     task_class = DeepNormTask if name.endswith("DeepNorm") else TranslationTask
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
@@ -172,14 +172,14 @@ def measured(name, data, arguments):
     }
 
 
-def translated(pairs, name, runs):
-    """Returns pairs whose target is what the run of a change makes of their source.
+def translated(pairs, runs):
+    """Returns pairs whose target is what the run of `tiny` makes of their source.
 
     They are kept in a file, so that a training that goes on has the same text.
     """
-    path = runs / f"{len(pairs)}-translated-by-{name}.json"
+    path = runs / f"{len(pairs)}-translated-by-tiny.json"
     if not path.exists():
-        translator = keras_transformer.load(runs / name, beam_size=BEAM_SIZE, length_penalty=0.6)
+        translator = keras_transformer.load(runs / "tiny", beam_size=BEAM_SIZE, length_penalty=0.6)
         sources = [source for source, _ in pairs]
         with replacing(path) as partial:
             partial.write_text(json.dumps(list(zip(sources, translator(sources), strict=True))))

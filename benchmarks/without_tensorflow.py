@@ -87,11 +87,9 @@ class SentencePieceTokenizer:
         return Ragged.of([[*row[:max_tokens], END_ID] for row in rows]), truncated
 
     def encode_sampled(self, sentences, sampling, seed):
-        sentencepiece.set_random_generator_seed(seed)
-        rows = self.processor.encode(
-            sentences, enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1
-        )
-        return [np.array(row, "int32") for row in rows]
+        from keras_transformer.tokenizers.sentence_piece_sampling import sampled_rows
+
+        return sampled_rows(self.processor, sentences, sampling, seed)
 
     def decode(self, ids):
         texts = []

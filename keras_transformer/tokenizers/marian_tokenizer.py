@@ -13,7 +13,8 @@ from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.sentence_piece_tokenizer import SharedModel, start_sampling
+from keras_transformer.tokenizers.sentence_piece_sampling import start_sampling
+from keras_transformer.tokenizers.sentence_piece_tokenizer import SharedModel
 from keras_transformer.tokenizers.sentence_piece_training import SPACE
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts

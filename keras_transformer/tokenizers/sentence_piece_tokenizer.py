@@ -11,6 +11,7 @@ from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
 from keras_transformer.errors import InputError
 from keras_transformer.tokenizers.sentence_piece_model import with_our_special_ids
+from keras_transformer.tokenizers.sentence_piece_sampling import sampled_rows
 from keras_transformer.tokenizers.sentence_piece_training import trained_model
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
@@ -122,15 +123,4 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             ValueError: `sampling` is not above 0 and at most 1.
         """
-        start_sampling(sampling, seed)
-        rows = self._processor.encode(
-            sentences, enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1
-        )
-        return [np.array(row, "int32") for row in rows]
-
-
-def start_sampling(sampling, seed):
-    """Checks the strength of subword sampling, and seeds the library's random numbers."""
-    if not 0 < sampling <= 1:
-        raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
-    sentencepiece.set_random_generator_seed(seed)
+        return sampled_rows(self._processor, sentences, sampling, seed)

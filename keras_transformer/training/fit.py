@@ -12,10 +12,6 @@ class StepCallbacks(keras.callbacks.CallbackList):
     A device that need not wait for the next step computes while the host prepares it.
     """
 
-    def on_train_batch_begin(self, batch, logs=None):
-        for callback in self.callbacks:
-            callback.on_train_batch_begin(batch, logs)
-
     def on_train_batch_end(self, batch, logs=None):
         for callback in self.callbacks:
             callback.on_train_batch_end(batch, logs)
