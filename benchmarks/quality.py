@@ -6,15 +6,16 @@ Each training is kept as NAME.yaml, its settings, and NAME.jsonl, its validation
 `config.yaml` and `metrics.jsonl` of the run. The seeds of one training have one color. All
 translate Multi30k en-de, lowercased and tokenized, but for `raw-*`, with greedy search.
 `benchmarks/README.md` names the processors, and `scores.json` has the final scores. Those in
-`french` translate en-fr, and are not drawn. The training of a teacher is not part of the minutes of
-a run that learns from it.
+`french` translate en-fr and those in `backward` de-en; they are not drawn. The training of a
+teacher is not part of the minutes of a run that learns from it or from its translations.
 
 `keras-transformer train --config NAME.yaml` trains such a run again, with these exceptions. The
 peak of `rdrop-16000` was lowered by hand, twice. A run that is distilled needs its teachers at the
 paths in its settings, and `distilled-three*` begins with `--init-from` the first of them;
-`distilled-three-back-zen4` also needs the text translated back as `bt_all.en` and `bt_all.de`. The
-search in the settings may be the one that `tune-decoding` has chosen: `evaluate --beam-size 5
---length-penalty 0.6` repeats a score that was not tuned.
+`distilled-three-back-zen4` also needs the text translated back as `bt_all.en` and `bt_all.de`, and
+`diversified-*` the text with its translations as `all.en` and `all.de`. The search in the settings
+may be the one that `tune-decoding` has chosen: `evaluate --beam-size 5 --length-penalty 0.6`
+repeats a score that was not tuned.
 """
 
 import json
@@ -40,9 +41,12 @@ COLORS = {
     "distilled-wide-3-h200": "#d6c3a5",
     "distilled-wide-4-h200": "#8c6d46",
     "raw-8192-8000-h200": "#dba3c8",
+    "wide-dropout-4-8000-h100": "#c2410c",
+    "diversified-wide-3-h100": "#6ee7b7",
+    "diversified-wide-4-h100": "#047857",
 }  # by the name without the seed
-GPU = "-h200"
-"""The end of the names of those that ran on a GPU."""
+GPUS = "-h100", "-h200"
+"""The ends of the names of those that ran on a GPU."""
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
 """Minutes and BLEU of Hugging Face's `MarianMTModel` on one core: raw text, cased, greedy."""
 BEFORE = {
@@ -63,7 +67,7 @@ def draw(axis, ylim, on_gpu=False):
     for name, color in COLORS.items():
         label = name
         for path in [RUNS / f"{name}.jsonl", *sorted(RUNS.glob(f"{name}-seed-*.jsonl"))]:
-            if name.endswith(GPU) == on_gpu:
+            if name.endswith(GPUS) == on_gpu:
                 axis.plot(*curve(path), color=color, linewidth=1.2, label=label)
             label = None  # once for all seeds
     if not on_gpu:
@@ -82,7 +86,7 @@ def main():
         whole, end, gpu = figure.subplots(1, 3, width_ratios=(5, 5, 3))
         draw(whole, (0, None))
         draw(end, (36, 43))
-        draw(gpu, (30, 43), on_gpu=True)
+        draw(gpu, (30, 44), on_gpu=True)
         whole.set_ylabel("validation BLEU, greedy")
         handles, labels = (
             sum(each, [])
