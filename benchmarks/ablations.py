@@ -86,6 +86,8 @@ CHANGES = {
     "float32": ["training.mixed_precision=null"],
     "post-norm, initial weights of DeepNorm": ["model.normalize_first=false"],
     "text translated forward": ["tokenizer.model={runs}/tiny/tokenizer/tokenizer.model"],
+    "text translated back": ["tokenizer.model={runs}/tiny/tokenizer/tokenizer.model"],
+    "text translated both ways": ["tokenizer.model={runs}/tiny/tokenizer/tokenizer.model"],
 }
 
 
@@ -133,14 +135,15 @@ def measured(name, data, arguments):
     limits = [f"training.{key}={value}" for key, value in limits.items() if value is not None]
     runs = shlex.quote(str(arguments.runs))
     changes = [change.format(runs=runs) for change in CHANGES[name]]
-    config = Config.from_preset("tiny").override([*BASE, *limits, *arguments.set, *changes])
+    tiny = Config.from_preset("tiny").override([*BASE, *limits, *arguments.set])
+    config = tiny.override(changes)
     whole, valid = (
         ParallelCorpus.from_files(*(data / f"{split}.lc.norm.tok.{x}.gz" for x in ("en", "de")))
         for split in ("train", "val")
     )
     pairs = some_pairs(whole, arguments.pairs)
-    if name == "text translated forward":  # Nguyen et al., 2020, https://arxiv.org/abs/1911.01986
-        pairs += translated(pairs, arguments.runs)  # each pair is read half as often
+    if name.startswith("text translated"):  # Nguyen et al., 2020, https://arxiv.org/abs/1911.01986
+        pairs = with_translations(name.split()[-1], pairs, valid, tiny, arguments.runs)
     corpora = ParallelCorpus.from_pairs(pairs), valid
     task_class = DeepNormTask if name.endswith("DeepNorm") else TranslationTask
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
@@ -172,18 +175,35 @@ def measured(name, data, arguments):
     }
 
 
-def translated(pairs, runs):
-    """Returns pairs whose target is what the run of `tiny` makes of their source.
+def with_translations(direction, pairs, valid, config, runs):
+    """Returns pairs and their translations: as a second target, a second source, or both ("ways").
 
-    They are kept in a file, so that a training that goes on has the same text.
+    The run of `tiny` translates forward, and one of the other direction back, which is trained
+    here. Translations are kept in a file, so that a training that goes on has the same text. With
+    them, each pair is read less often in the same number of steps.
     """
-    path = runs / f"{len(pairs)}-translated-by-tiny.json"
+    sources, targets = zip(*pairs, strict=True)
+    translated = list(pairs)
+    if direction in ("forward", "ways"):
+        path = runs / f"{len(pairs)}-forward.json"
+        translated += zip(sources, translations(runs / "tiny", sources, path), strict=True)
+    if direction in ("back", "ways"):
+        run, path = runs / "back", runs / f"{len(pairs)}-back.json"
+        if not path.exists():
+            sides = (targets, sources), (valid.target, valid.source)
+            corpora = tuple(ParallelCorpus.from_pairs(zip(*each, strict=True)) for each in sides)
+            train_task(TranslationTask(corpora), config, run)
+        translated += zip(translations(run, targets, path), targets, strict=True)
+    return translated
+
+
+def translations(run, texts, path):
+    """Returns what a run makes of texts, which a file keeps."""
     if not path.exists():
-        translator = keras_transformer.load(runs / "tiny", beam_size=BEAM_SIZE, length_penalty=0.6)
-        sources = [source for source, _ in pairs]
+        translator = keras_transformer.load(run, beam_size=BEAM_SIZE, length_penalty=1.0)
         with replacing(path) as partial:
-            partial.write_text(json.dumps(list(zip(sources, translator(sources), strict=True))))
-    return list(map(tuple, json.loads(path.read_text())))
+            partial.write_text(json.dumps(translator(list(texts))))
+    return json.loads(path.read_text())
 
 
 def score_of(translator, corpus):

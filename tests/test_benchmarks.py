@@ -104,3 +104,31 @@ def test_every_training_for_quality_is_kept_whole_and_drawn(benchmark):
         assert minutes == sorted(minutes) and 0 <= min(scores) < max(scores) <= 100
         assert not pathlib.Path(config.data.source_train).is_absolute()
     assert set(json.loads((QUALITY / "scores.json").read_text())) <= names
+
+
+def test_translations_of_the_training_text_stand_beside_its_own_other_side(
+    benchmark, monkeypatch, tmp_path
+):
+    """A run of each direction adds its translation of each pair, which a file keeps."""
+    ablations = benchmark("ablations")
+    trained, read = [], []
+
+    def load(run, **search):
+        read.append(run.name)
+        return lambda texts: [f"{run.name}({text})" for text in texts]
+
+    def train_task(task, config, run):
+        trained.append([list(zip(each.source, each.target, strict=True)) for each in task.corpora])
+
+    monkeypatch.setattr(ablations.keras_transformer, "load", load)
+    monkeypatch.setattr(ablations, "train_task", train_task)
+    pairs = [("a", "A"), ("b", "B")]
+    valid = ablations.ParallelCorpus.from_pairs([("v", "V")])
+    both = [ablations.with_translations("ways", pairs, valid, None, tmp_path) for _ in range(2)]
+    forward, back = [("a", "tiny(a)"), ("b", "tiny(b)")], [("back(A)", "A"), ("back(B)", "B")]
+    assert both == [[*pairs, *forward, *back]] * 2
+    assert trained == [[[("A", "a"), ("B", "b")], [("V", "v")]]]
+    assert read == ["tiny", "back"]
+    for direction, more in (("forward", forward), ("back", back)):
+        found = ablations.with_translations(direction, pairs, valid, None, tmp_path)
+        assert found == [*pairs, *more]
