@@ -81,6 +81,10 @@ CHANGES = {
     "no label smoothing": ["training.label_smoothing=0.0"],
     "label smoothing 0.2": ["training.label_smoothing=0.2"],
     "post-norm": ["model.normalize_first=false"],
+    "post-norm, peak of 0.001": [
+        "model.normalize_first=false",
+        "training.peak_learning_rate=0.001",
+    ],
     "8 layers of width 96": ["model.num_layers=8", "model.d_model=96", "model.ff_dim=192"],
     "width 256": ["model.d_model=256", "model.ff_dim=512"],
     "float32": ["training.mixed_precision=null"],

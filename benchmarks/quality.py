@@ -13,9 +13,10 @@ teacher is not part of the minutes of a run that learns from it or from its tran
 peak of `rdrop-16000` was lowered by hand, twice. A run that is distilled needs its teachers at the
 paths in its settings, and `distilled-three*` begins with `--init-from` the first of them;
 `distilled-three-back-zen4` also needs the text translated back as `bt_all.en` and `bt_all.de`, and
-`diversified-*` the text with its translations as `all.en` and `all.de`. The search in the settings
-may be the one that `tune-decoding` has chosen: `evaluate --beam-size 5 --length-penalty 0.6`
-repeats a score that was not tuned.
+`diversified-*` the text with its translations as `all.en` and `all.de`, and the tokenizer of
+`wide-dropout-4-8000-h100` at the path in its settings. The search in the settings may be the one
+that `tune-decoding` has chosen: `evaluate --beam-size 5 --length-penalty 0.6` repeats a score that
+was not tuned.
 """
 
 import json
@@ -41,7 +42,7 @@ COLORS = {
     "distilled-wide-3-h200": "#d6c3a5",
     "distilled-wide-4-h200": "#8c6d46",
     "raw-8192-8000-h200": "#dba3c8",
-    "wide-dropout-4-8000-h100": "#c2410c",
+    "wide-dropout-4-8000-h100": "#be123c",
     "diversified-wide-3-h100": "#6ee7b7",
     "diversified-wide-4-h100": "#047857",
 }  # by the name without the seed
