@@ -42,8 +42,12 @@ class PlannedEnd(keras.callbacks.Callback):
         now = self.state.step, self.state.minutes
         if self.first is None:
             if self.last is not None:  # what came since then was a validation and this step
-                seconds = 60 * (now[1] - self.last[1]) - self.state.seconds_per_step
-                self.state.seconds_per_validation = max(0.0, seconds)
+                seconds = 60 * (now[1] - self.last[1])
+                if self.config.checkpoint_every == 1:  # each step has its validation
+                    self.state.seconds_per_step = seconds
+                else:
+                    seconds -= self.state.seconds_per_step
+                    self.state.seconds_per_validation = max(0.0, seconds)
                 self._plan()
             self.first = now
         elif self.is_first_epoch and _is_power_of_two(steps := now[0] - self.first[0]):

@@ -55,7 +55,7 @@ class Simulation:
         return state.step
 
 
-@pytest.mark.parametrize("checkpoint_every", [3, 250, 10_000])
+@pytest.mark.parametrize("checkpoint_every", [1, 3, 250, 10_000])
 @pytest.mark.parametrize("validation", [0.0, 20.0, 100.0])
 @pytest.mark.parametrize("max_minutes", [2, 60])
 def test_the_plan_ends_with_the_training(max_minutes, validation, checkpoint_every):
