@@ -11,12 +11,12 @@ teacher is not part of the minutes of a run that learns from it or from its tran
 
 `keras-transformer train --config NAME.yaml` trains such a run again, with these exceptions. The
 peak of `rdrop-16000` was lowered by hand, twice. A run that is distilled needs its teachers at the
-paths in its settings, and `distilled-three*` begins with `--init-from` the first of them;
-`distilled-three-back-zen4` also needs the text translated back as `bt_all.en` and `bt_all.de`, and
-`diversified-*` the text with its translations as `all.en` and `all.de`, and the tokenizer of
-`wide-dropout-4-8000-h100` at the path in its settings. The search in the settings may be the one
-that `tune-decoding` has chosen: `evaluate --beam-size 5 --length-penalty 0.6` repeats a score that
-was not tuned.
+paths in its settings; `distilled-three*` begins with `--init-from` the first of them, and
+`diversified-longer-zen4` with `diversified-wide-4-h100`. `distilled-three-back-zen4` also needs the
+text translated back as `bt_all.en` and `bt_all.de`, and `diversified-*` the text with its
+translations as `all.en` and `all.de`, and the tokenizer of `wide-dropout-4-8000-h100` at the path
+in its settings. The search in the settings may be the one that `tune-decoding` has chosen:
+`evaluate --beam-size 5 --length-penalty 0.6` repeats a score that was not tuned.
 """
 
 import json
@@ -45,6 +45,7 @@ COLORS = {
     "wide-dropout-4-8000-h100": "#be123c",
     "diversified-wide-3-h100": "#6ee7b7",
     "diversified-wide-4-h100": "#047857",
+    "diversified-longer-zen4": "#dc2626",
 }  # by the name without the seed
 GPUS = "-h100", "-h200"
 """The ends of the names of those that ran on a GPU."""
@@ -86,7 +87,7 @@ def main():
         figure = new_figure((9.6, 4.4), layout="constrained")
         whole, end, gpu = figure.subplots(1, 3, width_ratios=(5, 5, 3))
         draw(whole, (0, None))
-        draw(end, (36, 43))
+        draw(end, (36, 44))
         draw(gpu, (30, 44), on_gpu=True)
         whole.set_ylabel("validation BLEU, greedy")
         handles, labels = (
