@@ -55,6 +55,13 @@ TITLES = {
 }
 """The columns of the table, after the training's own."""
 
+TRANSLATED = {
+    "text translated forward": ["forward"],
+    "text translated back": ["back"],
+    "text translated both ways": ["forward", "back"],
+}
+"""Changes that add translations of the training text, and the directions of these."""
+
 CHANGES = {
     "tiny": [],
     "tiny, another seed": ["training.seed=2"],
@@ -89,9 +96,7 @@ CHANGES = {
     "width 256": ["model.d_model=256", "model.ff_dim=512"],
     "float32": ["training.mixed_precision=null"],
     "post-norm, initial weights of DeepNorm": ["model.normalize_first=false"],
-    "text translated forward": ["tokenizer.model={runs}/tiny/tokenizer/tokenizer.model"],
-    "text translated back": ["tokenizer.model={runs}/tiny/tokenizer/tokenizer.model"],
-    "text translated both ways": ["tokenizer.model={runs}/tiny/tokenizer/tokenizer.model"],
+    **dict.fromkeys(TRANSLATED, ["tokenizer.model={runs}/tiny/tokenizer/tokenizer.model"]),
 }
 
 
@@ -146,8 +151,8 @@ def measured(name, data, arguments):
         for split in ("train", "val")
     )
     pairs = some_pairs(whole, arguments.pairs)
-    if name.startswith("text translated"):  # Nguyen et al., 2020, https://arxiv.org/abs/1911.01986
-        pairs = with_translations(name.split()[-1], pairs, valid, tiny, arguments.runs)
+    if name in TRANSLATED:
+        pairs = with_translations(TRANSLATED[name], pairs, valid, tiny, arguments.runs)
     corpora = ParallelCorpus.from_pairs(pairs), valid
     task_class = DeepNormTask if name.endswith("DeepNorm") else TranslationTask
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
@@ -179,19 +184,20 @@ def measured(name, data, arguments):
     }
 
 
-def with_translations(direction, pairs, valid, config, runs):
-    """Returns pairs and their translations: as a second target, a second source, or both ("ways").
+def with_translations(directions, pairs, valid, config, runs):
+    """Returns pairs and their translations, as second targets and second sources.
 
-    The run of `tiny` translates forward, and one of the other direction back, which is trained
-    here. Translations are kept in a file, so that a training that goes on has the same text. With
-    them, each pair is read less often in the same number of steps.
+    This is data diversification (Nguyen et al., 2020, https://arxiv.org/abs/1911.01986). The run of
+    `tiny` translates forward, and one of the other direction back, which is trained here.
+    Translations are kept in a file, so that a training that goes on has the same text. With them,
+    each pair is read less often in the same number of steps.
     """
     sources, targets = zip(*pairs, strict=True)
     translated = list(pairs)
-    if direction in ("forward", "ways"):
+    if "forward" in directions:
         path = runs / f"{len(pairs)}-forward.json"
         translated += zip(sources, translations(runs / "tiny", sources, path), strict=True)
-    if direction in ("back", "ways"):
+    if "back" in directions:
         run, path = runs / "back", runs / f"{len(pairs)}-back.json"
         if not path.exists():
             sides = (targets, sources), (valid.target, valid.source)

@@ -124,11 +124,12 @@ def test_translations_of_the_training_text_stand_beside_its_own_other_side(
     monkeypatch.setattr(ablations, "train_task", train_task)
     pairs = [("a", "A"), ("b", "B")]
     valid = ablations.ParallelCorpus.from_pairs([("v", "V")])
-    both = [ablations.with_translations("ways", pairs, valid, None, tmp_path) for _ in range(2)]
+    ways = ["forward", "back"]
+    both = [ablations.with_translations(ways, pairs, valid, None, tmp_path) for _ in range(2)]
     forward, back = [("a", "tiny(a)"), ("b", "tiny(b)")], [("back(A)", "A"), ("back(B)", "B")]
     assert both == [[*pairs, *forward, *back]] * 2
     assert trained == [[[("A", "a"), ("B", "b")], [("V", "v")]]]
     assert read == ["tiny", "back"]
     for direction, more in (("forward", forward), ("back", back)):
-        found = ablations.with_translations(direction, pairs, valid, None, tmp_path)
+        found = ablations.with_translations([direction], pairs, valid, None, tmp_path)
         assert found == [*pairs, *more]
