@@ -88,20 +88,23 @@ def start_keras(bfloat16, threads):
         keras.config.set_dtype_policy("mixed_bfloat16")
 
 
-def dataset_of(batches):
-    """Returns a `tf.data.Dataset` of `(inputs, labels, weights)` for a mean loss over tokens."""
+def examples_of(batches):
+    """Yields `(inputs, labels, weights)` for a mean loss over tokens."""
     import numpy as np
-    import tensorflow as tf
 
-    def generate():
-        for source_ids, target_ids, labels in batches:
-            weights = (labels != 0) / np.float32((labels != 0).sum())
-            inputs = {"source_ids": source_ids, "target_ids": target_ids}
-            yield inputs, labels, weights.astype("float32")
+    for source_ids, target_ids, labels in batches:
+        weights = (labels != 0) / np.float32((labels != 0).sum())
+        inputs = {"source_ids": source_ids, "target_ids": target_ids}
+        yield inputs, labels, weights.astype("float32")
+
+
+def dataset_of(batches):
+    """Returns these examples as a `tf.data.Dataset`."""
+    import tensorflow as tf
 
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
-    return tf.data.Dataset.from_generator(generate, output_signature=signature)
+    return tf.data.Dataset.from_generator(lambda: examples_of(batches), output_signature=signature)
 
 
 def fit(model, loss, batches, adam):
