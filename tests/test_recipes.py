@@ -86,25 +86,44 @@ def test_the_settings_of_the_paper(name):
     assert config.decoding.length_normalization == "gnmt"
 
 
-@pytest.mark.parametrize("name", OF_THE_PAPER)
-def test_the_learning_rate_of_equation_3(name):
+STEPS = np.array([1, 2, 1000, 3999, 4000, 4001, 25_000, 100_000, 300_000])
+
+
+def rates_of(name):
+    """Returns the learning rates of a recipe at `STEPS`, which count from 1."""
     from keras_transformer.training.schedules import schedule_of
 
     config = Config.from_preset(name)
-    d_model = OF_THE_PAPER[name][0]["d_model"]
-    steps = np.array([1, 2, 1000, 3999, 4000, 4001, 25_000, 100_000, 300_000])
-    expected = d_model**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5)
     schedule = schedule_of(config.training, config.model["d_model"])
-    rates = [float(schedule(step - 1)) for step in steps]  # Keras counts from 0
-    np.testing.assert_allclose(rates, expected, rtol=1e-5)
-    assert rates[4] == max(rates)
+    return [float(schedule(step - 1)) for step in STEPS]
+
+
+@pytest.mark.parametrize("name", OF_THE_PAPER)
+def test_the_learning_rate_of_equation_3(name):
+    d_model = OF_THE_PAPER[name][0]["d_model"]
+    expected = d_model**-0.5 * np.minimum(STEPS**-0.5, STEPS * 4000**-1.5)
+    np.testing.assert_allclose(rates_of(name), expected, rtol=1e-5)
+    assert rates_of(name)[4] == max(rates_of(name))
+
+
+def test_the_learning_rate_of_fairseq():
+    """`--lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000` of its IWSLT14 example."""
+    expected = 5e-4 * np.minimum(STEPS / 4000, (4000 / STEPS) ** 0.5)
+    np.testing.assert_allclose(rates_of("iwslt14-de-en"), expected, rtol=1e-5)
+
+
+def test_the_learning_rate_of_the_tutorial():
+    """`CustomSchedule` of TensorFlow's tutorial, with its width of 128."""
+    expected = 128**-0.5 * np.minimum(STEPS**-0.5, STEPS * 4000**-1.5)
+    np.testing.assert_allclose(rates_of("ted-pt-en"), expected, rtol=1e-5)
 
 
 @pytest.fixture
 def text(tmp_path, sentence_pairs, monkeypatch):
     """A working directory with the files that recipes name, and TFDS's mock for the others.
 
-    Returns the sentences of each language, which begin with its name.
+    Returns the sentences of each language, which begin with its name. The text for validation has
+    the same, in reverse order.
     """
     import tensorflow as tf
     import tensorflow_datasets
@@ -116,14 +135,15 @@ def text(tmp_path, sentence_pairs, monkeypatch):
         for language, side in (("en", english), ("de", german), ("fr", german), ("pt", german))
     }
     for language, side in sides.items():
-        for split in ("train", "valid", "val"):
-            content = "\n".join(side).encode() + b"\n"
+        for split, order in (("train", 1), ("valid", -1), ("val", -1)):
+            content = "\n".join(side[::order]).encode() + b"\n"
             pathlib.Path(f"{split}.{language}").write_bytes(content)
             pathlib.Path(f"{split}.{language}.gz").write_bytes(gzip.compress(content))
 
-    def as_dataset(builder, **_):
+    def as_dataset(builder, *, split, **_):
+        order = {"train": 1, "validation": -1}[split]
         languages = builder.info.supervised_keys
-        return tf.data.Dataset.from_tensor_slices({key: sides[key] for key in languages})
+        return tf.data.Dataset.from_tensor_slices({key: sides[key][::order] for key in languages})
 
     with tensorflow_datasets.testing.mock_data(as_dataset_fn=as_dataset):
         yield sides
@@ -135,8 +155,9 @@ def test_the_text_of_a_recipe_has_the_direction_of_its_name(name, text):
 
     data = Config.from_preset(name).data
     source, target = (language for language in name.split("-") if language in text)
-    for corpus in read_corpora(data, 1, lambda line: None):
-        assert (corpus.source, corpus.target) == (text[source], text[target])
+    train, valid = read_corpora(data, 1, lambda line: None)
+    assert (train.source, train.target) == (text[source], text[target])
+    assert (valid.source, valid.target) == (text[source][::-1], text[target][::-1])
 
 
 def run_in_little(name, text, capsys):
@@ -157,7 +178,7 @@ def run_in_little(name, text, capsys):
     assert len(translations) == len(text[source])
     translator = keras_transformer.load("run")
     assert translator.decoding == config.decoding
-    assert translations == translator(text[source])
+    assert translations == translator(text[source][::-1])
 
 
 IN_THE_DEFAULT_SUITE = ["wmt14-en-de-base", "iwslt14-de-en"]  # the others are of the same kinds
@@ -171,11 +192,15 @@ def test_a_recipe_runs_from_end_to_end(name, text, capsys):
 QUALITY = pathlib.Path(__file__).parents[1] / "benchmarks" / "results" / "quality"
 
 
-@pytest.mark.parametrize(
-    "path", sorted(QUALITY.glob("linear-8192-8000-xeon*.yaml")), ids=lambda path: path.stem
-)
+KEPT = {
+    **dict.fromkeys(QUALITY.glob("linear-8192-8000-xeon*.yaml"), "multi30k-en-de"),
+    QUALITY / "french" / "linear-9000-xeon.yaml": "multi30k-en-fr",
+}
+
+
+@pytest.mark.parametrize("path", sorted(KEPT), ids=lambda path: path.stem)
 def test_the_kept_trainings_are_those_of_the_recipe(path):
-    kept, recipe = Config.load(path), Config.from_preset("multi30k-en-de")
+    kept, recipe = Config.load(path), Config.from_preset(KEPT[path])
     free = {"mixed_precision": recipe.training.mixed_precision, "seed": recipe.training.seed}
     training = dataclasses.replace(kept.training, **free)
     same = dataclasses.replace(kept, data=recipe.data, decoding=recipe.decoding, training=training)
