@@ -3,6 +3,7 @@
 import importlib
 import json
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -133,3 +134,28 @@ def test_translations_of_the_training_text_stand_beside_its_own_other_side(
     for direction, more in (("forward", forward), ("back", back)):
         found = ablations.with_translations([direction], pairs, valid, None, tmp_path)
         assert found == [*pairs, *more]
+
+
+@pytest.fixture
+def rows():
+    """The rows of the tables in the page of the benchmarks."""
+    lines = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.startswith("|")]
+
+
+def test_the_page_has_the_scores_of_each_training(rows):
+    scores = json.loads((QUALITY / "scores.json").read_text())
+    for name, of_training in scores.items():
+        expected = [
+            re.search(r"= ([\d.]+)", of_training[f"{text}, beam_size=5, length_penalty=0.6"][0])[1]
+            for text in ("validation", "test_2016_flickr")
+        ]
+        assert any(all(score in row for score in expected) for row in rows), (name, expected)
+
+
+def test_the_page_has_every_ablation(rows):
+    for path in (BENCHMARKS / "results").glob("ablations-*.json"):
+        for name, row in json.loads(path.read_text())["results"].items():
+            cells = [f"{row[key]:.2f}" for key in ("perplexity", "bleu", "bleu_unread")]
+            expected = " | ".join(cells) + " |"
+            assert any(name in row.replace("`", "") and expected in row for row in rows), name
