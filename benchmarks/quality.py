@@ -14,7 +14,8 @@ peak of `rdrop-16000` was lowered by hand, twice. A run that is distilled needs 
 paths in its settings; `distilled-three*` begins with `--init-from` the first of them, and
 `diversified-longer-zen4` with `diversified-wide-4-h100`. `distilled-three-back-zen4` also needs the
 text translated back as `bt_all.en` and `bt_all.de`, and `diversified-*` the text with its
-translations as `all.en` and `all.de`, and the tokenizer of `wide-dropout-4-8000-h100` at the path
+translations as `all.en` and `all.de` (`diversified-nine-*`: `nine.en` and `nine.de`, with those of
+four more models), and the tokenizer of `wide-dropout-4-8000-h100` at the path
 in its settings. The search in the settings may be the one that `tune-decoding` has chosen:
 `evaluate --beam-size 5 --length-penalty 0.6` repeats a score that was not tuned.
 """
@@ -46,6 +47,10 @@ COLORS = {
     "diversified-wide-3-h100": "#6ee7b7",
     "diversified-wide-4-h100": "#047857",
     "diversified-longer-zen4": "#dc2626",
+    "diversified-nine-wide-4-h100": "#0ea5a4",
+    "diversified-nine-deep-4-h100": "#134e4a",
+    "diversified-nine-wide-5-h100": "#99f6e4",
+    "raw-8192-8000-h100": "#7e22ce",
 }  # by the name without the seed
 GPUS = "-h100", "-h200"
 """The ends of the names of those that ran on a GPU."""
