@@ -77,6 +77,7 @@ CHANGES = {
     "peak of 0.006": ["training.peak_learning_rate=0.006"],
     "warm-up of 1,500 steps": ["training.warmup_steps=1500"],
     "subword sampling 0.1": ["tokenizer.sampling=0.1"],
+    "unigram tokens": ["tokenizer.model_type=unigram"],
     "unigram tokens, sampling 0.2": ["tokenizer.model_type=unigram", "tokenizer.sampling=0.2"],
     "vocabulary of 4,000": ["tokenizer.vocab_size=4000"],
     "two vocabularies of 6,000": ["tokenizer.shared=false", "tokenizer.vocab_size=6000"],
