@@ -15,9 +15,9 @@ paths in its settings; `distilled-three*` begins with `--init-from` the first of
 `diversified-longer-zen4` with `diversified-wide-4-h100`. `distilled-three-back-zen4` also needs the
 text translated back as `bt_all.en` and `bt_all.de`, and `diversified-*` the text with its
 translations as `all.en` and `all.de` (`diversified-nine-*`: `nine.en` and `nine.de`, with those of
-four more models), and the tokenizer of `wide-dropout-4-8000-h100` at the path
-in its settings. The search in the settings may be the one that `tune-decoding` has chosen:
-`evaluate --beam-size 5 --length-penalty 0.6` repeats a score that was not tuned.
+four more models), and the tokenizer of `wide-dropout-4-8000-h100` at the path in its settings. The
+search in the settings may be the one that `tune-decoding` has chosen: `evaluate --beam-size 5
+--length-penalty 0.6` repeats a score that was not tuned.
 """
 
 import json

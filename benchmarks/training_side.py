@@ -213,19 +213,6 @@ def keras_hub(batches, sizes, bfloat16, threads):
 
 def train_torch(model, forward, batches, bfloat16, threads):
     """Trains a PyTorch model like `fit`, in the loop of the PyTorch tutorials."""
-    step, _ = torch_step(model, forward, bfloat16, threads)
-
-    def epoch():
-        return [step(*arrays).item() for arrays in batches]
-
-    epoch()
-    start = time.perf_counter()
-    losses = epoch()
-    return time.perf_counter() - start, losses
-
-
-def torch_step(model, forward, bfloat16, threads):
-    """Returns a function that takes a training step and returns its loss, and the optimizer."""
     import torch
 
     torch.set_num_threads(threads)
@@ -235,17 +222,23 @@ def torch_step(model, forward, bfloat16, threads):
     loss_fn = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=LABEL_SMOOTHING)
     model.train()
 
-    def step(*arrays):
-        source_ids, target_ids, labels = (torch.from_numpy(array).long() for array in arrays)
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-            logits = forward(source_ids, target_ids)
-            loss = loss_fn(logits.flatten(0, 1), labels.flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    def epoch():
+        losses = []
+        for arrays in batches:
+            source_ids, target_ids, labels = (torch.from_numpy(array).long() for array in arrays)
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+                logits = forward(source_ids, target_ids)
+                loss = loss_fn(logits.flatten(0, 1), labels.flatten())
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
 
-    return step, optimizer
+    epoch()
+    start = time.perf_counter()
+    losses = epoch()
+    return time.perf_counter() - start, losses
 
 
 def torch_transformer(batches, sizes, bfloat16, threads):
@@ -296,11 +289,6 @@ def torch_transformer(batches, sizes, bfloat16, threads):
 
 
 def marian(batches, sizes, bfloat16, threads):
-    return train_torch(*marian_model(sizes), batches, bfloat16, threads)
-
-
-def marian_model(sizes):
-    """Returns Hugging Face's Marian, and the function that computes its logits."""
     import torch
     import transformers
 
@@ -332,7 +320,7 @@ def marian_model(sizes):
             input_ids=source_ids, attention_mask=source_ids != 0, decoder_input_ids=target_ids
         ).logits
 
-    return model, forward
+    return train_torch(model, forward, batches, bfloat16, threads)
 
 
 SIDES = {

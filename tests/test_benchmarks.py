@@ -74,11 +74,16 @@ def test_a_training_with_deep_norm_begins_with_its_weights(benchmark):
     np.testing.assert_allclose(block(x), expected, rtol=1e-4, atol=1e-4)
 
 
+def measured_ablations():
+    """Yields the name and the results of each ablation that is kept."""
+    for path in (BENCHMARKS / "results").glob("ablations-*.json"):
+        yield from json.loads(path.read_text())["results"].items()
+
+
 def test_every_measured_ablation_is_one_of_the_program(benchmark):
     ablations = benchmark("ablations")
-    for path in (BENCHMARKS / "results").glob("ablations-*.json"):
-        for name, row in json.loads(path.read_text())["results"].items():
-            assert row["changes"] == ablations.CHANGES[name]
+    for name, row in measured_ablations():
+        assert row["changes"] == ablations.CHANGES[name]
 
 
 def test_every_point_of_the_learning_curves_is_a_change_of_tiny(benchmark):
@@ -154,9 +159,8 @@ def test_the_page_has_the_scores_of_each_training(rows):
 
 
 def test_the_page_has_every_ablation(rows):
-    for path in (BENCHMARKS / "results").glob("ablations-*.json"):
-        for name, row in json.loads(path.read_text())["results"].items():
-            scores = ("bleu", "bleu_unread") if "bleu" in row else ("bleu_greedy",)
-            expected = {f"{row[key]:.2f}" for key in ("perplexity", *scores)}
-            of_name = [line.split(" | ") for line in rows if name in line.replace("`", "")]
-            assert any(expected <= {cell.strip(" |") for cell in line} for line in of_name), name
+    for name, row in measured_ablations():
+        scores = ("bleu", "bleu_unread") if "bleu" in row else ("bleu_greedy",)
+        expected = {f"{row[key]:.2f}" for key in ("perplexity", *scores)}
+        of_name = [line.split(" | ") for line in rows if name in line.replace("`", "")]
+        assert any(expected <= {cell.strip(" |") for cell in line} for line in of_name), name

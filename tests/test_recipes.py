@@ -98,12 +98,15 @@ def rates_of(name):
     return [float(schedule(step - 1)) for step in STEPS]
 
 
+def equation_3(d_model):
+    return d_model**-0.5 * np.minimum(STEPS**-0.5, STEPS * 4000**-1.5)
+
+
 @pytest.mark.parametrize("name", OF_THE_PAPER)
 def test_the_learning_rate_of_equation_3(name):
-    d_model = OF_THE_PAPER[name][0]["d_model"]
-    expected = d_model**-0.5 * np.minimum(STEPS**-0.5, STEPS * 4000**-1.5)
-    np.testing.assert_allclose(rates_of(name), expected, rtol=1e-5)
-    assert rates_of(name)[4] == max(rates_of(name))
+    rates = rates_of(name)
+    np.testing.assert_allclose(rates, equation_3(OF_THE_PAPER[name][0]["d_model"]), rtol=1e-5)
+    assert rates[4] == max(rates)
 
 
 def test_the_learning_rate_of_fairseq():
@@ -114,8 +117,7 @@ def test_the_learning_rate_of_fairseq():
 
 def test_the_learning_rate_of_the_tutorial():
     """`CustomSchedule` of TensorFlow's tutorial, with its width of 128."""
-    expected = 128**-0.5 * np.minimum(STEPS**-0.5, STEPS * 4000**-1.5)
-    np.testing.assert_allclose(rates_of("ted-pt-en"), expected, rtol=1e-5)
+    np.testing.assert_allclose(rates_of("ted-pt-en"), equation_3(d_model=128), rtol=1e-5)
 
 
 @pytest.fixture
