@@ -37,6 +37,7 @@ from keras_transformer.training.train import train_task
 from keras_transformer.training.translation_task import TranslationTask
 
 NUM_UNREAD = 5_000  # pairs to score that no run has read
+LATE = "batches of twice the size after two thirds of the steps"
 BEAM_SIZE = 5
 LENGTH_PENALTIES = (0.6, 1.0, 1.5, 2.0)
 
@@ -69,6 +70,7 @@ CHANGES = {
     "R-Drop 5, batches of 2,048 tokens": ["training.r_drop=5.0", "training.batch_tokens=2048"],
     "batches of 2,048 tokens": ["training.batch_tokens=2048"],
     "batches of 8,192 tokens": ["training.batch_tokens=8192"],
+    LATE: ["training.max_steps={late_steps}"],
     "inverse square root": ["training.schedule=inverse_square_root"],
     "cosine decay": ["training.schedule=cosine"],
     "moving average of the weights": ["training.ema=0.999"],
@@ -138,13 +140,42 @@ def scale(variable, factor):
     variable.assign(factor * variable.value)
 
 
+class LateBatchesTask(TranslationTask):
+    """Doubles the batches late, as Smith et al., 2018 (https://arxiv.org/abs/1711.00489), do.
+
+    The last third of its steps reads as much text as two thirds would with the batches before, so
+    three quarters of the steps of `tiny` read the same text.
+    """
+
+    def prepare(self, config, *args):
+        super().prepare(config, *args)
+        batches, tokens, plan = self.batches, self.batches.batch_tokens, self.batches._plan
+        first = round(config.training.max_steps * 2 / 3 / len(batches))
+
+        def plan_epoch(epoch):
+            batches.batch_tokens = tokens if epoch < first else 2 * tokens
+            return plan(epoch)
+
+        batches._plan = plan_epoch
+
+
+TASKS = {
+    LATE: LateBatchesTask,
+    "post-norm, initial weights of DeepNorm": DeepNormTask,
+}
+"""Changes that no setting makes."""
+
+
 def measured(name, data, arguments):
     """Trains one change of `tiny`, or goes on training it, and returns what was measured."""
     keras.backend.clear_session()
     limits = {"max_steps": arguments.steps, "max_minutes": arguments.minutes}
     limits = [f"training.{key}={value}" for key, value in limits.items() if value is not None]
-    runs = shlex.quote(str(arguments.runs))
-    changes = [change.format(runs=runs) for change in CHANGES[name]]
+    places = {
+        "runs": shlex.quote(str(arguments.runs)),
+        "late_steps": 3 * (arguments.steps or 0) // 4,
+    }
+    changes = [change.format(**places) for change in CHANGES[name]]
     tiny = Config.from_preset("tiny").override([*BASE, *limits, *arguments.set])
     config = tiny.override(changes)
     whole, valid = (
@@ -155,7 +186,7 @@ def measured(name, data, arguments):
     if name in TRANSLATED:
         pairs = with_translations(TRANSLATED[name], pairs, valid, tiny, arguments.runs)
     corpora = ParallelCorpus.from_pairs(pairs), valid
-    task_class = DeepNormTask if name.endswith("DeepNorm") else TranslationTask
+    task_class = TASKS.get(name, TranslationTask)
     run = arguments.runs / name.replace(" ", "-").replace(",", "")
     metrics = train_task(task_class(corpora), config, run)
 
@@ -231,12 +262,15 @@ def main():
     limit.add_argument("--steps", type=int, help="steps of each run")
     limit.add_argument("--minutes", type=float, help="minutes of each run")
     parser.add_argument("--pairs", type=int, help="training pairs (default: all)")
-    parser.add_argument("--only", nargs="+", choices=CHANGES, default=list(CHANGES), metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=CHANGES, metavar="NAME")
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="group.key=value", help="settings of all runs"
     )
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
+    names = arguments.only or [name for name in CHANGES if arguments.steps or name != LATE]
+    if LATE in names and arguments.steps is None:
+        parser.error(f"{LATE!r} is planned in steps: give --steps instead of --minutes")
     data = multi30k() / "tok"
 
     budget = (
@@ -250,7 +284,7 @@ def main():
     results = read_results(path, settings)
     print("| change | minutes | steps | perplexity", *TITLES.values(), sep=" | ", end=" |\n")
     print("|---" * (4 + len(TITLES)) + "|", flush=True)
-    for name in arguments.only:
+    for name in names:
         if name not in results:
             results[name] = measured(name, data, arguments)
             write_results(path, {**settings, "results": results})

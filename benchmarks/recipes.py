@@ -3,7 +3,9 @@
     python benchmarks/recipes.py
 
 prints and writes seconds a step, peak memory, and hours for all steps of the recipe, which is an
-extrapolation: nobody trains them on one core. A recipe that is in the results of this processor
+extrapolation: nobody trains them on one core. Seconds are those of the processor, so that other
+programs on the machine count less; with `KERAS_BACKEND=jax` on a GPU, they and the memory are the
+GPU's. A recipe that is in the results of this processor
 already is not measured again, unless its batches have changed. `TFLOP` is 6 times the parameters
 times the tokens of a side, a usual estimate of the floating-point operations of a step, to
 extrapolate to other devices with.
@@ -45,7 +47,9 @@ def main():
 
 def row_of(name, measured):
     steps = Config.from_preset(name).training.max_steps
-    seconds = statistics.median_low(measured["cpu_seconds"])
+    on_gpu = "device" in measured  # whose steps take little of the processor
+    seconds = statistics.median_low(measured["wall_seconds" if on_gpu else "cpu_seconds"])
+    gigabytes = measured["gpu_bytes"] / 1e9 if on_gpu else measured["megabytes"] / 1024
     hours = steps * seconds / 3600
     cells = (
         name,
@@ -54,7 +58,7 @@ def row_of(name, measured):
         measured["micro_batches"],
         f"{6 * measured['parameters'] * measured['tokens'] / 1e12:.3g}",
         f"{seconds:.3g}",
-        f"{measured['megabytes'] / 1024:.1f}",
+        f"{gigabytes:.1f}",
         f"{steps:,}",
         f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}",
     )

@@ -128,13 +128,15 @@ def test_the_settings_in_yaml_blocks_are_known():
 
 @pytest.fixture
 def multi30k(tmp_path, sentence_pairs, monkeypatch):
-    """A working directory with files of Multi30k's names, and one of Tiny Shakespeare's."""
+    """A working directory with files of Multi30k's names, and one of Tiny Shakespeare's.
+
+    The German text stands in for the French.
+    """
+    english, german = zip(*sentence_pairs, strict=True)
     text = "\n".join(text for pair in sentence_pairs for text in pair)
     (tmp_path / "input.txt").write_text(text, encoding="utf-8")
     for split in SPLITS:
-        for language, sentences in zip(
-            ("en", "de"), zip(*sentence_pairs, strict=True), strict=True
-        ):
+        for language, sentences in (("en", english), ("de", german), ("fr", german)):
             with gzip.open(tmp_path / f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
                 file.writelines(f"{sentence}\n" for sentence in sentences)
     monkeypatch.chdir(tmp_path)
