@@ -3,7 +3,7 @@
     python benchmarks/quality.py
 
 Each training is kept as NAME.yaml, its settings, and NAME.jsonl, its validations: the files
-`config.yaml` and `metrics.jsonl` of the run. The seeds of one training have one color. All
+`config.yaml` and `metrics.jsonl` of the run. The trainings of one kind have one color. All
 translate Multi30k en-de, lowercased and tokenized, but for `raw-*`, with greedy search.
 `benchmarks/README.md` names the processors, and `scores.json` has the final scores. Those in
 `french` translate en-fr and those in `backward` de-en; they are not drawn. The training of a
@@ -24,34 +24,44 @@ import json
 
 from pinned import HERE
 
-from keras_transformer.plots.drawing import BLUE, ORANGE, house_style, new_figure, write
+from keras_transformer.plots.drawing import house_style, new_figure, write
 
 RUNS = HERE / "results" / "quality"
-COLORS = {
-    "linear-6000": "#93b7e0",
-    "linear-9000-zen4": BLUE,
-    "linear-9000-dropout-ema": "#17becf",
-    "linear-8192-8000-xeon": "#1f2f6b",
-    "rdrop-16000": "#bdbdbd",
-    "rdrop-linear-14000": "#7f7f7f",
-    "distilled-zen4": "#a5d6b7",
-    "distilled-three-zen4": "#2a9d6f",
-    "distilled-three-back-zen4": "#14532d",
-    "raw-9000-xeon": "#b0568f",
-    "wide-dropout-3-h200": "#f2b366",
-    "wide-dropout-4-h200": "#b45309",
-    "distilled-wide-3-h200": "#d6c3a5",
-    "distilled-wide-4-h200": "#8c6d46",
-    "raw-8192-8000-h200": "#dba3c8",
-    "wide-dropout-4-8000-h100": "#be123c",
-    "diversified-wide-3-h100": "#6ee7b7",
-    "diversified-wide-4-h100": "#047857",
-    "diversified-longer-zen4": "#dc2626",
-    "diversified-nine-wide-4-h100": "#0ea5a4",
-    "diversified-nine-deep-4-h100": "#134e4a",
-    "diversified-nine-wide-5-h100": "#99f6e4",
-    "raw-8192-8000-h100": "#7e22ce",
-}  # by the name without the seed
+GROUPS = {
+    "R-Drop": ("#9ca3af", ["rdrop-16000", "rdrop-linear-14000"]),
+    "batches of 4,096 tokens": (
+        "#60a5fa",
+        ["linear-6000", "linear-9000-zen4", "linear-9000-dropout-ema"],
+    ),
+    "the recipe": ("#1e3a8a", ["linear-8192-8000-xeon"]),
+    "raw text": ("#c026d3", ["raw-9000-xeon", "raw-8192-8000-h200", "raw-8192-8000-h100"]),
+    "distilled": (
+        "#15803d",
+        [
+            "distilled-zen4",
+            "distilled-three-zen4",
+            "distilled-three-back-zen4",
+            "distilled-wide-3-h200",
+            "distilled-wide-4-h200",
+        ],
+    ),
+    "width 256": (
+        "#d97706",
+        ["wide-dropout-3-h200", "wide-dropout-4-h200", "wide-dropout-4-8000-h100"],
+    ),
+    "width 256, with translations": (
+        "#dc2626",
+        [
+            "diversified-wide-3-h100",
+            "diversified-wide-4-h100",
+            "diversified-longer-zen4",
+            "diversified-nine-wide-4-h100",
+            "diversified-nine-deep-4-h100",
+            "diversified-nine-wide-5-h100",
+        ],
+    ),
+}
+"""Color and names, without the seeds, of the trainings of each kind; the last are drawn on top."""
 GPUS = "-h100", "-h200"
 """The ends of the names of those that ran on a GPU."""
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
@@ -71,23 +81,23 @@ def curve(path):
 
 
 def draw(axis, ylim, on_gpu=False):
-    for name, color in COLORS.items():
-        label = name
-        for path in [RUNS / f"{name}.jsonl", *sorted(RUNS.glob(f"{name}-seed-*.jsonl"))]:
-            if name.endswith(GPUS) == on_gpu:
-                axis.plot(*curve(path), color=color, linewidth=1.2, label=label)
-            label = None  # once for all seeds
+    for label, (color, names) in GROUPS.items():
+        for name in names:
+            for path in [RUNS / f"{name}.jsonl", *sorted(RUNS.glob(f"{name}-seed-*.jsonl"))]:
+                if name.endswith(GPUS) == on_gpu:
+                    axis.plot(*curve(path), color=color, linewidth=1.2, label=label)
+                    label = None  # once for all trainings of a kind
     if not on_gpu:
-        axis.plot(MARIAN.keys(), MARIAN.values(), "s", color=ORANGE, label="Marian, raw text")
+        axis.plot(MARIAN.keys(), MARIAN.values(), "s", color="#1f2937", label="Marian, raw text")
         axis.plot(BEFORE.keys(), BEFORE.values(), "x", color="#1f2937", label="tiny, two cores")
     axis.set(xlabel="minutes, GPU" if on_gpu else "minutes, CPU", ylim=ylim)
     axis.grid(axis="y", color="#e6e6e6")
 
 
 def main():
-    names = {path.stem.partition("-seed-")[0] for path in RUNS.glob("*.jsonl")}
-    if missing := names - set(COLORS):
-        raise ValueError(f"Expected a color for each training. Received: {missing}. Add to COLORS.")
+    kept = {path.stem.partition("-seed-")[0] for path in RUNS.glob("*.jsonl")}
+    if missing := kept - {name for _, names in GROUPS.values() for name in names}:
+        raise ValueError(f"Expected a kind for each training. Received: {missing}. Add to GROUPS.")
     with house_style():
         figure = new_figure((9.6, 4.4), layout="constrained")
         whole, end, gpu = figure.subplots(1, 3, width_ratios=(5, 5, 3))
@@ -95,11 +105,13 @@ def main():
         draw(end, (36, 44))
         draw(gpu, (30, 44), on_gpu=True)
         whole.set_ylabel("validation BLEU, greedy")
-        handles, labels = (
-            sum(each, [])
-            for each in zip(*(a.get_legend_handles_labels() for a in (whole, gpu)), strict=True)
-        )
-        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        found = {}
+        for axis in (whole, gpu):
+            handles, labels = axis.get_legend_handles_labels()
+            found.update(zip(labels, handles, strict=True))
+        order = sorted(found, key=lambda label: label not in GROUPS)  # trainings on a GPU too
+        handles = [found[label] for label in order]
+        figure.legend(handles, order, loc="outside lower center", ncols=5)
         write(figure, RUNS.with_suffix(".png"))
 
 
