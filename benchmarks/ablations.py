@@ -141,10 +141,11 @@ def scale(variable, factor):
 
 
 class LateBatchesTask(TranslationTask):
-    """Doubles the batches late, as Smith et al., 2018 (https://arxiv.org/abs/1711.00489), do.
+    """Doubles the batches late, while the rate falls.
 
-    The last third of its steps reads as much text as two thirds would with the batches before, so
-    three quarters of the steps of `tiny` read the same text.
+    Smith et al., 2018 (https://arxiv.org/abs/1711.00489), do it instead of lowering the rate. The
+    last third of the steps reads as much text as two thirds would with the batches before, so three
+    quarters of the steps of `tiny` read the same text.
     """
 
     def prepare(self, config, *args):

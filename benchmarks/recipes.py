@@ -47,9 +47,9 @@ def main():
 
 def row_of(name, measured):
     steps = Config.from_preset(name).training.max_steps
-    on_gpu = "device" in measured  # whose steps take little of the processor
+    on_gpu = measured.get("gpu_bytes") is not None  # its steps take little of the processor
     seconds = statistics.median_low(measured["wall_seconds" if on_gpu else "cpu_seconds"])
-    gigabytes = measured["gpu_bytes"] / 1e9 if on_gpu else measured["megabytes"] / 1024
+    gigabytes = measured["gpu_bytes"] / 2**30 if on_gpu else measured["megabytes"] / 1024
     hours = steps * seconds / 3600
     cells = (
         name,

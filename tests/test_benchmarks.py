@@ -1,6 +1,7 @@
 """The benchmarks that train name settings that exist, and what they have measured can be read."""
 
 import importlib
+import itertools
 import json
 import pathlib
 import re
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import Config
+from keras_transformer.data import TranslationBatches
 from keras_transformer.models import Transformer
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
@@ -72,6 +74,23 @@ def test_a_training_with_deep_norm_begins_with_its_weights(benchmark):
         expected = residual.normalization(1.7 * expected + sublayer(expected))
     ablations.use_deep_norm([block], alpha=1.7, beta=1.0)
     np.testing.assert_allclose(block(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_batches_double_after_two_thirds_of_the_steps(benchmark, monkeypatch, corpus, tokenizer):
+    ablations = benchmark("ablations")
+    assert set(ablations.TASKS) <= set(ablations.CHANGES)
+
+    def prepare(task, config):
+        task.batches = TranslationBatches(corpus, tokenizer, batch_tokens=60)
+
+    monkeypatch.setattr(ablations.TranslationTask, "prepare", prepare)
+    task = ablations.LateBatchesTask()
+    small = len(TranslationBatches(corpus, tokenizer, batch_tokens=60))
+    task.prepare(Config().override([f"training.max_steps={3 * small}"]))  # two epochs of small ones
+    steps = itertools.islice(task.batches.arrays(), 3 * small)
+    positions = [inputs["source_ids"].size for inputs, _, _ in steps]
+    assert max(positions[: 2 * small]) <= 60 < max(positions[2 * small :]) <= 120
+    assert task.batches.position_after((0, 0), 2 * small) == (2, 0)
 
 
 def measured_ablations():
