@@ -31,7 +31,7 @@ GROUPS = {
     "R-Drop": ("#9ca3af", ["rdrop-16000", "rdrop-linear-14000"]),
     "batches of 4,096 tokens": (
         "#60a5fa",
-        ["linear-6000", "linear-9000-zen4", "linear-9000-dropout-ema"],
+        ["linear-6000", "linear-9000-zen4", "linear-9000-dropout-ema", "linear-9000-smooth-zen4"],
     ),
     "the recipe": ("#1e3a8a", ["linear-8192-8000-xeon"]),
     "raw text": ("#c026d3", ["raw-9000-xeon", "raw-8192-8000-h200", "raw-8192-8000-h100"]),
