@@ -24,44 +24,37 @@ import json
 
 from pinned import HERE
 
-from keras_transformer.plots.drawing import house_style, new_figure, write
+from keras_transformer.plots.drawing import colours_of, house_style, new_figure, write
 
 RUNS = HERE / "results" / "quality"
 GROUPS = {
-    "R-Drop": ("#9ca3af", ["rdrop-16000", "rdrop-linear-14000"]),
-    "batches of 4,096 tokens": (
-        "#60a5fa",
-        ["linear-6000", "linear-9000-zen4", "linear-9000-dropout-ema", "linear-9000-smooth-zen4"],
-    ),
-    "the recipe": ("#1e3a8a", ["linear-8192-8000-xeon"]),
-    "raw text": ("#c026d3", ["raw-9000-xeon", "raw-8192-8000-h200", "raw-8192-8000-h100"]),
-    "distilled": (
-        "#15803d",
-        [
-            "distilled-zen4",
-            "distilled-three-zen4",
-            "distilled-three-back-zen4",
-            "distilled-wide-3-h200",
-            "distilled-wide-4-h200",
-        ],
-    ),
-    "width 256": (
-        "#d97706",
-        ["wide-dropout-3-h200", "wide-dropout-4-h200", "wide-dropout-4-8000-h100"],
-    ),
-    "width 256, with translations": (
-        "#dc2626",
-        [
-            "diversified-wide-3-h100",
-            "diversified-wide-4-h100",
-            "diversified-longer-zen4",
-            "diversified-nine-wide-4-h100",
-            "diversified-nine-deep-4-h100",
-            "diversified-nine-wide-5-h100",
-        ],
-    ),
+    "R-Drop": ["rdrop-16000", "rdrop-linear-14000"],
+    "batches of 4,096 tokens": [
+        "linear-6000",
+        "linear-9000-zen4",
+        "linear-9000-dropout-ema",
+        "linear-9000-smooth-zen4",
+    ],
+    "the recipe": ["linear-8192-8000-xeon"],
+    "raw text": ["raw-9000-xeon", "raw-8192-8000-h200", "raw-8192-8000-h100"],
+    "distilled": [
+        "distilled-zen4",
+        "distilled-three-zen4",
+        "distilled-three-back-zen4",
+        "distilled-wide-3-h200",
+        "distilled-wide-4-h200",
+    ],
+    "width 256": ["wide-dropout-3-h200", "wide-dropout-4-h200", "wide-dropout-4-8000-h100"],
+    "width 256, with translations": [
+        "diversified-wide-3-h100",
+        "diversified-wide-4-h100",
+        "diversified-longer-zen4",
+        "diversified-nine-wide-4-h100",
+        "diversified-nine-deep-4-h100",
+        "diversified-nine-wide-5-h100",
+    ],
 }
-"""Color and names, without the seeds, of the trainings of each kind; the last are drawn on top."""
+"""The trainings of each kind, by their names without the seeds; the last are drawn on top."""
 GPUS = "-h100", "-h200"
 """The ends of the names of those that ran on a GPU."""
 MARIAN = {8: 12.3, 12: 24.0, 20: 30.1}
@@ -81,11 +74,11 @@ def curve(path):
 
 
 def draw(axis, ylim, on_gpu=False):
-    for label, (color, names) in GROUPS.items():
+    for (label, names), color in zip(GROUPS.items(), colours_of(GROUPS), strict=True):
         for name in names:
             for path in [RUNS / f"{name}.jsonl", *sorted(RUNS.glob(f"{name}-seed-*.jsonl"))]:
                 if name.endswith(GPUS) == on_gpu:
-                    axis.plot(*curve(path), color=color, linewidth=1.2, label=label)
+                    axis.plot(*curve(path), color=color, label=label)
                     label = None  # once for all trainings of a kind
     if not on_gpu:
         axis.plot(MARIAN.keys(), MARIAN.values(), "s", color="#1f2937", label="Marian, raw text")
@@ -96,7 +89,7 @@ def draw(axis, ylim, on_gpu=False):
 
 def main():
     kept = {path.stem.partition("-seed-")[0] for path in RUNS.glob("*.jsonl")}
-    if missing := kept - {name for _, names in GROUPS.values() for name in names}:
+    if missing := kept - set(sum(GROUPS.values(), [])):
         raise ValueError(f"Expected a kind for each training. Received: {missing}. Add to GROUPS.")
     with house_style():
         figure = new_figure((9.6, 4.4), layout="constrained")
@@ -105,13 +98,11 @@ def main():
         draw(end, (36, 44))
         draw(gpu, (30, 44), on_gpu=True)
         whole.set_ylabel("validation BLEU, greedy")
-        found = {}
+        found = dict.fromkeys(GROUPS)  # one line of each kind, wherever it is drawn
         for axis in (whole, gpu):
             handles, labels = axis.get_legend_handles_labels()
             found.update(zip(labels, handles, strict=True))
-        order = sorted(found, key=lambda label: label not in GROUPS)  # trainings on a GPU too
-        handles = [found[label] for label in order]
-        figure.legend(handles, order, loc="outside lower center", ncols=5)
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=5)
         write(figure, RUNS.with_suffix(".png"))
 
 

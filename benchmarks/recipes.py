@@ -5,10 +5,9 @@
 prints and writes seconds a step, peak memory, and hours for all steps of the recipe, which is an
 extrapolation: nobody trains them on one core. Seconds are those of the processor, so that other
 programs on the machine count less; with `KERAS_BACKEND=jax` on a GPU, they and the memory are the
-GPU's. A recipe that is in the results of this processor
-already is not measured again, unless its batches have changed. `TFLOP` is 6 times the parameters
-times the tokens of a side, a usual estimate of the floating-point operations of a step, to
-extrapolate to other devices with.
+GPU's. A recipe that is in the results of this processor already is not measured again, unless its
+batches have changed. `TFLOP` is 6 times the parameters times the tokens of a side, a usual estimate
+of the floating-point operations of a step, to extrapolate to other devices with.
 """
 
 import argparse
