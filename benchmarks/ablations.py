@@ -27,14 +27,14 @@ import keras
 from pinned import HERE, machine, multi30k, read_results, some_pairs, word_ratio, write_results
 
 import keras_transformer
-from keras_transformer import console
-from keras_transformer.atomic_files import replacing
+from keras_transformer.cli import console
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
-from keras_transformer.evaluation import bleu
+from keras_transformer.files.atomic import replacing
 from keras_transformer.training import tune_decoding
 from keras_transformer.training.train import train_task
 from keras_transformer.training.translation_task import TranslationTask
+from keras_transformer.translation.evaluation import bleu
 
 NUM_UNREAD = 5_000  # pairs to score that no run has read
 LATE = "batches of twice the size after two thirds of the steps"

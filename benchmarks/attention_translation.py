@@ -33,7 +33,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
 
-    from keras_transformer.text_files import iterate_lines
+    from keras_transformer.files.text import iterate_lines
 
     source, references = (
         list(iterate_lines(multi30k() / f"test_2016_flickr.{language}.gz"))

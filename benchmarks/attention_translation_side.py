@@ -39,9 +39,9 @@ def main():
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
 
+    from keras_transformer import load
     from keras_transformer.config import Config
     from keras_transformer.export import export_saved_model
-    from keras_transformer.loading import load
     from keras_transformer.training import train
 
     data = multi30k()

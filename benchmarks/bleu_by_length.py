@@ -14,9 +14,9 @@ import pathlib
 from pinned import HERE, write_results
 
 import keras_transformer
-from keras_transformer.evaluation import bleu, length_groups
+from keras_transformer.files.text import iterate_lines
 from keras_transformer.plots import bleu_by_length
-from keras_transformer.text_files import iterate_lines
+from keras_transformer.translation.evaluation import bleu, length_groups
 
 
 def main():

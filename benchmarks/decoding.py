@@ -66,12 +66,11 @@ def write_models(run, folder, sides, num_translations):
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import peer_models
 
+    from keras_transformer import Translator, load
     from keras_transformer.export import export_saved_model
     from keras_transformer.export.ctranslate2_model import write_ctranslate2
-    from keras_transformer.lexicon import Lexicon
-    from keras_transformer.loading import load
-    from keras_transformer.text_files import iterate_lines
-    from keras_transformer.translator import Translator
+    from keras_transformer.files.text import iterate_lines
+    from keras_transformer.translation.lexicon import Lexicon
 
     data = multi30k()
     plain = load(run, length_penalty=LENGTH_PENALTY)

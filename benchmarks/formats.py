@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--alone", type=int, default=100, help="sentences translated alone")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "formats.json")
     arguments = parser.parse_args()
-    from keras_transformer.text_files import iterate_lines
+    from keras_transformer.files.text import iterate_lines
 
     data = multi30k()
     source = list(iterate_lines(data / "test_2016_flickr.en.gz"))
@@ -53,8 +53,8 @@ def main():
 
 def export(run, folder):
     """Returns the path of each export: dict from the name of a row."""
+    from keras_transformer import load
     from keras_transformer.export import export_ctranslate2, export_saved_model
-    from keras_transformer.loading import load
 
     translator = load(run, beam_size=1)
     versions = {}

@@ -25,8 +25,8 @@ from pinned import HERE, text_file, write_results
 
 from keras_transformer.data import TextWindows
 from keras_transformer.data.id_rows import IdRows
+from keras_transformer.files.text import iterate_lines
 from keras_transformer.models import Gpt
-from keras_transformer.text_files import iterate_lines
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.training import Perplexity, TokenCrossEntropy
 

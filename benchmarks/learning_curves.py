@@ -21,13 +21,13 @@ import keras
 from pinned import HERE, multi30k, read_results, some_pairs, word_ratio, write_results
 
 import keras_transformer
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
-from keras_transformer.evaluation import bleu, chrf
+from keras_transformer.files.text import iterate_lines
 from keras_transformer.plots.drawing import BLUE, ORANGE, house_style, new_figure, write
-from keras_transformer.text_files import iterate_lines
 from keras_transformer.training import train
+from keras_transformer.translation.evaluation import bleu, chrf
 
 ALL_PAIRS = 29_000
 # from the training pairs to the size of the vocabulary: little text has few subwords that repeat

@@ -25,9 +25,9 @@ from pinned import HERE, text_file, write_results
 
 from keras_transformer import Bert
 from keras_transformer.data import MaskedTokenBatches
+from keras_transformer.files.text import iterate_lines
 from keras_transformer.models import BertPretraining, BertTokenClassifier
 from keras_transformer.special_ids import END_ID, START_ID
-from keras_transformer.text_files import iterate_lines
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.training import InverseSquareRoot, TokenAccuracy, TokenCrossEntropy
 

@@ -18,7 +18,7 @@ from pinned import HERE, machine, read_results, run_pinned, write_results
 from recipes_side import LENGTH, size_of_step
 
 from keras_transformer.config import Config
-from keras_transformer.presets import RECIPES
+from keras_transformer.config.presets import RECIPES
 
 
 def main():

@@ -42,6 +42,7 @@ def main():
         keras.config.set_dtype_policy("mixed_bfloat16")
 
     from keras_transformer.config import Config
+    from keras_transformer.models.from_config import model_class_of
     from keras_transformer.special_ids import START_ID
     from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
     from keras_transformer.training.schedules import schedule_of
@@ -71,7 +72,7 @@ def main():
             self.cpu.append(time.process_time() - self.cpu_start)
             self.wall.append(time.perf_counter() - self.wall_start)
 
-    model_class = config.model_class
+    model_class = model_class_of(config)
     if on_tensorflow:
         from keras_transformer.training.divided_step import with_divided_step
 

@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
 
-    from keras_transformer.text_files import iterate_lines
+    from keras_transformer.files.text import iterate_lines
 
     lines = list(iterate_lines(multi30k() / "test_2016_flickr.en.gz"))
     with tempfile.TemporaryDirectory() as folder:

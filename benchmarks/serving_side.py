@@ -22,12 +22,12 @@ def main():
     parser.add_argument("text", type=pathlib.Path)
     arguments = parser.parse_args()
 
-    from keras_transformer import console
+    from keras_transformer.cli import console
 
     console.start_keras(to_search=True)
-    from keras_transformer.export import load
+    from keras_transformer.translation.loading import load_export
 
-    translator = load(arguments.export)
+    translator = load_export(arguments.export)
     lines = arguments.text.read_text().splitlines()
     cores = len(os.sched_getaffinity(0))
     batches = [lines[start : start + ROWS] for start in range(0, len(lines), ROWS)]

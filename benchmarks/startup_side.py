@@ -111,7 +111,8 @@ class Phases:
 def translate(arguments):
     """Prints the phases of the command `translate` until its first translation, and the second."""
     phases = Phases(arguments.started)
-    from keras_transformer import cli, console  # noqa: F401, the command imports it
+    from keras_transformer import cli  # noqa: F401, the command imports it
+    from keras_transformer.cli import console
 
     phases.end("Python and the command")
     console.start_keras(to_search=True)
@@ -130,13 +131,13 @@ def translate(arguments):
 def serve(arguments):
     """Prints the phases of the command `serve` until a version is available."""
     phases = Phases(arguments.started)
-    from keras_transformer import cli, console  # noqa: F401, the command imports it
+    from keras_transformer import cli  # noqa: F401, the command imports it
+    from keras_transformer.cli import console
 
     phases.end("Python and the command")
     console.start_keras()
     phases.end("import of TensorFlow and Keras")
-    from keras_transformer.export import load  # noqa: F401, the server imports it
-    from keras_transformer.export.settings import check_export
+    from keras_transformer.files.checksums import check_export
     from keras_transformer.serving import loaded_model, server  # noqa: F401
 
     phases.end("import of the server")

@@ -25,9 +25,9 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "two-cores.json")
     arguments = parser.parse_args()
+    from keras_transformer import load
     from keras_transformer.export import export_ctranslate2, export_saved_model
-    from keras_transformer.loading import load
-    from keras_transformer.text_files import iterate_lines
+    from keras_transformer.files.text import iterate_lines
 
     formats = {"SavedModel": export_saved_model, "CTranslate2": export_ctranslate2}
     with tempfile.TemporaryDirectory() as folder:

@@ -40,9 +40,10 @@ import numpy as np
 import sentencepiece
 from jax import lax
 
-from keras_transformer import backend, translator
+from keras_transformer import backend
+from keras_transformer.files.text import without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.text_files import without_surrogates
+from keras_transformer.translation import translator
 
 
 class Ragged(NamedTuple):

@@ -16,9 +16,9 @@ from mkdocs.structure.files import File
 
 from keras_transformer.cli import command_parser
 from keras_transformer.config import GROUPS
-from keras_transformer.core_yaml import yaml_word
-from keras_transformer.presets import MODEL_PRESETS, PRESETS, RECIPES
-from keras_transformer.settings import LARGEST, in_words, settings
+from keras_transformer.config.presets import MODEL_PRESETS, PRESETS, RECIPES
+from keras_transformer.config.settings import LARGEST, in_words, settings
+from keras_transformer.config.yaml import yaml_word
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_transformer"

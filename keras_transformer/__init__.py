@@ -10,7 +10,7 @@ first used, or when `keras.models.load_model` needs a class from it.
 import importlib
 from typing import TYPE_CHECKING
 
-from keras_transformer import keras_names, quiet_tensorflow
+from keras_transformer import keras_names
 
 if TYPE_CHECKING:  # what `__getattr__` finds, for type checkers and editors
     from keras_transformer import backend as backend
@@ -18,61 +18,57 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for type checkers and editors
     from keras_transformer import convert as convert
     from keras_transformer import data as data
     from keras_transformer import decoding as decoding
-    from keras_transformer import evaluation as evaluation
     from keras_transformer import export as export
     from keras_transformer import layers as layers
-    from keras_transformer import lexicon as lexicon
     from keras_transformer import models as models
     from keras_transformer import plots as plots
     from keras_transformer import tokenizers as tokenizers
     from keras_transformer import training as training
-    from keras_transformer import translator as translator
+    from keras_transformer import translation as translation
     from keras_transformer.config import Config as Config
-    from keras_transformer.loading import load as load
     from keras_transformer.models import Bert as Bert
     from keras_transformer.models import Gpt as Gpt
     from keras_transformer.models import RnnSeq2Seq as RnnSeq2Seq
     from keras_transformer.models import Transformer as Transformer
-    from keras_transformer.translator import Translator as Translator
+    from keras_transformer.translation.loading import load as load
+    from keras_transformer.translation.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
-_ROOMS = (
+_SUBPACKAGES = (
     "backend",
     "config",
     "convert",
     "data",
     "decoding",
-    "evaluation",
     "export",
     "layers",
-    "lexicon",
     "models",
     "plots",
     "tokenizers",
     "training",
-    "translator",
+    "translation",
 )
-_ROOM_OF_NAME = {
+_MODULE_OF_NAME = {
     "Bert": "models",
     "Config": "config",
     "Gpt": "models",
     "RnnSeq2Seq": "models",
     "Transformer": "models",
-    "Translator": "translator",
-    "load": "loading",
+    "Translator": "translation.translator",
+    "load": "translation.loading",
 }
 
-__all__ = [*_ROOMS, *_ROOM_OF_NAME]
+__all__ = [*_SUBPACKAGES, *_MODULE_OF_NAME]
 
 
 if not TYPE_CHECKING:  # a checker shall report a name that does not exist
 
     def __getattr__(name):
-        if name in _ROOMS:
+        if name in _SUBPACKAGES:
             return importlib.import_module(f"{__name__}.{name}")
-        if name in _ROOM_OF_NAME:
-            return getattr(importlib.import_module(f"{__name__}.{_ROOM_OF_NAME[name]}"), name)
+        if name in _MODULE_OF_NAME:
+            return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF_NAME[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -81,4 +77,3 @@ def __dir__():
 
 
 keras_names.register()
-quiet_tensorflow.register()

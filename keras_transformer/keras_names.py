@@ -6,9 +6,8 @@ modules, not even Keras, so it registers placeholders, now or as soon as Keras i
 """
 
 import importlib
-import sys
 
-from keras_transformer import import_hooks
+import wrapt
 
 PACKAGE = "keras_transformer"
 CLASSES = {
@@ -65,21 +64,18 @@ CLASSES = {
         "TokenCrossEntropy",
     ),
 }
-"""Per room, the classes that a saved model may name; a test compares them with the source."""
-
-OLD_NAMES = {"PaperSchedule": ("training", "NoamSchedule")}
-"""From the name of a class in earlier versions to its room and its name today."""
+"""Per subpackage, the classes that a saved model may name; a test compares them with the source."""
 
 
 class Placeholder:
     """Registered under the name of one of our classes until the class itself is imported."""
 
-    def __init__(self, room, name):
-        self._room = room
+    def __init__(self, subpackage, name):
+        self._subpackage = subpackage
         self._name = name
 
     def _load(self):
-        return getattr(importlib.import_module(f"{PACKAGE}.{self._room}"), self._name)
+        return getattr(importlib.import_module(f"{PACKAGE}.{self._subpackage}"), self._name)
 
     def __call__(self, *args, **kwargs):
         return self._load()(*args, **kwargs)
@@ -90,21 +86,11 @@ class Placeholder:
 
 def register():
     """Registers a placeholder for each class with Keras, now or when Keras is imported."""
-    if "keras" in sys.modules:
-        _register_placeholders(sys.modules["keras"])
-    else:
-        import_hooks.around_import("keras", _import_and_register)
-
-
-def _import_and_register(execute, keras):
-    execute(keras)
-    _register_placeholders(keras)
+    wrapt.register_post_import_hook(_register_placeholders, "keras")
 
 
 def _register_placeholders(keras):
     known = keras.saving.get_custom_objects()  # the registry itself, not a copy
-    for room, names in CLASSES.items():
+    for subpackage, names in CLASSES.items():
         for name in names:
-            known.setdefault(f"{PACKAGE}>{name}", Placeholder(room, name))
-    for old_name, (room, name) in OLD_NAMES.items():
-        known.setdefault(f"{PACKAGE}>{old_name}", Placeholder(room, name))
+            known.setdefault(f"{PACKAGE}>{name}", Placeholder(subpackage, name))

@@ -1,4 +1,7 @@
-"""The ids that every tokenizer, data set, model and search of the package agrees on."""
+"""The ids that every tokenizer, data set, model and search of the package agrees on.
+
+Shapes: B batch, T length.
+"""
 
 from typing import NamedTuple
 
@@ -29,3 +32,19 @@ class SpecialIds(NamedTuple):
 
 
 OUR_SPECIAL_IDS = SpecialIds()
+
+
+def shift_right(labels, numpy):
+    """Returns the decoder's input in training: the start token, then all labels but the last.
+
+    Args:
+        labels: `(B, T)`, integers: tokens and the end token, padded with 0 at the end.
+        numpy: module whose `concatenate` and `where` accept the labels: `numpy`, `keras.ops` or
+            `tensorflow.experimental.numpy`.
+    Returns:
+        `(B, T)`, with padding where the labels are padding.
+    """
+    padding = labels * 0 + PAD_ID
+    start = padding[:, :1] + START_ID
+    shifted = numpy.concatenate([start, labels[:, :-1]], axis=1)
+    return numpy.where(labels == PAD_ID, padding, shifted)

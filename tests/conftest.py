@@ -104,7 +104,7 @@ def translator(tokenizer, sentence_pairs, made_once):
 
     from keras_transformer.config import DecodingConfig
     from keras_transformer.models import Transformer
-    from keras_transformer.translator import Translator
+    from keras_transformer.translation.translator import Translator
 
     def new_model():
         sizes = dict(num_layers=1, d_model=32, ff_dim=48, num_heads=2)
@@ -139,6 +139,14 @@ def exported(translator, made_once):
 
     made = made_once("exports", lambda path: export_saved_model(translator, path, n_best=2))
     return made / "1"
+
+
+@pytest.fixture(scope="session")
+def exported_translator(exported):
+    """The export, read back into Python."""
+    from keras_transformer.translation.loading import load_export
+
+    return load_export(exported.parent)
 
 
 @pytest.fixture(scope="session")

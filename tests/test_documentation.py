@@ -21,7 +21,7 @@ import pytest
 
 from keras_transformer.cli import command_parser, train
 from keras_transformer.config import GROUPS, Config
-from keras_transformer.core_yaml import parse_yaml
+from keras_transformer.config.yaml import parse_yaml
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [

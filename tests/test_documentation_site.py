@@ -7,7 +7,7 @@ import pytest
 
 from keras_transformer.cli import command_parser
 from keras_transformer.config import GROUPS
-from keras_transformer.settings import settings
+from keras_transformer.config.settings import settings
 
 pytest.importorskip("mkdocs", reason="the extra `docs` is missing")
 pytest.importorskip("griffe", reason="the extra `docs` is missing")

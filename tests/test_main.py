@@ -24,7 +24,7 @@ def test_the_installed_script_is_the_module_that_answers_interruptions():
         "argparse",
         "yaml",
         "keras_transformer.config",
-        "keras_transformer.text_files",
+        "keras_transformer.files.text",
         None,
     ],
 )

@@ -85,7 +85,7 @@ def test_the_wheel_has_the_package_and_nothing_else(archives):
     }
     in_package = {name for name in names if name.startswith(f"{PACKAGE}/")}
     assert in_package == expected
-    assert {f"{PACKAGE}/py.typed", f"{PACKAGE}/presets/tiny.yaml"} <= in_package
+    assert {f"{PACKAGE}/py.typed", f"{PACKAGE}/config/presets/tiny.yaml"} <= in_package
     others = {name.partition("/")[0] for name in names - in_package}
     assert len(others) == 1 and others.pop().endswith(".dist-info")
     assert any(name.endswith("/licenses/LICENSE") for name in names)

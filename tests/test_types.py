@@ -78,10 +78,10 @@ CLIENT = """
 import keras_transformer
 from keras_transformer import Config, Transformer, layers
 from keras_transformer.data import ParallelCorpus, TranslationBatches
-from keras_transformer.evaluation import bleu
+from keras_transformer.translation.evaluation import bleu
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.training import InverseSquareRoot, train
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 corpus = ParallelCorpus.from_pairs([("A dog runs.", "Ein Hund läuft.")])
 tokenizer = SentencePieceTokenizer.train(corpus.source + corpus.target, vocab_size=80)

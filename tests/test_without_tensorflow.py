@@ -13,8 +13,8 @@ import pytest
 
 import keras_transformer
 from keras_transformer.data.id_rows import IdRows
-from keras_transformer.evaluation import bleu
 from keras_transformer.tokenizers import SentencePieceTokenizer
+from keras_transformer.translation.evaluation import bleu
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets")

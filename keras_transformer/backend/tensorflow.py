@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.backend import portable
+from keras_transformer.backend.parallel_calls import first_call_alone
 from keras_transformer.backend.portable import TokenLosses
-from keras_transformer.parallel_calls import NUM_CORES, first_call_alone
+from keras_transformer.config.settings import NUM_CORES
 
 CACHE_GROWTH = 8
 """Minimum number of positions by which a search's cache grows when it is full."""

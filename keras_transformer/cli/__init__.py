@@ -5,8 +5,8 @@ TensorFlow load after the arguments have been checked, so help and usage errors 
 `console.py` lists the exit codes.
 """
 
-from keras_transformer import console
 from keras_transformer.cli import (
+    console,
     evaluate,
     export,
     import_,

@@ -10,9 +10,9 @@ from keras_transformer.cli.models import (
     translations_of,
 )
 from keras_transformer.cli.parser import given_settings
-from keras_transformer.config import ConfigBeforeKeras, TrainingConfig
+from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.errors import InputError
-from keras_transformer.text_files import check_parallel, iterate_lines
+from keras_transformer.files.text import check_parallel, iterate_lines
 
 SUMMARY = "score translations by BLEU and chrF"
 
@@ -48,7 +48,7 @@ def run(arguments):
                 f"Expected a reference translation on each line. Received: {path}, which is empty. "
                 "Check the name."
             )
-    from keras_transformer.evaluation import bleu, chrf
+    from keras_transformer.translation.evaluation import bleu, chrf
 
     tokenize = arguments.tokenize or _tokenizer_of(arguments.model)
     # errors in the references or the tokenizer show up now, not after the translation
@@ -80,7 +80,7 @@ def _find_model(arguments):
 def _tokenizer_of(model):
     """Returns the tokenizer with which the BLEU of a run was computed in its training."""
     if model is not None and (settings := pathlib.Path(model, "config.yaml")).exists():
-        return ConfigBeforeKeras.load(settings).training.bleu_tokenizer
+        return Config.load(settings).training.bleu_tokenizer
     return TrainingConfig().bleu_tokenizer
 
 

@@ -1,9 +1,9 @@
 """`keras-transformer export`: exports a run for a server or a library, and prints its path."""
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.cli.models import add_decoding, add_model, add_n_best, load_translator
 from keras_transformer.errors import InputError
-from keras_transformer.text_files import check_directory
+from keras_transformer.files.text import check_directory
 
 SUMMARY = "write the SavedModel that takes and returns strings, or another library's format"
 FORMATS = ("saved_model", "ctranslate2", "hugging_face")

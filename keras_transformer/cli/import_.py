@@ -3,9 +3,9 @@
 import pathlib
 import sys
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.errors import InputError
-from keras_transformer.text_files import check_directory
+from keras_transformer.files.text import check_directory
 
 SUMMARY = "make a run of an OPUS-MT (Marian) model"
 

@@ -1,6 +1,6 @@
 """`keras-transformer lexicon`: learns which tokens translate one another, for shortlists."""
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.cli.models import add_model
 from keras_transformer.errors import InputError
 

@@ -3,12 +3,11 @@
 import itertools
 import pathlib
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.cli.parser import add_settings, given_settings, whole_number
 from keras_transformer.config import DecodingConfig
+from keras_transformer.config.settings import LARGEST, NUM_CORES
 from keras_transformer.errors import InputError
-from keras_transformer.parallel_calls import NUM_CORES
-from keras_transformer.settings import LARGEST
 
 CHUNK_LINES = max(1024, 512 * NUM_CORES)
 """Lines that are read and translated at once, so that memory is bounded for any input: 8 batches
@@ -60,8 +59,8 @@ def load_translator(arguments, of_run=False):
             f"Received: {arguments.model}: no such directory. Check the name."
         )
     console.start_keras(to_search=True)
-    from keras_transformer.loading import load
-    from keras_transformer.translator import Translator
+    from keras_transformer.translation.loading import load
+    from keras_transformer.translation.translator import Translator
 
     translator = load(arguments.model, arguments.checkpoint, **given)
     if of_run and not isinstance(translator, Translator):

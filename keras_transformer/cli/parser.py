@@ -3,8 +3,8 @@
 import argparse
 import contextlib
 
-from keras_transformer.core_yaml import yaml_word
-from keras_transformer.settings import plain_type, settings
+from keras_transformer.config.settings import plain_type, settings
+from keras_transformer.config.yaml import yaml_word
 
 
 class Parser(argparse.ArgumentParser):

@@ -6,14 +6,13 @@ import inspect
 import pathlib
 import warnings
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.cli.models import add_decoding, add_model, load_translator, translations_of
 from keras_transformer.cli.parser import whole_number
 from keras_transformer.cli.train import add_config, config_of
-from keras_transformer.config import Config
+from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
-from keras_transformer.settings import LARGEST
-from keras_transformer.text_files import (
+from keras_transformer.files.text import (
     check_parallel,
     check_readable,
     check_utf8,
@@ -191,10 +190,12 @@ def _prepare_schedule(arguments):
 
     check_format(arguments.output)
     console.start_keras(with_text=False)
+    from keras_transformer.models.from_config import check_model_settings, model_class_of
     from keras_transformer.training.schedules import schedule_of
 
-    config = config_of(arguments, Config)
-    width = inspect.signature(config.model_class).parameters["d_model"].default
+    config = config_of(arguments)
+    check_model_settings(config)
+    width = inspect.signature(model_class_of(config)).parameters["d_model"].default
     schedule = schedule_of(config.training, config.model.get("d_model", width))
     num_steps = arguments.max_steps or config.training.max_steps
     return functools.partial(learning_rates, schedule, num_steps, arguments.output)

@@ -1,7 +1,7 @@
 """`keras-transformer quickstart`: the tour, from no data to an export."""
 
-from keras_transformer import console
-from keras_transformer.text_files import check_directory
+from keras_transformer.cli import console
+from keras_transformer.files.text import check_directory
 
 SUMMARY = "train, translate and export a small model, in minutes"
 

@@ -1,15 +1,17 @@
 """`keras-transformer serve`: serves an export like TensorFlow Serving, until it gets a signal."""
 
 import argparse
+import logging
 import os
 import pathlib
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.cli.parser import add_settings, given_settings, whole_number
+from keras_transformer.config.settings import plain_type, settings
 from keras_transformer.errors import InputError
+from keras_transformer.files.version_numbers import version_number
+from keras_transformer.serving import LOG
 from keras_transformer.serving.settings import ServingConfig
-from keras_transformer.settings import plain_type, settings
-from keras_transformer.version_numbers import version_number
 
 SUMMARY = "serve an export by REST and gRPC, with TensorFlow Serving's contract"
 LIBRARIES = ("grpc_health", "h11", "prometheus_client")
@@ -55,6 +57,8 @@ def run(arguments):
             f"Received: {arguments.directory}: no such directory. Check the name."
         )
     console.start_keras()
+    LOG.addHandler(console.LogLines())
+    LOG.setLevel(logging.INFO)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # we report errors ourselves
     try:
         from keras_transformer.serving.grpc_server import in_brackets

@@ -5,21 +5,20 @@ import dataclasses
 import os
 import pathlib
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.cli.parser import add_settings, given_settings
 from keras_transformer.config import (
     GROUPS,
     STRATEGIES,
     Config,
-    ConfigBeforeKeras,
     DataConfig,
     TrainingConfig,
 )
-from keras_transformer.core_yaml import yaml_word
+from keras_transformer.config.presets import PRESETS, RECIPES, settings_file
+from keras_transformer.config.settings import settings
+from keras_transformer.config.yaml import yaml_word
 from keras_transformer.errors import InputError
-from keras_transformer.presets import PRESETS, RECIPES, settings_file
-from keras_transformer.settings import settings
-from keras_transformer.text_files import check_directory, check_readable
+from keras_transformer.files.text import check_directory, check_readable
 
 SUMMARY = "train a model on parallel text, or continue a run that was stopped"
 
@@ -80,15 +79,15 @@ def run(arguments):
         )
     if arguments.strategy != "multi_worker" and "TF_CONFIG" not in os.environ:
         check_directory(arguments.output)  # of several workers, only the first writes to it
-    asked = _config(arguments, ConfigBeforeKeras)
+    config = _config(arguments)
     of_tokenizer = [text for text in arguments.set if text.startswith("tokenizer.")]
-    if asked.training.distill_from and of_tokenizer:
+    if config.training.distill_from and of_tokenizer:
         raise InputError(
             "Expected no settings of a tokenizer that comes from the runs in distill_from. "
-            f"Received: training.distill_from={asked.training.distill_from} and --set "
+            f"Received: training.distill_from={config.training.distill_from} and --set "
             f"{of_tokenizer[0]}. Leave one out."
         )
-    data = asked.data
+    data = config.data
     if pathlib.Path(arguments.output, "config.yaml").exists():
         data = DataConfig(**given_settings(arguments, "data"))  # a finished run needs no text
     for path in (data.source_train, data.target_train, data.source_valid, data.target_valid):
@@ -97,17 +96,16 @@ def run(arguments):
     console.start_keras()
     from keras_transformer.training.train import train
 
-    config = _config(arguments, Config)
     train(config, arguments.output, init_from=arguments.init_from, strategy=arguments.strategy)
 
 
-def _config(arguments, config_class):
+def _config(arguments):
     """Returns the settings of a training: those asked for, else the run's, else those of tiny."""
     saved = pathlib.Path(arguments.output, "config.yaml")
-    return config_of(arguments, config_class, saved, arguments.init_from)
+    return config_of(arguments, saved, arguments.init_from)
 
 
-def config_of(arguments, config_class, saved=None, init_from=None):
+def config_of(arguments, saved=None, init_from=None):
     """Returns the settings that the flags of `add_config` and of single settings ask for.
 
     Args:
@@ -117,18 +115,18 @@ def config_of(arguments, config_class, saved=None, init_from=None):
             too, unless a preset or `saved` has another: an imported model needs its own.
     """
     if arguments.preset is not None:
-        config = config_class.from_preset(arguments.preset)
+        config = Config.from_preset(arguments.preset)
     elif arguments.config is None and saved is not None and saved.exists():
-        config = config_class.load(saved)
+        config = Config.load(saved)
     else:
-        config = config_class() if arguments.config else config_class.from_preset("tiny")
+        config = Config() if arguments.config else Config.from_preset("tiny")
         other = init_from and pathlib.Path(init_from, "config.yaml")
         if other and other.exists():  # the training refuses what is no run
             # a shortlist needs the lexicon of its run
-            search = dataclasses.replace(config_class.load(other).decoding, shortlist=0)
+            search = dataclasses.replace(Config.load(other).decoding, shortlist=0)
             config = dataclasses.replace(config, decoding=search)
     if arguments.config is not None:
-        config = config_class.load(arguments.config, config)
+        config = Config.load(arguments.config, config)
     flags = {group: given_settings(arguments, group) for group in ("data", "training")}
     # text that a flag names takes the place of what a recipe or a file names
     data = flags["data"]

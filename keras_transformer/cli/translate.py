@@ -2,7 +2,7 @@
 
 import sys
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.cli.models import (
     add_decoding,
     add_model,
@@ -11,7 +11,7 @@ from keras_transformer.cli.models import (
     translations_of,
     translations_of_ready,
 )
-from keras_transformer.text_files import (
+from keras_transformer.files.text import (
     check_readable,
     check_writable,
     is_regular_file,

@@ -3,11 +3,11 @@
 import argparse
 import math
 
-from keras_transformer import console
+from keras_transformer.cli import console
 from keras_transformer.cli.models import add_model
 from keras_transformer.cli.parser import whole_number
+from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
-from keras_transformer.settings import LARGEST
 
 SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"
 

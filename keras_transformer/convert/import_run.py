@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from keras_transformer.atomic_files import partial_directory, put_in_place
 from keras_transformer.config import Config, TokenizerConfig
 from keras_transformer.convert.marian import read_marian
 from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import partial_directory, put_in_place
+from keras_transformer.files.text import check_directory
 from keras_transformer.runs.checkpoints import Checkpoints, TrainingState
 from keras_transformer.runs.run import Identity, Run, checksum_of_tokenizers
-from keras_transformer.text_files import check_directory
 from keras_transformer.types import StrPath
 
 NO_SETTINGS = ("name", "trainable", "dtype", "source_vocab_size", "target_vocab_size")

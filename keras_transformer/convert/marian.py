@@ -8,9 +8,9 @@ from keras_transformer.convert.hugging_face import read_json
 from keras_transformer.convert.marian_hugging_face import read_hugging_face
 from keras_transformer.convert.marian_npz import read_npz
 from keras_transformer.errors import InputError
-from keras_transformer.translator import Translator
+from keras_transformer.files.version_numbers import remedy_for
+from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
-from keras_transformer.version_numbers import remedy_for
 
 
 def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Translator:

@@ -15,7 +15,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.models import Transformer
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # of the ids 0 to 3
 NEVER = -100.0

@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 import yaml
 
+from keras_transformer.config.yaml import parse_yaml
 from keras_transformer.convert.marian_model import (
     Files,
     block_shapes,
@@ -23,7 +24,6 @@ from keras_transformer.convert.marian_model import (
     vocabulary,
 )
 from keras_transformer.convert.weights import Weights, check_settings, number, size
-from keras_transformer.core_yaml import parse_yaml
 from keras_transformer.errors import InputError
 
 SETTINGS = "special:model.yml"

@@ -18,8 +18,7 @@ from keras_transformer.data.batch_plan import (
 from keras_transformer.data.id_rows import IdRows
 from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.errors import InputError
-from keras_transformer.special_ids import PAD_ID
-from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.special_ids import PAD_ID, shift_right
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -6,8 +6,7 @@ Shapes: B batch (pairs), S source length, T target length.
 from typing import TYPE_CHECKING
 
 from keras_transformer.errors import InputError
-from keras_transformer.special_ids import PAD_ID
-from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.special_ids import PAD_ID, shift_right
 from keras_transformer.types import Tensor
 
 if TYPE_CHECKING:

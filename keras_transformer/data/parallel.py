@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.text_files import check_parallel, iterate_lines
+from keras_transformer.files.text import check_parallel, iterate_lines
 from keras_transformer.types import Self, StrPath
 
 if TYPE_CHECKING:

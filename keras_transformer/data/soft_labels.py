@@ -4,8 +4,8 @@ import zipfile
 
 import numpy as np
 
-from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import replacing
 from keras_transformer.types import Self, StrPath
 
 

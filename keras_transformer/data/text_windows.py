@@ -13,7 +13,6 @@ from keras_transformer.data.id_rows import IdRows
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
-from keras_transformer.teacher_forcing import shift_window
 from keras_transformer.types import Self, Tensor, Texts
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ class TextWindows:
         places = starts[:, None] + np.arange(self.length + 1)
         is_text = places < len(self.ids)
         windows = np.where(is_text, self.ids[np.minimum(places, len(self.ids) - 1)], PAD_ID)
-        inputs, labels = shift_window(windows)
+        inputs, labels = windows[:, :-1], windows[:, 1:]
         counts = is_text[:, 1:]
         if not self.shuffle:  # the first window predicts all, each other one the last `stride`
             counts &= (starts == 0)[:, None] | (np.arange(self.length) >= self.length - self.stride)

@@ -12,13 +12,13 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.backend.parallel_calls import parallel_calls
+from keras_transformer.decoding.length_batches import length_batches
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
-from keras_transformer.length_batches import length_batches
-from keras_transformer.parallel_calls import parallel_calls
 from keras_transformer.special_ids import PAD_ID
 
 MOST_REMEMBERED = 16

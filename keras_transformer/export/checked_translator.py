@@ -11,7 +11,7 @@ from keras_transformer.layers.activations import activation_config
 from keras_transformer.layers.stack import plain
 from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 
 def checked_translator(translator, n_best, has_shortlists=False):

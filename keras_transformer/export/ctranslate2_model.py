@@ -9,17 +9,17 @@ import ml_dtypes
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.checked_translator import check_float16, checked_translator
-from keras_transformer.export.ctranslate2_library import ctranslate2_library
 from keras_transformer.export.ctranslate2_spec import check_model, transformer_spec
 from keras_transformer.export.new_version import check_can_export, write_version
 from keras_transformer.export.settings import write_settings
 from keras_transformer.export.verification import Tolerance, verify_greedy
 from keras_transformer.special_ids import END_ID
 from keras_transformer.tokenizers import MarianTokenizer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.ctranslate2_translator import ctranslate2_library
+from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 
-SEARCH_PROGRAM = pathlib.Path(__file__).with_name("ctranslate2_search.py")
+SEARCH_PROGRAM = pathlib.Path(__file__).parents[1] / "translation" / "ctranslate2_search.py"
 TOKENIZERS = ("source.spm", "target.spm")
 """The files of the tokenizers, as OPUS-MT names them."""
 

@@ -10,8 +10,8 @@ from keras_transformer.export.checked_translator import (
     activation_of,
     float32_array,
 )
-from keras_transformer.export.ctranslate2_library import ctranslate2_library
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
+from keras_transformer.translation.ctranslate2_translator import ctranslate2_library
 
 CTRANSLATE2 = OtherLibrary(
     "CTranslate2",

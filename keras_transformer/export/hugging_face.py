@@ -23,7 +23,7 @@ from keras_transformer.export.verification import Tolerance, verify_greedy
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import MarianTokenizer
 from keras_transformer.tokenizers.marian_tokenizer import TAG
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 
 READ_PROGRAM = pathlib.Path(__file__).with_name("hugging_face_read.py")

@@ -10,7 +10,7 @@ import sys
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.convert.marian import read_marian
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 
 def main():

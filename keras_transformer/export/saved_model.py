@@ -16,7 +16,7 @@ from keras_transformer.export.small_weights import SmallWeights, check_weights
 from keras_transformer.export.verification import random_sentences, verify
 from keras_transformer.export.warmup import write_warmup_requests
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 
 WARMUP_ROWS = 16

@@ -2,26 +2,11 @@
 
 import dataclasses
 import json
-import pathlib
 
 import keras
 
 import keras_transformer
-from keras_transformer.checksums import check_checksums
-from keras_transformer.version_numbers import EXPORT_SETTINGS
-
-
-def check_export(path):
-    """Raises `ValueError` where a file of a SavedModel is missing or differs from its checksum.
-
-    Exports by earlier versions of this package and other SavedModels have no checksums.
-    """
-    try:
-        settings = json.loads(pathlib.Path(path, EXPORT_SETTINGS).read_text())
-        is_required = settings.get("checksums", False)
-    except (OSError, ValueError, AttributeError):
-        is_required = False
-    check_checksums(path, is_required=is_required)
+from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 
 
 def write_settings(path, model, decoding, verification, **others):
@@ -39,7 +24,6 @@ def write_settings(path, model, decoding, verification, **others):
         **others,
         "model": keras.saving.serialize_keras_object(model)["config"],
         "verification": verification._asdict(),
-        "checksums": True,
     }
     (path / EXPORT_SETTINGS).parent.mkdir(exist_ok=True)
     (path / EXPORT_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")

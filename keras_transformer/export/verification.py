@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras_transformer.export import sentences
 from keras_transformer.export.fresh_process import packed, unpacked
 from keras_transformer.special_ids import END_ID
-from keras_transformer.translator import Translation, Translator
+from keras_transformer.translation.translator import Translation, Translator
 
 FRESH_PROCESS = pathlib.Path(__file__).with_name("fresh_process.py")
 PACKAGE_PARENT = pathlib.Path(__file__).parents[2]

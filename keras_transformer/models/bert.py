@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError
 from keras_transformer.layers import BertEmbedding, Encoder, TokenEmbedding, padding_mask
 from keras_transformer.layers.bert_embedding import ids_and_segments
@@ -15,7 +16,6 @@ from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.self_building import SelfBuilding, build_once
-from keras_transformer.presets import model_preset
 from keras_transformer.types import Self, Shape, Tensor
 
 POSITIONS = ("learned", None)

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.config.presets import model_preset
 from keras_transformer.decoding import BatchSearch, DecodingStart, stream
 from keras_transformer.decoding.batch_search import remembered
 from keras_transformer.errors import InputError
@@ -20,7 +21,6 @@ from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads, plain
 from keras_transformer.models.decoder_model import DecoderModel
 from keras_transformer.models.self_building import build_once
-from keras_transformer.presets import model_preset
 from keras_transformer.special_ids import END_ID, PAD_ID, SpecialIds
 from keras_transformer.types import Self, Shape, Tensor
 

@@ -25,8 +25,7 @@ from keras_transformer.layers.shared_layer import config_of_shared
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.decoder_model import DecoderModel
 from keras_transformer.models.self_building import build_once
-from keras_transformer.special_ids import START_ID
-from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.special_ids import START_ID, shift_right
 from keras_transformer.types import Self, Shape, Tensor
 
 FEATURES = ("patches", "convolutional")

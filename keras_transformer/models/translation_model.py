@@ -8,12 +8,12 @@ from typing import Any
 
 from keras import ops
 
+from keras_transformer.config.presets import model_preset
 from keras_transformer.decoding import DecodingStart, Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.models.decoder_model import DecoderModel
 from keras_transformer.models.output_length import output_limits
-from keras_transformer.presets import model_preset
 from keras_transformer.special_ids import START_ID
 from keras_transformer.types import Self, Tensor
 

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Dense, Encoder, PatchEmbedding
 from keras_transformer.layers.keeps_frozen import KeepsFrozen
@@ -16,7 +17,6 @@ from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.models.self_building import SelfBuilding, build_once
-from keras_transformer.presets import model_preset
 from keras_transformer.types import Self, Shape, Tensor
 
 POOLINGS = ("class_token", "mean")

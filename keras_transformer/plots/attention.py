@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.fonts import families_for
 from keras_transformer.plots.drawing import (
     SENTENCE_PIECE_SPACE,
     colour_bar,
@@ -20,12 +19,13 @@ from keras_transformer.plots.drawing import (
     new_figure,
     write,
 )
+from keras_transformer.plots.fonts import families_for
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from keras_transformer.translator import AttentionMap
+    from keras_transformer.translation.translator import AttentionMap
 
 MANY_TOKENS = 24
 """From this number of tokens on, every panel has its own labels, and lines to count along."""

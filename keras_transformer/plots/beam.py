@@ -4,7 +4,6 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from keras_transformer.errors import InputError
-from keras_transformer.fonts import families_for
 from keras_transformer.plots.drawing import (
     BLUE,
     GREEN,
@@ -16,6 +15,7 @@ from keras_transformer.plots.drawing import (
     new_figure,
     write,
 )
+from keras_transformer.plots.fonts import families_for
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:

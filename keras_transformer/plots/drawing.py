@@ -6,9 +6,9 @@ import pathlib
 import unicodedata
 import warnings
 
-from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
-from keras_transformer.fonts import families_for
+from keras_transformer.files.atomic import replacing
+from keras_transformer.plots.fonts import families_for
 from keras_transformer.types import StrPath
 
 FORMATS = ("png", "pdf", "svg")

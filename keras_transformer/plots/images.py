@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.fonts import families_for
 from keras_transformer.plots.drawing import house_style, labels, new_figure, write
+from keras_transformer.plots.fonts import families_for
 from keras_transformer.types import StrPath, Tensor, Texts
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from keras_transformer.errors import InputError
-from keras_transformer.evaluation import bleu, length_groups
 from keras_transformer.plots.drawing import (
     colours_of,
     curve_label,
@@ -13,6 +12,7 @@ from keras_transformer.plots.drawing import (
     new_figure,
     write,
 )
+from keras_transformer.translation.evaluation import bleu, length_groups
 from keras_transformer.types import StrPath, Texts
 
 if TYPE_CHECKING:

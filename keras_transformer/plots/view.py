@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.atomic_files import replacing
+from keras_transformer.files.atomic import replacing
 from keras_transformer.plots.attention import kind_of, warn_if_cut
 from keras_transformer.plots.drawing import check_format, labels
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
-    from keras_transformer.translator import AttentionMap
+    from keras_transformer.translation.translator import AttentionMap
 
 PAGE = pathlib.Path(__file__).with_name("attention_view.html")
 ROW_PIXELS = 20

@@ -11,8 +11,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.special_ids import END_ID, PAD_ID, UNKNOWN_ID
-from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.special_ids import END_ID, PAD_ID, UNKNOWN_ID, shift_right
 
 COLOURS = {
     "red": (0.9, 0.1, 0.1),

@@ -13,13 +13,13 @@ import tqdm
 
 from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
 from keras_transformer.data import ParallelCorpus
-from keras_transformer.evaluation import bleu
 from keras_transformer.export import export_saved_model
-from keras_transformer.loading import load
 from keras_transformer.plots import attention_maps, learning_curves
 from keras_transformer.quickstart.phrases import phrase_corpus
 from keras_transformer.runs.run import Run
 from keras_transformer.training import train
+from keras_transformer.translation.evaluation import bleu
+from keras_transformer.translation.loading import load
 
 NUM_SENTENCES = 8000
 NUM_SHOWN = 12

@@ -1,6 +1,6 @@
 """The run directory: settings, tokenizers, checkpoints and results of one training."""
 
 from keras_transformer.runs.checkpoints import Checkpoints, TrainingState
-from keras_transformer.runs.run import Run, load_lexicon, load_run
+from keras_transformer.runs.run import Run, load_run
 
-__all__ = ["Checkpoints", "Run", "TrainingState", "load_lexicon", "load_run"]
+__all__ = ["Checkpoints", "Run", "TrainingState", "load_run"]

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.atomic_files import check_space, partial_directory, put_in_place
-from keras_transformer.checksums import check_checksums, remove_with_checksum, write_checksums
 from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import check_space, partial_directory, put_in_place
+from keras_transformer.files.checksums import check_checksums, remove_with_checksum, write_checksums
 from keras_transformer.runs.old_checkpoints import (
     keyed_by_index,
     upgrade_state,

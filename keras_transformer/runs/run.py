@@ -15,7 +15,6 @@ RUN/lexicon.npz                         for shortlists, if `keras-transformer le
 import contextlib
 import dataclasses
 import hashlib
-import inspect
 import json
 import math
 import os
@@ -26,15 +25,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import keras_transformer  # rooms load when used: tokenizers need TensorFlow, training does not
-from keras_transformer.atomic_files import is_being_written, replacing
-from keras_transformer.checksums import checksum
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
-from keras_transformer.lexicon import Lexicon
+from keras_transformer.files.atomic import is_being_written, replacing
+from keras_transformer.files.checksums import checksum
+from keras_transformer.files.version_numbers import remedy_for
+from keras_transformer.models.from_config import (
+    check_model_settings,
+    model_class_of,
+)
 from keras_transformer.runs.checkpoints import WEIGHTS, Checkpoints, DamagedCheckpoint
 from keras_transformer.runs.weights import read_weights
 from keras_transformer.types import StrPath
-from keras_transformer.version_numbers import remedy_for
 
 if TYPE_CHECKING:
     import keras
@@ -416,23 +418,14 @@ def build_model(config, source_tokenizer, target_tokenizer, dtype=None, model_cl
         config: `Config`.
         source_tokenizer, target_tokenizer: of the same vocabulary if the settings say so.
         dtype: Keras dtype policy, or None for the default.
-        model_class: None: `config.model_class`; otherwise a subclass of it.
+        model_class: None: that of the settings; otherwise a subclass of it.
     """
     target_vocab_size = None if config.tokenizer.shared else target_tokenizer.vocab_size
-    model = (model_class or config.model_class)(
+    model = (model_class or model_class_of(config))(
         source_tokenizer.vocab_size, target_vocab_size, **config.model_arguments, dtype=dtype
     )
     model.build()
     return model
-
-
-def check_model(config):
-    """Raises `InputError` if there can be no model with these settings; quick for any size."""
-    model_class, arguments = config.model_class, config.model_arguments
-    model_class(1, **arguments)  # checks the sizes
-    parameters = inspect.signature(model_class.__init__).parameters
-    one_layer = {name: 1 for name in ("num_layers", "num_decoder_layers") if name in parameters}
-    model_class(1, **{**arguments, **one_layer}).build()  # checks the layers
 
 
 def load_weights(model, path):
@@ -445,13 +438,6 @@ def load_weights(model, path):
             f"Expected the weights of the model in config.yaml. Received: {path}: {reason} "
             "The file or the settings are damaged: restore a copy, or choose another checkpoint."
         ) from None
-
-
-def load_lexicon(path: StrPath) -> Lexicon:
-    """Returns the lexicon of a run directory; raises `InputError` if there is none."""
-    run = Run(path)
-    tokenizers = run.load_tokenizers(run.load_config())
-    return Lexicon.load(run.lexicon_path, checksum_of_tokenizers(tokenizers))
 
 
 def load_run(
@@ -467,6 +453,10 @@ def load_run(
     """
     run = Run(path)
     config = run.load_config()
+    try:
+        check_model_settings(config)
+    except ValueError as error:
+        raise InputError(f"{error} (file: {run.config_path})") from None
     weights_path = run.weights_path(checkpoint)
     source_tokenizer, target_tokenizer = run.load_tokenizers(config)
     model = build_model(config, source_tokenizer, target_tokenizer)

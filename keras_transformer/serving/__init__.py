@@ -1,1 +1,6 @@
-"""A server for exports with TensorFlow Serving's interface, for use without its image."""
+"""A server with the REST and gRPC interface of TensorFlow Serving."""
+
+import logging
+
+LOG = logging.getLogger(__name__)
+"""What the server reports: versions as they come and go, and what fails."""

@@ -4,8 +4,8 @@ import dataclasses
 import os
 import resource
 
-from keras_transformer import console
 from keras_transformer.errors import InputError
+from keras_transformer.serving import LOG
 
 NUM_OTHERS = 256
 """Descriptors kept free for everything else: probes, the files of versions, threads."""
@@ -32,7 +32,7 @@ def fit_connections(settings):
             f"Expected a process that may open at least {others + 2} files. Received: {allowed}. "
             "Raise its hard limit of open files (ulimit -Hn)."
         )
-    console.say(
+    LOG.warning(
         f"warning: at most {most} connections instead of {settings.max_connections}, because "
         f"this process may open at most {allowed} files. Raise its hard limit (ulimit -Hn), "
         "or lower --max-connections."

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
-from keras_transformer import console
+from keras_transformer.serving import LOG
 from keras_transformer.serving.errors import ServingError, from_tensorflow, invalid, timed_out
 
 MAX_MESSAGES_READ = 64
@@ -113,7 +113,7 @@ class Calls:
             return response.SerializeToString()
         except Exception as error:
             if not isinstance(error, ServingError):
-                console.say(f"failed: {type(error).__name__}: {error}")
+                LOG.warning(f"failed: {type(error).__name__}: {error}")
                 error = from_tensorflow(error)
             status = error.code
             await context.abort(error.code, str(error))

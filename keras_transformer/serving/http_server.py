@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from keras_transformer import console
+from keras_transformer.serving import LOG
 from keras_transformer.serving.http_connection import HttpConnection
 
 BACKLOG = 1024
@@ -133,7 +133,7 @@ class HttpServer:
         now = self._loop.time()
         if self._warned_at is None or now > self._warned_at + SECONDS_BETWEEN_WARNINGS:
             self._warned_at = now
-            console.say(
+            LOG.warning(
                 f"warning: no connection can be accepted: {error.strerror}. Raise the limit of "
                 "open files (ulimit -n), or lower --max-connections."
             )

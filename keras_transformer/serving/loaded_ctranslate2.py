@@ -10,10 +10,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_transformer.decoding.batch_search import padded_rows
-from keras_transformer.export.ctranslate2_library import ctranslate2_library
+from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, PREDICT, Signature
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.version_numbers import EXPORT_SETTINGS
+from keras_transformer.translation.ctranslate2_translator import ctranslate2_library
 
 TEXT, SCORE, IDS = (tf.string, (None,)), (tf.float32, (None,)), (tf.int32, (None, None))
 
@@ -34,7 +34,7 @@ class LoadedCTranslate2:
 
     def __init__(self, path):
         ctranslate2_library()
-        from keras_transformer.export.ctranslate2_search import CTranslate2Search
+        from keras_transformer.translation.ctranslate2_search import CTranslate2Search
 
         settings = json.loads((path / EXPORT_SETTINGS).read_text())
         self._search = CTranslate2Search(path, settings)

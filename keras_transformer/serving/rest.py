@@ -14,8 +14,8 @@ import zlib
 import grpc
 from google.protobuf import json_format
 
-from keras_transformer import console
-from keras_transformer.serving import json_tensors, metrics, model_protos
+from keras_transformer.files.version_numbers import version_number
+from keras_transformer.serving import LOG, json_tensors, metrics, model_protos
 from keras_transformer.serving.errors import (
     ServingError,
     from_tensorflow,
@@ -24,7 +24,6 @@ from keras_transformer.serving.errors import (
     timed_out,
 )
 from keras_transformer.serving.http_connection import NOT_FOUND, Response, too_large_body
-from keras_transformer.version_numbers import version_number
 
 VERSION_OR_LABEL = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 PREDICT = re.compile(
@@ -79,7 +78,7 @@ class RestInterface:
             return Response(200, body)
         except Exception as error:
             if not isinstance(error, ServingError):
-                console.say(f"failed: {type(error).__name__}: {error}")
+                LOG.warning(f"failed: {type(error).__name__}: {error}")
                 error = from_tensorflow(error)
             status = error.code.name
             return _as_response(error)

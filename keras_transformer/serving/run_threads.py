@@ -12,7 +12,7 @@ tests/serving/test_runs.py fails if a run no longer stops in time or waits for a
 import contextlib
 import threading
 
-from keras_transformer.parallel_calls import NUM_CORES
+from keras_transformer.config.settings import NUM_CORES
 
 
 class RunThreads:

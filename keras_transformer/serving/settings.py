@@ -2,9 +2,14 @@
 
 import dataclasses
 
+from keras_transformer.config.settings import (
+    NUM_CORES,
+    Count,
+    Positive,
+    PositiveOrZero,
+    SettingsGroup,
+)
 from keras_transformer.errors import InputError
-from keras_transformer.parallel_calls import NUM_CORES
-from keras_transformer.settings import Count, Positive, PositiveOrZero, SettingsGroup
 
 
 @dataclasses.dataclass(frozen=True)

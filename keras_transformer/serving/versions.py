@@ -15,9 +15,16 @@ import threading
 
 import grpc
 
-from keras_transformer import console
 from keras_transformer.errors import InputError
-from keras_transformer.export.settings import check_export
+from keras_transformer.files.checksums import check_export
+from keras_transformer.files.version_numbers import (
+    CTRANSLATE2_MODEL,
+    is_version,
+    remedy_for,
+    version_number,
+    versions_in,
+)
+from keras_transformer.serving import LOG
 from keras_transformer.serving.errors import (
     ServingError,
     damaged,
@@ -27,13 +34,6 @@ from keras_transformer.serving.errors import (
 )
 from keras_transformer.serving.loaded_ctranslate2 import LoadedCTranslate2
 from keras_transformer.serving.loaded_model import LoadedModel
-from keras_transformer.version_numbers import (
-    CTRANSLATE2_MODEL,
-    is_version,
-    remedy_for,
-    version_number,
-    versions_in,
-)
 
 LATEST = "latest"
 ALL = "all"
@@ -265,7 +265,7 @@ class Versions:
             try:
                 await self.refresh()
             except Exception as error:  # the loaded versions go on serving
-                console.say(f"warning: cannot look for versions: {type(error).__name__}: {error}")
+                LOG.warning(f"warning: cannot look for versions: {type(error).__name__}: {error}")
 
     def _found(self):
         """Returns the versions in the directory: dict from number to path; empty if unreadable."""
@@ -297,7 +297,7 @@ class Versions:
         version = self.all[number] = Version(number)
         if before is not None and before.retry_at is not None:
             version.retry_seconds = min(2 * before.retry_seconds, LONGEST_RETRY_SECONDS)
-        console.say(f"loading version {number}")
+        LOG.info(f"loading version {number}")
         version.loading = _in_own_thread("loading", _load_model, path)
         seconds = self._settings.load_timeout
         try:
@@ -312,7 +312,7 @@ class Versions:
         else:
             version.state = "AVAILABLE"
             self._metrics.count_load("OK")
-            console.say(f"serving version {number}")
+            LOG.info(f"serving version {number}")
             _in_own_thread("loading", _warm_up_others, version.model, number)
         version.loading = None
 
@@ -321,7 +321,7 @@ class Versions:
         version.state, version.error = "END", error
         version.retry_at = self._loop.time() + version.retry_seconds
         self._metrics.count_load(error.code.name)
-        console.say(f"warning: version {version.number} cannot be served: {error}")
+        LOG.warning(f"warning: version {version.number} cannot be served: {error}")
 
     def _unload(self, numbers):
         for number in numbers:
@@ -338,7 +338,7 @@ class Versions:
         del model
         await asyncio.to_thread(_tidy_memory)
         version.state = "END"
-        console.say(f"ended version {version.number}")
+        LOG.info(f"ended version {version.number}")
 
 
 async def _looked_up(function, *arguments):
@@ -402,7 +402,7 @@ def _warm_up_others(model, number):
         model.warm_up_others()
     except Exception as error:
         error = from_tensorflow(error)
-        console.say(f"warning: version {number} cannot answer one of its warm-up requests: {error}")
+        LOG.warning(f"warning: version {number} cannot answer one of its warm-up requests: {error}")
 
 
 def _close_late(version, loading):

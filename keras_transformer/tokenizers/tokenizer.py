@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import replacing
+from keras_transformer.files.text import without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.text_files import without_surrogates
 from keras_transformer.types import StrPath, Tensor, Texts
 
 PIECE_CHARACTERS = 64

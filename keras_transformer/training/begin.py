@@ -4,8 +4,9 @@ import dataclasses
 import shutil
 
 from keras_transformer.errors import InputError
-from keras_transformer.runs.run import Run, check_model, load_weights
-from keras_transformer.text_files import check_directory
+from keras_transformer.files.text import check_directory
+from keras_transformer.models.from_config import check_model, check_model_settings
+from keras_transformer.runs.run import Run, load_weights
 from keras_transformer.training.distillation import check_teachers, teachers_of
 from keras_transformer.training.progress import check_log
 
@@ -30,6 +31,7 @@ def begin(config, run, init_from, devices, stack, write):
 
 def check_start(config, run, init_from, devices, write):
     """Returns what `begin` returns, without the lock."""
+    check_model_settings(config)
     run.check_usable()
     check_directory(run.path)
     devices.check(config.training)

@@ -8,8 +8,8 @@ import keras
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
-from keras_transformer.evaluation import bleu
-from keras_transformer.translator import Translator
+from keras_transformer.translation.evaluation import bleu
+from keras_transformer.translation.translator import Translator
 from keras_transformer.types import Texts
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from keras_transformer import backend
 from keras_transformer.decoding.candidates import largest
 from keras_transformer.errors import InputError
 from keras_transformer.runs.run import Run, checksum_of_tokenizers, load_run
-from keras_transformer.special_ids import PAD_ID, START_ID
-from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.special_ids import PAD_ID, START_ID, shift_right
 
 NUM_LABELS = 8  # of each token; a label of less probability is hardly ever drawn
 BATCH_TOKENS = 4096  # at most, with a small vocabulary

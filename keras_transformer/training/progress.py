@@ -8,8 +8,8 @@ import time
 import keras
 import tqdm
 
-from keras_transformer.atomic_files import replacing
 from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import replacing
 from keras_transformer.runs.checkpoints import all_finite
 from keras_transformer.training.interruption import Interrupted
 

@@ -9,10 +9,10 @@ import numpy as np
 
 import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
 from keras_transformer.errors import InputError
-from keras_transformer.lexicon import Lexicon
+from keras_transformer.files.text import check_directory
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
-from keras_transformer.text_files import check_directory
 from keras_transformer.training.translation_task import training_text_of_run
+from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:

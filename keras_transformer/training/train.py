@@ -11,9 +11,10 @@ import keras
 import tqdm
 
 from keras_transformer import backend
-from keras_transformer.atomic_files import check_space, replacing
-from keras_transformer.checksums import checksum
 from keras_transformer.config import Config
+from keras_transformer.files.atomic import check_space, replacing
+from keras_transformer.files.checksums import checksum
+from keras_transformer.models.from_config import model_class_of
 from keras_transformer.runs.checkpoints import bytes_of
 from keras_transformer.runs.run import Run
 from keras_transformer.runs.weights import write_weights
@@ -115,7 +116,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
         # === Model ===
         with devices.scope():
             model_class = devices.model_class(
-                config.model_class, training.gradient_accumulation_steps
+                model_class_of(config), training.gradient_accumulation_steps
             )
             model = task.build_model(model_class)
             schedule = schedule_of(training, model.d_model)

@@ -5,13 +5,13 @@ import dataclasses
 
 import keras_transformer  # its rooms load when used: tokenizers need TensorFlow
 from keras_transformer.errors import InputError
-from keras_transformer.evaluation import bleu
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.run import Identity, Run, build_model
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.distillation import predicted_labels, teachers_of
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+from keras_transformer.translation.evaluation import bleu
 
 DROPOUTS = ("dropout", "attention_dropout", "ff_dropout", "word_dropout")
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
-from keras_transformer.evaluation import bleu
-from keras_transformer.runs import load_lexicon, load_run
+from keras_transformer.runs import load_run
 from keras_transformer.runs.run import Run
 from keras_transformer.training.translation_task import validation_text_of_run
-from keras_transformer.translator import Translator
+from keras_transformer.translation.evaluation import bleu
+from keras_transformer.translation.lexicon import load_lexicon
+from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ import types
 
 import pytest
 
-from keras_transformer import cli, console
+from keras_transformer import cli
+from keras_transformer.backend.parallel_calls import one_ahead
+from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
-from keras_transformer.parallel_calls import one_ahead
 
 PICTURES = (
     *("alignment", "attention_maps", "attention_view", "beam_tree", "bleu_by_length"),

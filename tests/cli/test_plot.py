@@ -7,7 +7,8 @@ import warnings
 
 import pytest
 
-from keras_transformer import cli, console, plots
+from keras_transformer import cli, plots
+from keras_transformer.cli import console
 
 
 def test_plot_says_what_the_library_warns_of(calls, run_directory, tmp_path, monkeypatch, capsys):

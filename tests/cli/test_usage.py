@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer import cli
 from keras_transformer.config import DecodingConfig, TrainingConfig
-from keras_transformer.settings import settings
+from keras_transformer.config.settings import settings
 
 
 @pytest.mark.parametrize(

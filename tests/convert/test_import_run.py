@@ -18,6 +18,7 @@ from keras_transformer.data import ParallelCorpus
 from keras_transformer.errors import InputError
 from keras_transformer.export.verification import Verification
 from keras_transformer.training import train
+from keras_transformer.translation.loading import load_export
 
 pytest.importorskip("safetensors.numpy")
 
@@ -217,7 +218,7 @@ def test_where_a_run_or_an_export_is_expected_the_error_says_to_import(directory
         (tmp_path / "models", tmp_path / "models" / "1"),
         (tmp_path / "models" / "1", tmp_path / "models" / "1"),
     ):
-        for load in (keras_transformer.load, export.load):
+        for load in (keras_transformer.load, load_export):
             with pytest.raises(InputError, match=re.escape(remedy.format(model))):
                 load(path)
     with pytest.raises(InputError, match=re.escape(remedy.format(tmp_path / "models" / "1"))):

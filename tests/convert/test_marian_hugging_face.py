@@ -21,11 +21,11 @@ from keras_transformer.convert import (
 )
 from keras_transformer.convert.safetensors_files import write_tensors
 from keras_transformer.data import ParallelCorpus
-from keras_transformer.evaluation import bleu
-from keras_transformer.loading import load
 from keras_transformer.quickstart.phrases import phrase_corpus
 from keras_transformer.training import train
-from keras_transformer.translator import Translator
+from keras_transformer.translation.evaluation import bleu
+from keras_transformer.translation.loading import load
+from keras_transformer.translation.translator import Translator
 
 pytest.importorskip("safetensors.numpy")
 

@@ -15,7 +15,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import beam_search, decode, decode_sampled, greedy_search, score
 from keras_transformer.layers import DecodingState
 from keras_transformer.models import Transformer
-from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.special_ids import shift_right
 
 END = 3
 

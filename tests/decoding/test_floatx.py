@@ -8,7 +8,7 @@ from keras import ops
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import Shortlist, decode, score
 from keras_transformer.models import RnnSeq2Seq, Transformer
-from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.special_ids import shift_right
 
 V = 211
 

@@ -10,7 +10,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import decode, decode_sampled
 from keras_transformer.layers import DecodingState
 from keras_transformer.models import Transformer
-from keras_transformer.teacher_forcing import shift_right
+from keras_transformer.special_ids import shift_right
 
 END = 3
 LENGTHS = [5, 1, 11, 2, 7]

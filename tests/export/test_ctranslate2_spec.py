@@ -9,11 +9,11 @@ pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.export.ctranslate2_model import search_settings, write_ctranslate2
-from keras_transformer.export.ctranslate2_search import CTranslate2Search
 from keras_transformer.export.ctranslate2_spec import check_model
 from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer, WordPieceTokenizer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.ctranslate2_search import CTranslate2Search
+from keras_transformer.translation.translator import Translator
 
 DECODING = DecodingConfig(beam_size=1, max_length=30, max_source_length=25)
 SIZES = dict(num_layers=2, num_decoder_layers=1, d_model=24, ff_dim=40, num_heads=3)

@@ -15,7 +15,7 @@ from keras_transformer.export import export_hugging_face, hugging_face
 from keras_transformer.export.verification import ExportError, Verification
 from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 DECODING = DecodingConfig(beam_size=3, max_length=30, max_source_length=25)
 SIZES = dict(num_layers=2, num_decoder_layers=1, d_model=24, ff_dim=40, num_heads=3)

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.config import Config
-from keras_transformer.export import export_saved_model, load
+from keras_transformer.export import export_saved_model
 from keras_transformer.plots import attention_maps
 from keras_transformer.training import train
+from keras_transformer.translation.loading import load_export
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_from_a_run_to_an_export(run, corpus, tmp_path):
     assert translator.sample(texts, seed=1) == translator.sample(texts, seed=1)
 
     export_saved_model(translator, tmp_path / "export", n_best=2)  # verified in a new process
-    exported = load(tmp_path / "export")
+    exported = load_export(tmp_path / "export")
     assert set(exported.signatures) == {
         "serving_default", "n_best", "attention", "score", "encode", "decode",
     }  # fmt: skip

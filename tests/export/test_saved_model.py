@@ -16,7 +16,6 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import keras_transformer
-from keras_transformer import export
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.export import export_saved_model, new_version, saved_model
 from keras_transformer.export.checked_translator import checked_translator
@@ -25,7 +24,8 @@ from keras_transformer.export.verification import ExportError, Verification
 from keras_transformer.models import Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.tokenizers import WordPieceTokenizer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.translator import Translator
 
 
 @pytest.fixture
@@ -210,29 +210,20 @@ def test_a_damaged_export_is_refused(exported, tmp_path):
         damaged = bytes([whole[middle] ^ 0xFF])  # a fixed value may stand there already
         (copy / file).write_bytes(whole[:middle] + damaged + whole[middle + 1 :])
         with pytest.raises(ValueError, match=f"which is damaged .{file} is not.*Export it again"):
-            export.load(tmp_path)
+            load_export(tmp_path)
         (copy / file).write_bytes(whole)
     (copy / "variables/variables.index").unlink()
     with pytest.raises(ValueError, match="variables.index: No such file"):
-        export.load(tmp_path)
+        load_export(tmp_path)
     (copy / "SHA256SUMS").write_text("")
     with pytest.raises(ValueError, match="SHA256SUMS is empty"):
-        export.load(tmp_path)
+        load_export(tmp_path)
     (copy / "SHA256SUMS").unlink()
     with pytest.raises(ValueError, match="SHA256SUMS is missing"):
-        export.load(tmp_path)
+        load_export(tmp_path)
     (copy / "assets.extra/keras_transformer.json").write_text('{"n_be')
     with pytest.raises(ValueError, match="which is damaged .Unterminated string.*Export it again"):
-        export.load(tmp_path)
-
-
-def test_an_export_of_an_earlier_version_is_loaded(exported, tmp_path, translator):
-    copy = shutil.copytree(exported, tmp_path / "1")
-    (copy / "SHA256SUMS").unlink()
-    settings = json.loads((copy / "assets.extra/keras_transformer.json").read_text())
-    del settings["checksums"]
-    (copy / "assets.extra/keras_transformer.json").write_text(json.dumps(settings))
-    assert export.load(tmp_path)("A dog runs.") == translator("A dog runs.")
+        load_export(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["a directory", "an empty directory", "a file"])
@@ -321,7 +312,7 @@ def test_export_that_is_not_proven_leaves_nothing(translator, tmp_path, monkeypa
     "cross_attention", ["dense", pytest.param("linear", marks=pytest.mark.slow)]
 )
 def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cross_attention):
-    from keras_transformer.export import load
+    from keras_transformer.translation.loading import load_export
 
     model = Transformer(
         tokenizer.vocab_size,
@@ -333,7 +324,7 @@ def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cr
         cross_attention=cross_attention,
     )
     translator = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2, max_length=20))
-    exported = load(export_saved_model(translator, tmp_path).parent)
+    exported = load_export(export_saved_model(translator, tmp_path).parent)
     source = [source for source, _ in sentence_pairs[:5]]
     assert exported(source) == translator(source)
     assert ("attention" in exported.signatures) == (cross_attention == "dense")

@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_transformer.export import export_saved_model, load
+from keras_transformer.export import export_saved_model
 from keras_transformer.export.fresh_process import xla_in
-from keras_transformer.lexicon import Lexicon
-from keras_transformer.loading import load as load_any
-from keras_transformer.translator import Translator
+from keras_transformer.translation.lexicon import Lexicon
+from keras_transformer.translation.loading import load as load_any
+from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.translator import Translator
 
 SHORTLIST = 4
 
@@ -35,7 +36,7 @@ def exported(shortlisted, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def read_back(exported):
-    return load(exported)
+    return load_export(exported)
 
 
 def test_it_translates_as_the_translator_does(read_back, shortlisted, translator, texts):

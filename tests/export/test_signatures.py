@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_transformer.config import DecodingConfig
 from keras_transformer.export.signatures import served_functions
 from keras_transformer.models import Transformer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 NEAR_TIE = 1e-5
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.export import export_saved_model, load
+from keras_transformer.export import export_saved_model
 from keras_transformer.export.small_weights import SmallWeights
 from keras_transformer.models import Transformer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.translator import Translator
 
 
 def num_bytes(path):
@@ -69,7 +70,7 @@ def test_an_export_is_small_and_translates_with_the_rounded_weights(
 
     model = SmallWeights(translator.model, weights).model
     rounded = Translator(model, translator.tokenizer, decoding=translator.decoding)
-    read_back = load(path)
+    read_back = load_export(path)
     found, expected = read_back.translate(texts, 2), rounded.translate(texts, 2)
     for ours, theirs in zip(found, expected, strict=True):
         assert [t._replace(score=0.0) for t in ours] == [t._replace(score=0.0) for t in theirs]
@@ -89,7 +90,7 @@ def test_exports_in_one_process_do_not_share_weights(translator, texts, tmp_path
     negated.set_weights([-weight for weight in negated.get_weights()])
     other = Translator(negated, translator.tokenizer, decoding=translator.decoding)
     paths = [export_saved_model(t, tmp_path, weights="float16") for t in (translator, other)]
-    first, second = (load(path) for path in paths)
+    first, second = (load_export(path) for path in paths)
     assert first("A dog runs.") == "Ein Hund läuft." != second("A dog runs.")
     assert first("A dog runs.") == "Ein Hund läuft."
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import export
 from keras_transformer.config import DecodingConfig
 from keras_transformer.export import export_text_generator, new_version
 from keras_transformer.export.verification import ExportError, verify_function
 from keras_transformer.models import Gpt
 from keras_transformer.serving.loaded_model import LoadedModel
+from keras_transformer.translation.loading import load_export
 
 PROMPTS = [
     "A dog",
@@ -86,7 +86,7 @@ def test_a_version_is_whole_and_is_no_translator(path):
     assert os.listdir(path.parent) == ["1"]
     assert {"SHA256SUMS", "assets.extra", "saved_model.pb"} <= set(os.listdir(path))
     with pytest.raises(ValueError, match="Expected an export of a translator"):
-        export.load(path.parent)
+        load_export(path.parent)
 
 
 def test_another_answer_is_found(path, tokenizer):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_transformer.config import DecodingConfig
 from keras_transformer.export import verification
 from keras_transformer.export.verification import ExportError, _is_near_tie, verify
-from keras_transformer.translator import Translation, Translator
+from keras_transformer.translation.translator import Translation, Translator
 
 
 def test_export_of_another_search_is_not_proven(exported, translator):

@@ -6,9 +6,9 @@ import pytest
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.config.presets import model_preset
 from keras_transformer.data import TextWindows
 from keras_transformer.models import Gpt
-from keras_transformer.presets import model_preset
 from keras_transformer.training import Perplexity, TokenCrossEntropy
 
 SIZES = dict(num_layers=2, d_model=12, ff_dim=17, num_heads=3, max_length=9)

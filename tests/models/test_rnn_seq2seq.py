@@ -12,6 +12,7 @@ from keras import ops, tree
 from keras_transformer import RnnSeq2Seq, Transformer, backend
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.decoding import decode, length_penalty
+from keras_transformer.models.from_config import model_class_of
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 
@@ -288,9 +289,9 @@ def test_within_a_functional_model(batch, tmp_path):
 
 def test_the_settings_of_a_run(batch):
     config = Config.from_preset("rnn").override(["model.units=8", "model.attention=null"])
-    assert config.model_class is RnnSeq2Seq and config.model_arguments["attention"] is None
+    assert model_class_of(config) is RnnSeq2Seq and config.model_arguments["attention"] is None
     config = Config.from_preset("tiny").override(["model.name=rnn_seq2seq"])
-    assert config.model_arguments == {} and config.model_class is RnnSeq2Seq
+    assert config.model_arguments == {} and model_class_of(config) is RnnSeq2Seq
     config = config.override(["model.attention=luong", "model.input_feeding=true"])
     assert config.model_arguments == {"attention": "luong", "input_feeding": True}
     with pytest.raises(ValueError, match="Expected attention to be text or null. Received: .*=3"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import Config, Transformer
-from keras_transformer.presets import RECIPES
+from keras_transformer.config.presets import RECIPES
 
 
 def expected(vocab_size, num_layers, d_model, ff_dim, normalize_first=False, num_tables=1):

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from keras_transformer import fonts, plots
+from keras_transformer import plots
+from keras_transformer.plots import fonts
 
 
 def test_dollar_signs_draw_without_a_warning(attention_map, tmp_path):

@@ -1,7 +1,7 @@
 import pytest
 
 from keras_transformer import plots
-from keras_transformer.evaluation import bleu
+from keras_transformer.translation.evaluation import bleu
 
 SOURCES = ["a dog", "a dog runs", "black dogs run here", "two dogs run on the wide beach"]
 REFERENCES = [

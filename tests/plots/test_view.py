@@ -57,7 +57,7 @@ def test_the_page_asks_the_network_for_nothing(attention_map):
 
 
 def test_a_large_page_is_below_a_megabyte():
-    from keras_transformer.translator import AttentionMap
+    from keras_transformer.translation.translator import AttentionMap
 
     tokens = ["▁token"] * 60
     weights = np.full((6, 8, 60, 60), 1 / 60, "float32")

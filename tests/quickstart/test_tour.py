@@ -8,10 +8,10 @@ import re
 import pytest
 
 from keras_transformer.config import DecodingConfig, TokenizerConfig
-from keras_transformer.evaluation import bleu
-from keras_transformer.loading import load
 from keras_transformer.quickstart import tour
 from keras_transformer.quickstart.phrases import phrase_corpus
+from keras_transformer.translation.evaluation import bleu
+from keras_transformer.translation.loading import load
 
 NUM_SENTENCES = 2000
 SHORT = dataclasses.replace(

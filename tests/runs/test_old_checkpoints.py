@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.checksums import write_checksums
+from keras_transformer.files.checksums import write_checksums
 from keras_transformer.models import Transformer
 from keras_transformer.runs.checkpoints import (
     Checkpoints,

@@ -13,7 +13,7 @@ from keras_transformer.convert import import_run
 from keras_transformer.export import export_ctranslate2, export_hugging_face, export_saved_model
 from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import MarianTokenizer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.parallel_calls import NUM_CORES
+from keras_transformer.backend.parallel_calls import NUM_CORES
 from keras_transformer.serving.loaded_model import Signature
 from keras_transformer.serving.run_threads import RunThreads
 

@@ -8,11 +8,11 @@ import pytest
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data import TranslationBatches
-from keras_transformer.evaluation import bleu
 from keras_transformer.models import Transformer
 from keras_transformer.training.callbacks import BleuCallback, SampleTranslations
 from keras_transformer.training.losses import TokenCrossEntropy
-from keras_transformer.translator import Translator
+from keras_transformer.translation.evaluation import bleu
+from keras_transformer.translation.translator import Translator
 
 SHORT = DecodingConfig(beam_size=1, max_length=3)
 

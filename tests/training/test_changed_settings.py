@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import pytest
 
 from keras_transformer.config import GROUPS, Config
+from keras_transformer.config.settings import settings
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.runs.run import Run
-from keras_transformer.settings import settings
 from keras_transformer.training import train
 from keras_transformer.training.begin import check_start
 

@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
-from keras_transformer.checksums import write_checksums
+from keras_transformer.files.checksums import write_checksums
 from keras_transformer.runs.run import Run, load_run
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import GROUPS, Config
+from keras_transformer.config.settings import settings
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.token_model import TokenModel
-from keras_transformer.settings import settings
 from keras_transformer.training import Adam, train
 from keras_transformer.training.schedules import schedule_of
 

@@ -9,9 +9,9 @@ import pytest
 import keras_transformer
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
-from keras_transformer.evaluation import bleu
 from keras_transformer.runs.run import Run
 from keras_transformer.training import tune_decoding
+from keras_transformer.translation.evaluation import bleu
 
 
 @pytest.fixture

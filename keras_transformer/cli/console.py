@@ -1,0 +1,243 @@
+"""How the command behaves as a process: exit codes, errors of one line, no chatter.
+
+Exit codes: 0 success; 2 usage or input error; 1 anything else; 128 + n when signal n ended it, so
+130 interrupted, 143 terminated, 141 when the reader of the output has gone.
+
+An input error is an `InputError`, which the package raises for bad input, or a path that the system
+refuses. Any other `ValueError` comes from Keras, TensorFlow or a bug of ours. It is not the user's
+mistake and ends with exit code 1.
+"""
+
+import contextlib
+import errno
+import importlib
+import importlib.util
+import json
+import logging
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+
+from keras_transformer.errors import InputError
+
+PROGRAM = "keras-transformer"
+REFUSED_PATHS = (
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+REFUSED_ERRORS = (errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
+"""Further errors of this kind, for which Python has no class."""
+BACKENDS = {"tensorflow": "tensorflow", "jax": "jax[cpu]", "torch": "torch"}
+"""The Keras backends that the package runs on, and what pip installs for each."""
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""Environment variable of TensorFlow: 0 shows all messages, 1 hides notes, 2 warnings, 3 errors."""
+TRACEBACK = "KERAS_TRANSFORMER_TRACEBACK"
+"""Environment variable; if it is 1, errors show their traceback and libraries their messages."""
+NO_TENSORFLOW = (
+    "TensorFlow and tensorflow-text are needed here and cannot be imported. tensorflow-text has "
+    "wheels for Python 3.10 to 3.13 on Linux (x86-64 and ARM) and on macOS (Apple processors); "
+    "elsewhere use a Linux container, or WSL 2 on Windows. Layers, models and decoding run "
+    "without them: in Python, with KERAS_BACKEND=jax or torch."
+)
+
+
+def run(command):
+    """Calls `command()` and returns the exit code; says in one line what went wrong."""
+    _open_missing_streams()
+    previous = signal.signal(signal.SIGTERM, _exit_by_signal)
+    try:
+        command()
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 128 + signal.SIGINT
+    except Exception as error:
+        if wants_traceback():
+            traceback.print_exc()
+        if (signal_number := getattr(error, "signal_number", None)) is not None:
+            say(str(error))  # training, which saves its work before it obeys
+            return 128 + signal_number
+        if _is_refused_path(error) or isinstance(error, InputError):
+            say(f"error: {' '.join(str(error).split())}")
+            return 2
+        if isinstance(error, ImportError) and _root(error) in ("tensorflow", "tensorflow_text"):
+            say(f"failed: {NO_TENSORFLOW} ({error})")
+            return 1
+        first_line = (str(error).strip().splitlines() or ["no message"])[0]
+        say(f"failed: {type(error).__name__}: {first_line} ({TRACEBACK}=1 shows where)")
+        return 1
+    finally:
+        _drop_what_cannot_be_written()
+        signal.signal(signal.SIGTERM, previous)
+
+
+def start_keras(with_text=True, to_search=False):
+    """Imports Keras, TensorFlow and tensorflow-text without their messages.
+
+    Later messages are hidden too, also errors, which reach the command as exceptions.
+    `TF_CPP_MIN_LOG_LEVEL=0` or `KERAS_TRANSFORMER_TRACEBACK=1` shows all. It is the way to see why
+    the import ended the whole process, for example on a processor without AVX.
+
+    Args:
+        with_text: whether tokenizers are needed; otherwise TensorFlow and tensorflow-text are not
+            imported on another backend of Keras.
+        to_search: whether the command only searches, and each operation shall have one thread.
+    Raises:
+        ValueError: the backend that Keras is set to does not exist or is not installed.
+    """
+    check_backend()
+    if not wants_traceback():
+        os.environ.setdefault(LOG_LEVEL, "3")
+        warnings.simplefilter("ignore")
+        shown = os.environ[LOG_LEVEL] == "0"
+        with _signals_held(), contextlib.nullcontext() if shown else _messages_dropped():
+            importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
+        for library in ("absl", "tensorflow", "matplotlib"):
+            logging.getLogger(library).setLevel(logging.ERROR)
+    if to_search:
+        importlib.import_module("keras_transformer.backend").one_thread_per_operation()
+
+
+def check_backend(for_export=False):
+    """Refuses a wrong backend at once; Keras needs seconds for it and explains less.
+
+    Args:
+        for_export: whether the command exports, which only the TensorFlow backend can.
+    """
+    source, backend = "KERAS_BACKEND", os.environ.get("KERAS_BACKEND")
+    if not backend:
+        source, backend = os.getenv("KERAS_HOME", "~/.keras") + "/keras.json: backend", "tensorflow"
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            path = os.path.expanduser(source.removesuffix(": backend"))
+            backend = str(json.loads(pathlib.Path(path).read_text()).get("backend", backend))
+    if backend not in BACKENDS:
+        raise InputError(
+            f"Expected a backend of Keras: {', '.join(BACKENDS)}. Received: {source}={backend}. "
+            "Choose one of them."
+        )
+    if importlib.util.find_spec(backend) is None and backend != "tensorflow":
+        raise InputError(
+            f"Expected a backend of Keras that is installed. Received: {source}={backend}. "
+            f'Install it (pip install "{BACKENDS[backend]}"), or choose tensorflow.'
+        )
+    if for_export and backend != "tensorflow":
+        raise InputError(
+            "Expected Keras on TensorFlow, which an export needs. "
+            f"Received: {source}={backend}. Choose tensorflow: it loads the same weights."
+        )
+
+
+class LogLines(logging.Handler):
+    """Says each message of a logger."""
+
+    def emit(self, record):
+        say(record.getMessage())
+
+
+def end_at_once(signalled):
+    """Ends the process as `run` does after a signal, without waiting for other threads.
+
+    Args:
+        signalled: the `KeyboardInterrupt` or `SystemExit` that the signal has raised.
+    """
+    interrupted = isinstance(signalled, KeyboardInterrupt)
+    if interrupted:
+        say("interrupted")
+    with contextlib.suppress(OSError):  # perhaps nobody reads the output any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(128 + signal.SIGINT if interrupted else signalled.code)
+
+
+def say(text):
+    """Prints a line to standard error after the program's name; ignored if nobody reads it."""
+    with contextlib.suppress(OSError):
+        # in one piece: `print` would write the line break by itself, after that of another thread
+        print(f"{PROGRAM}: {text}\n", end="", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _signals_held():
+    """Delivers SIGINT and SIGTERM only at the end: C++ code loses them in an import, or crashes."""
+    received = []
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if received:
+        signal.raise_signal(received[0])
+
+
+@contextlib.contextmanager
+def _messages_dropped():
+    """Drops what is written to file descriptor 2, also by C++ code, unless the block fails.
+
+    TensorFlow 2.21 writes notes in its import before it reads `TF_CPP_MIN_LOG_LEVEL`.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as written:
+        standard_error = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            sys.stderr.flush()
+            written.seek(0)
+            os.write(standard_error, written.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(standard_error, 2)
+            os.close(standard_error)
+
+
+def _open_missing_streams():
+    """Opens the null device for each standard stream that the caller has closed."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest free number: that of the stream
+            setattr(sys, name, open(null, "w" if descriptor else "r", encoding="utf-8"))
+
+
+def _drop_what_cannot_be_written():
+    """Keeps Python from writing it again when it exits, which would end with exit code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # the reader has gone, or the disk is full
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except ValueError:  # a library has closed it
+            pass
+
+
+def _is_refused_path(error):
+    if isinstance(error, REFUSED_PATHS):
+        return True
+    return isinstance(error, OSError) and error.errno in REFUSED_ERRORS
+
+
+def wants_traceback():
+    return os.environ.get(TRACEBACK, "0") not in ("", "0")
+
+
+def _root(error):
+    return (error.name or "").partition(".")[0]
+
+
+def _exit_by_signal(number, _frame):
+    sys.exit(128 + number)  # raises an exception, so that half-written files are removed

@@ -1,0 +1,23 @@
+"""All settings: their groups, YAML, presets and recipes."""
+
+from keras_transformer.config.config import GROUPS, Config, model_name
+from keras_transformer.config.groups import (
+    MOST_TRANSLATIONS,
+    STRATEGIES,
+    DataConfig,
+    DecodingConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+
+__all__ = [
+    "GROUPS",
+    "MOST_TRANSLATIONS",
+    "STRATEGIES",
+    "Config",
+    "DataConfig",
+    "DecodingConfig",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "model_name",
+]

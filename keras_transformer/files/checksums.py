@@ -1,0 +1,85 @@
+"""Checksums of files, so that a damaged file is refused instead of read with wrong content.
+
+They stand in a file `SHA256SUMS` of each directory, in the format of `sha256sum`, so that
+`sha256sum --check SHA256SUMS` in that directory checks them without this package.
+"""
+
+import hashlib
+import pathlib
+
+from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import replacing
+from keras_transformer.files.version_numbers import EXPORT_SETTINGS
+
+CHECKSUMS = "SHA256SUMS"
+CHUNK_BYTES = 1 << 20
+
+
+def checksum(path):
+    """Returns the SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_checksums(directory):
+    """Writes the checksums of all files in a directory, subdirectories included."""
+    directory = pathlib.Path(directory)
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    lines = [
+        f"{checksum(path)}  {path.relative_to(directory).as_posix()}\n"
+        for path in files
+        if path.name != CHECKSUMS
+    ]
+    (directory / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def remove_with_checksum(directory, name):
+    """Deletes a file of a directory, if it is there, and its checksum."""
+    sums = directory / CHECKSUMS
+    if sums.exists():
+        lines = sums.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if not line.endswith(f"  {name}\n".encode())]
+        if kept != lines:
+            with replacing(sums) as partial:
+                partial.write_bytes(b"".join(kept))
+    (directory / name).unlink(missing_ok=True)
+
+
+def check_checksums(directory, names=None, is_required=True):
+    """Raises `ValueError` where a file of a directory is missing or differs from its checksum.
+
+    Args:
+        directory: path.
+        names: names of the files to check, relative to the directory; None: all listed files.
+        is_required: whether a missing `SHA256SUMS` is an error. Earlier versions of this package
+            wrote none.
+    """
+    directory = pathlib.Path(directory)
+    try:
+        listed = (directory / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        if is_required:
+            raise InputError(f"{CHECKSUMS} is missing") from None
+        return
+    lines = (line.partition("  ") for line in listed.split("\n") if line)
+    expected = {name: digest for digest, _, name in lines}
+    if not expected:
+        raise InputError(f"{CHECKSUMS} is empty")
+    for name in sorted(expected) if names is None else names:
+        try:
+            if checksum(directory / name) == expected.get(name):
+                continue
+        except OSError as error:
+            raise InputError(f"{name}: {error.strerror}") from None
+        raise InputError(f"{name} is not what its checksum in {CHECKSUMS} says")
+
+
+def check_export(path):
+    """Raises `ValueError` where a file of a SavedModel is missing or differs from its checksum.
+
+    SavedModels that are no exports of this package need no checksums.
+    """
+    check_checksums(path, is_required=pathlib.Path(path, EXPORT_SETTINGS).exists())

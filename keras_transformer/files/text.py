@@ -1,0 +1,169 @@
+"""Reads and writes UTF-8 text line by line; a file whose name ends in `.gz` is gzip."""
+
+import contextlib
+import gzip
+import itertools
+import os
+import pathlib
+import stat
+import sys
+import zlib
+
+from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import replacing
+
+BLOCK_BYTES = 2**16
+"""Bytes that are read at once: what a pipe holds."""
+
+
+def iterate_lines(path=None):
+    """Yields the lines of a file, or of standard input, without their line ends.
+
+    A line ends at a line feed only: other characters that Unicode calls line ends, such as
+    U+2028, are part of the text.
+
+    Raises:
+        ValueError: the file is missing or unreadable, is not gzip, or is not UTF-8; the message
+            names the line.
+    """
+    for lines in _iterate_blocks(path):
+        yield from lines
+
+
+def iterate_ready_lines(path=None):
+    """Yields lists of the lines that `iterate_lines` yields: those that a pipe or a terminal holds.
+
+    A list has one line at least, so it waits for that line alone.
+    """
+    yield from map(list, _iterate_blocks(path))
+
+
+def _iterate_blocks(path):
+    """Yields an iterator over the lines of each block of bytes that can be read at once."""
+    name = "standard input" if path is None else path
+    begun = []  # the parts of a line whose end has not come
+    numbers = itertools.count(1)
+    try:
+        with _open_to_read(path) as stream:
+            while block := stream.read1(BLOCK_BYTES):
+                *ended, rest = block.split(b"\n")
+                if ended:
+                    ended[0] = b"".join([*begun, ended[0]])
+                    begun = []
+                    yield (_decode(line, name, next(numbers)) for line in ended)
+                begun.append(rest)
+            if last := b"".join(begun):
+                yield iter([_decode(last, name, next(numbers))])
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(
+            f"Expected a whole gzip file, as the name says. Received: {name}: {error}"
+        ) from None
+    except OSError as error:
+        raise InputError(f"Expected a readable file. Received: {name}: {error.strerror}") from None
+
+
+def is_regular_file(path=None):
+    """Returns whether a path, or standard input, is a file on disk, whose lines are all there."""
+    try:
+        status = os.fstat(sys.stdin.fileno()) if path is None else os.stat(path)
+    except (AttributeError, OSError):  # a program has replaced standard input
+        return False
+    return stat.S_ISREG(status.st_mode)
+
+
+def check_readable(path):
+    """Raises `ValueError` unless there is a file to read; does not open it, as it may be a pipe."""
+    path = pathlib.Path(path)
+    if path.is_dir() or not os.access(path, os.R_OK):
+        reason = "Is a directory" if path.is_dir() else "Permission denied"
+        reason = reason if path.exists() else "No such file"
+        raise InputError(f"Expected a file to read. Received: {path}: {reason}. Check the name.")
+
+
+def check_writable(path):
+    """Raises `ValueError` unless a file can be written to `path`, before the work for it starts."""
+    path = pathlib.Path(path)
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(
+            f"Expected a file to write, in a directory that exists. Received: {path}. "
+            "Make the directory, or choose another name."
+        )
+
+
+def check_directory(path):
+    """Raises `ValueError` unless `path` is a writable directory, or can become one."""
+    path = pathlib.Path(path)
+    present = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not present.is_dir() or not os.access(present, os.W_OK):
+        reason = "cannot be written" if present.is_dir() else "is a file"
+        raise InputError(
+            f"Expected a directory to write to. Received: {path}, where {present} {reason}. "
+            "Name another."
+        )
+
+
+def check_utf8(name, text):
+    """Raises `ValueError` where an argument of the command line is not UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            f"Expected UTF-8 text. Received: {name} as {text.encode('utf-8', 'surrogateescape')}. "
+            "Convert it to UTF-8."
+        ) from None
+
+
+def without_surrogates(text):
+    """Returns a text with U+FFFD for half of a surrogate pair, as JSON has for a cut emoji."""
+    if not isinstance(text, str) or text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def check_parallel(source_path, source, target_path, target):
+    """Raises `ValueError` unless two files, of the lines given, have as many lines."""
+    if len(source) != len(target):
+        raise InputError(
+            "Expected as many target lines as source lines. Received: "
+            f"{source_path}: {len(source)} lines, {target_path}: {len(target)} lines. "
+            "Line i of each file must belong to the same sentence."
+        )
+
+
+@contextlib.contextmanager
+def writing_lines(path=None):
+    """Yields a function that writes one line to a file, or to standard output.
+
+    The file replaces an old one when everything is written; if anything fails, the old one stays.
+    """
+    if path is None:
+        yield lambda line: _write(sys.stdout.buffer, line, flush=True)
+        return
+    with replacing(path) as partial:
+        with (gzip.open if partial.suffix == ".gz" else open)(partial, "wb") as stream:
+            yield lambda line: _write(stream, line)
+
+
+def _open_to_read(path):
+    if path is None:
+        return contextlib.nullcontext(sys.stdin.buffer)
+    return (gzip.open if pathlib.Path(path).suffix == ".gz" else open)(path, "rb")
+
+
+def _decode(line, name, number):
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"Expected UTF-8 text. Received: {name}, line {number}: {error.reason} "
+            f"(byte 0x{line[error.start]:02x}). Convert it to UTF-8."
+        ) from None
+    if number == 1:
+        text = text.removeprefix("\ufeff")  # a byte order mark
+    return text.removesuffix("\r")
+
+
+def _write(stream, line, flush=False):
+    stream.write(line.encode("utf-8") + b"\n")
+    if flush:  # a reader, perhaps a person, sees each line at once
+        stream.flush()

@@ -1,0 +1,93 @@
+"""The model that the settings of a run describe."""
+
+import inspect
+from typing import Any
+
+from keras_transformer.config import Config, model_name
+from keras_transformer.config.settings import LARGEST, accepts, check_known, in_words
+from keras_transformer.config.yaml import yaml_word
+from keras_transformer.errors import InputError
+from keras_transformer.layers.attention.by_name import attention_by_name
+from keras_transformer.models.rnn_seq2seq import RnnSeq2Seq
+from keras_transformer.models.transformer import Transformer
+
+MODELS: dict[str, Any] = {model.NAME: model for model in (RnnSeq2Seq, Transformer)}
+"""The models that `keras-transformer train` can train, by their name in the config."""
+
+
+def model_class_of(config: Config) -> Any:
+    """Returns the class in `MODELS` that the group `model` names."""
+    check_known(model_name(config.model), list(MODELS), "the name of a model")
+    return MODELS[model_name(config.model)]
+
+
+def check_model_settings(config: Config) -> None:
+    """Refuses unknown arguments and wrong types; the constructor itself checks the ranges.
+
+    Raises:
+        ValueError: the group `model` describes no model, or learned positions are too few for the
+            lengths of the other groups.
+    """
+    model_class = model_class_of(config)
+    parameters = _model_parameters(model_class)
+    for name, value in config.model_arguments.items():
+        check_known(name, parameters, "an argument of the model")
+        default, kind = parameters[name].default, parameters[name].annotation
+        if name in model_class.ATTENTION_SETTINGS:
+            attention_by_name(value)
+            numbers = value if isinstance(value, dict) else {}
+            for argument, number in numbers.items():
+                _check_size(f"{name}.{argument}", number)
+            continue
+        if kind is inspect.Parameter.empty:
+            kind = int | None if default is None else type(default)
+        if not accepts(kind, value):
+            raise InputError(
+                f"Expected {name} to be {in_words(kind)}. "
+                f"Received: model.{name}={value!r}. The default is {yaml_word(default)}."
+            )
+        _check_size(name, value)
+    if config.model.get("positions") == "learned":
+        _check_learned_positions(config, parameters["max_length"].default)
+
+
+def check_model(config: Config) -> None:
+    """Raises `InputError` if there can be no model with these settings; quick for any size."""
+    check_model_settings(config)
+    model_class, arguments = model_class_of(config), config.model_arguments
+    model_class(1, **arguments)  # checks the sizes
+    parameters = inspect.signature(model_class.__init__).parameters
+    one_layer = {name: 1 for name in ("num_layers", "num_decoder_layers") if name in parameters}
+    model_class(1, **{**arguments, **one_layer}).build()  # checks the layers
+
+
+def _model_parameters(model_class):
+    """Returns the arguments of a model's class that are settings: dict from name to parameter."""
+    return {
+        parameter.name: parameter
+        for parameter in inspect.signature(model_class.__init__).parameters.values()
+        if parameter.default is not parameter.empty and not parameter.name.endswith("vocab_size")
+    }
+
+
+def _check_size(name, value):
+    if accepts(int, value) and abs(value) > LARGEST:
+        raise InputError(
+            f"Expected {name} to be at most {LARGEST}. Received: model.{name}={value}."
+        )
+
+
+def _check_learned_positions(config, default):
+    """Refuses lengths above that of the table of positions."""
+    limit = config.model.get("max_length", default)
+    for name, length in (
+        ("data.max_length", config.data.max_length),
+        ("decoding.max_length", config.decoding.max_length),
+        ("decoding.max_source_length", config.decoding.max_source_length),
+    ):
+        if length > limit:
+            raise InputError(
+                f"Expected {name} within the learned positions. Received: {name}={length}, "
+                f"model.max_length={limit}. Lower it, raise model.max_length, or choose "
+                "sinusoidal positions."
+            )

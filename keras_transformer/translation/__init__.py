@@ -1,0 +1,1 @@
+"""From strings to strings: translators of models and of exports, lexicons and scores."""

@@ -1,0 +1,401 @@
+"""The translator: a model and its tokenizers, from strings to strings.
+
+Shapes: B batch (texts), N hypotheses of each text, S source length, T target length, H heads.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.backend.parallel_calls import one_ahead, parallel_calls
+from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
+from keras_transformer.decoding.batch_search import check_scores, padded_rows
+from keras_transformer.decoding.length_batches import length_batches
+from keras_transformer.errors import InputError
+from keras_transformer.models.translation_model import TranslationModel
+from keras_transformer.runs import load_run
+from keras_transformer.special_ids import PAD_ID, shift_right
+from keras_transformer.translation.lexicon import Lexicon, load_lexicon
+from keras_transformer.types import Self, StrPath, Texts
+
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers.tokenizer import Tokenizer
+
+
+MOST_LOGITS = 2**26
+"""Logits that are computed at once for scores: 256 MiB of float32."""
+
+
+class Translation(NamedTuple):
+    """One translation of a text."""
+
+    text: str
+    score: float
+    """Summed log-probability, including the end token, over the length penalty; 0 for a blank text.
+    """
+    truncated: bool
+    """Whether the source was cut at `max_source_length` or the translation stopped at its limit."""
+
+
+class AttentionMap(NamedTuple):
+    """The attention weights of one translation, and the tokens that label rows and columns."""
+
+    source_pieces: list[str]
+    """S strings: the tokens that the encoder reads, including the end token."""
+    target_pieces: list[str]
+    """T strings: the token predicted at each decoder position, including the end token."""
+    target_inputs: list[str]
+    """T strings: the token read at each decoder position, the start token first."""
+    weights: dict[str, np.ndarray]
+    """NumPy float32: `"encoder"` `(layers, H, S, S)`, `"decoder"` `(layers, H, T, T)` and `"cross"`
+    `(layers, H, T, S)`; those that the model does not have are left out: of linear attention, of
+    self-attention in a recurrent model."""
+    truncated: bool = False
+    """Whether the text was cut, or the translation was cut or stopped at its limit."""
+
+
+class Translator:
+    """Translates text with a model, a `Transformer` or `RnnSeq2Seq`, and its tokenizers.
+
+    On TensorFlow, without a GPU, each core of the machine translates a batch of its own. If weights
+    change, in training for example, the next call uses the new ones. A text without tokens (empty
+    or blank) has the translation "" with score 0, and never reaches the model.
+
+    Args:
+        model: `TranslationModel`, such as `Transformer`.
+        tokenizer: tokenizer of the source, and of the target if `target_tokenizer` is None.
+        target_tokenizer: tokenizer of the target, or None.
+        decoding: `DecodingConfig`; None: the default one. Its lengths are at most those of the
+            model's learned positions.
+        batch_size: maximum number of texts that are decoded together.
+        lexicon: `Lexicon`, for the shortlists that `decoding.shortlist` asks for; None without one.
+    Raises:
+        ValueError: a tokenizer has more tokens than the model has embeddings, a batch_size below 1,
+            or a shortlist without a lexicon; in a call, scores that are not finite.
+
+    Example:
+        Translator(model, tokenizer)(["A dog runs."])
+    """
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        tokenizer: "Tokenizer",
+        target_tokenizer: "Tokenizer | None" = None,
+        decoding: DecodingConfig | None = None,
+        batch_size: int = 64,
+        lexicon: Lexicon | None = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.target_tokenizer = target_tokenizer or tokenizer
+        self.decoding = _within_positions(decoding or DecodingConfig(), model)
+        self.lexicon = lexicon
+        shortlist = self._checked_shortlist()
+        self._batch_search = BatchSearch(model, self.decoding, batch_size, shortlist)
+        self._check_vocabulary("source", self.tokenizer, model.source_vocab_size)
+        self._check_vocabulary("target", self.target_tokenizer, model.output_vocab_size)
+        if not model.built:
+            model.build()
+
+    @property
+    def batch_size(self) -> int:
+        """Maximum number of texts that are decoded together."""
+        return self._batch_search.batch_size
+
+    def __reduce__(self):
+        """For `pickle` and `copy`: the arguments; the copy compiles its searches again."""
+        tokenizers = self.tokenizer, self.target_tokenizer
+        parts = self.model, *tokenizers, self.decoding, self.batch_size, self.lexicon
+        return type(self), parts
+
+    @classmethod
+    def from_run(cls, path: StrPath, checkpoint: str | None = None, **decoding: Any) -> Self:
+        """Returns the translator of a run directory; `keras_transformer.load` reads exports too.
+
+        Args:
+            path: run directory.
+            checkpoint: "best", "last" or "averaged"; None: the best or the averaged weights,
+                as the training chose by validation.
+            decoding: fields of `DecodingConfig` that replace the run's own.
+        Raises:
+            ValueError: there is no run, or it has no such weights.
+        """
+        model, tokenizer, target_tokenizer, config = load_run(path, checkpoint)
+        search = dataclasses.replace(config.decoding, **decoding)
+        lexicon = load_lexicon(path) if search.shortlist else None
+        return cls(model, tokenizer, target_tokenizer, search, lexicon=lexicon)
+
+    @overload
+    def __call__(self, texts: str) -> str: ...
+
+    @overload
+    def __call__(self, texts: Texts) -> list[str]: ...
+
+    def __call__(self, texts: str | Texts) -> str | list[str]:
+        """Returns the best translation of each text: list of str, or str for a str."""
+        if isinstance(texts, str):
+            return self([texts])[0]
+        return [best.text for (best,) in self.translate(texts)]
+
+    def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
+        """Returns for each text a list of its `n_best` best `Translation`s, the best first.
+
+        Args:
+            texts: list of str.
+            n_best: at most the beam size.
+        Raises:
+            ValueError: n_best below 1 or above the beam size, or a score that is not finite.
+        """
+        (answers,) = self.translate_chunks([texts], n_best)
+        return answers
+
+    def translate_chunks(
+        self, chunks: Iterable[Texts], n_best: int = 1
+    ) -> Iterator[list[list[Translation]]]:
+        """Yields the translations of each chunk, so that memory is bounded for any number of texts.
+
+        The search of a chunk begins before that of the last one has ended, so that no core waits:
+        two chunks are in memory.
+
+        Args:
+            chunks: iterable of lists of str.
+            n_best: see `translate`.
+        Returns:
+            Iterator of what `translate` returns for each chunk.
+        """
+        if not 1 <= n_best <= self.decoding.beam_size:
+            raise InputError(
+                f"Expected n_best from 1 to the beam size. Received: n_best={n_best}, "
+                f"beam_size={self.decoding.beam_size}. Search with a wider beam."
+            )
+        with parallel_calls(backend.num_search_threads()) as begin:
+            begun = (self._begin(begin, texts, n_best) for texts in chunks)
+            for texts, truncated, batches in one_ahead(begun):
+                found = ((indices, result()) for indices, result in batches)
+                yield self._translations(texts, truncated, found, n_best)
+
+    def _begin(self, begin, texts, n_best):
+        """Returns the texts, whether each was cut, and what `BatchSearch.begin_search` returns."""
+        rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
+        return texts, truncated, self._batch_search.begin_search(begin, rows, n_best)
+
+    def sample(
+        self,
+        texts: Texts,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[str]:
+        """Returns a random translation of each text.
+
+        Args:
+            texts: list of str.
+            temperature, top_k, top_p: see `decoding.sample`.
+            seed: int from 0; the same seed and texts give the same translations, in any thread.
+        """
+        rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
+        found = self._batch_search.sample(rows, temperature, top_k, top_p, seed)
+        return [best.text for (best,) in self._translations(texts, truncated, found, 1)]
+
+    def score(self, sources: Texts, targets: Texts) -> np.ndarray:
+        """Returns the score that a search would give to the translations `targets`.
+
+        Args:
+            sources, targets: lists of str of the same length. Targets are cut at `max_length`
+                tokens.
+        Returns:
+            NumPy float32 `(len(sources),)`; 0 for a blank source.
+        """
+        if len(sources) != len(targets):
+            raise InputError(
+                "Expected a target for each source. Received: "
+                f"{len(sources)} sources, {len(targets)} targets."
+            )
+
+        def force(source_ids, labels):
+            inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
+            logits = self.model(inputs, training=False)
+            return score(
+                logits, labels, self.decoding.length_penalty, self.decoding.length_normalization
+            )
+
+        compiled = self._batch_search.compiled("score", force)
+        source_rows, _ = self._encode(self.tokenizer, sources, self.decoding.max_source_length)
+        target_rows, _ = self._encode_targets(targets)
+        scores = np.zeros(len(sources), "float32")
+        longest = self.model.longest_input
+        for batch in self._score_batches(source_rows, target_rows):
+            source_ids = padded_rows([source_rows[i] for i in batch], longest=longest)
+            labels = padded_rows([target_rows[i] for i in batch], longest=longest)
+            batch_scores = ops.convert_to_numpy(compiled(source_ids, labels))
+            scores[batch] = batch_scores[: len(batch)]
+            check_scores(scores[batch], [sources[i] for i in batch])
+        return scores
+
+    def _score_batches(self, source_rows, target_rows):
+        """Yields lists of indices, of so few rows that their logits fit into memory."""
+        for batch in length_batches([len(row) for row in source_rows], self.batch_size):
+            longest = max(len(target_rows[i]) for i in batch)
+            size = max(1, MOST_LOGITS // (longest * self.model.output_vocab_size))
+            yield from (batch[i : i + size] for i in range(0, len(batch), size))
+
+    def attention(self, text: str, target: str | None = None) -> AttentionMap:
+        """Returns the attention weights of all layers and heads, as an `AttentionMap`.
+
+        Args:
+            text: str.
+            target: str, the translation to look at; None: the best one that the search finds.
+        Raises:
+            ValueError: a blank text.
+        """
+        source_row, truncated = self._encode_one(text)
+        if target is None:
+            ((_, found),) = self._batch_search.search([source_row])
+            check_scores(found.scores[:, 0], [text])
+            labels = found.ids[0, 0]
+            labels = labels[labels != PAD_ID]
+            is_whole = found.finished[0, 0]
+        else:
+            (labels,), (is_cut,) = self._encode_targets([target])
+            is_whole = not is_cut
+        target_ids = shift_right(labels[None], np)[0]
+        _, weights = self.model(
+            {"source_ids": source_row[None], "target_ids": target_ids[None]},
+            return_attention_weights=True,
+            training=False,
+        )
+        return AttentionMap(
+            self.tokenizer.to_pieces(source_row),
+            self.target_tokenizer.to_pieces(labels),
+            self.target_tokenizer.to_pieces(target_ids),
+            {kind: _stack(layers) for kind, layers in weights.items()},
+            bool(truncated or not is_whole),
+        )
+
+    def search_tree(self, text: str) -> SearchTree:
+        """Returns every hypothesis that the beam search for a text has looked at: a `SearchTree`.
+
+        Its tokens are strings. The branch of the answer is the best translation of `translate`.
+
+        Args:
+            text: str.
+        Raises:
+            ValueError: a blank text.
+        """
+        source_row, _ = self._encode_one(text)
+        config = self.decoding
+        arguments = source_row[None], config.max_length, config.beam_size
+        shortlist = self._batch_search.shortlist_of(source_row[None])
+        start = self.model.start_decoding(*arguments, shortlist=shortlist)
+        tree = search_tree(
+            *start,
+            config.beam_size,
+            config.length_penalty,
+            length_normalization=config.length_normalization,
+            keep_beam_full=config.keep_beam_full,
+        )
+        tokens = np.array([node.token for node in tree.nodes], "int32")
+        if shortlist is not None:
+            tokens = ops.convert_to_numpy(shortlist.tokens(tokens[None]))[0]
+        names = self.target_tokenizer.to_pieces(tokens)
+        names[0] = ""  # of the root, which has the start token
+        nodes = [node._replace(token=name) for node, name in zip(tree.nodes, names, strict=True)]
+        return SearchTree(nodes, tree.best)
+
+    def _translations(self, texts, truncated, found, num_hypotheses):
+        """Returns a list of the `Translation`s of each text; those of a blank text are blank.
+
+        Args:
+            texts: list of str.
+            truncated: list of bool, whether each text was cut.
+            found: iterator of `(indices, SearchResult)`, batch by batch.
+            num_hypotheses: N.
+        """
+        answers = [[Translation("", 0.0, False)] * num_hypotheses for _ in texts]
+        for indices, (ids, scores, _, finished) in found:
+            check_scores(scores[:, 0], [texts[i] for i in indices])
+            decoded = self.target_tokenizer.decode(ids.reshape(-1, ids.shape[-1]))
+            decoded = np.asarray(decoded).reshape(scores.shape)  # (B, N)
+            for place, i in enumerate(indices):
+                answers[i] = [
+                    Translation(text.decode(), float(value), bool(truncated[i] or not has_ended))
+                    for text, value, has_ended in zip(
+                        decoded[place], scores[place], finished[place], strict=True
+                    )
+                ]
+        return answers
+
+    def _encode(self, tokenizer, texts, max_tokens, keep_blank=False):
+        """Returns the ids of each text, followed by the end token, and whether they were cut.
+
+        Args:
+            keep_blank: whether a blank text gets the end token; otherwise it has no ids.
+        """
+        if isinstance(texts, str | bytes):
+            raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
+        ids, truncated = tokenizer.encode_truncated(texts, max_tokens)
+        flat, ends = np.asarray(ids.flat_values), np.asarray(ids.row_splits)
+        rows = [flat[start:end] for start, end in itertools.pairwise(ends)]
+        if not keep_blank:
+            rows = [row if len(row) > 1 else row[:0] for row in rows]
+        return rows, np.asarray(truncated)
+
+    def _encode_targets(self, targets):
+        """Returns the ids of given translations, each ended, and whether they were cut."""
+        longest = self.model.longest_text(self.decoding.max_length)
+        return self._encode(self.target_tokenizer, targets, longest, keep_blank=True)
+
+    def _encode_one(self, text):
+        """Returns the ids of one text that is not blank, and whether they were cut."""
+        (row,), (truncated,) = self._encode(self.tokenizer, [text], self.decoding.max_source_length)
+        if len(row) == 0:
+            raise InputError(
+                f"Expected a text to look at. Received: text={text!r}. Give one with a word in it."
+            )
+        return row, truncated
+
+    def _checked_shortlist(self):
+        """Returns the function that gives the shortlists of a batch, None without shortlists."""
+        if not self.decoding.shortlist:
+            return None
+        if self.lexicon is None or len(self.lexicon.table) != self.tokenizer.vocab_size:
+            raise InputError(
+                "Expected a lexicon of the source tokenizer for the shortlists. Received: "
+                f"shortlist={self.decoding.shortlist}, lexicon={self.lexicon!r:.40}. Learn one "
+                "with Lexicon.learn, or set shortlist to 0."
+            )
+        return self.lexicon.top(self.decoding.shortlist).shortlist
+
+    @staticmethod
+    def _check_vocabulary(side, tokenizer, num_embeddings):
+        if tokenizer.vocab_size > num_embeddings:
+            raise InputError(
+                f"The {side} tokenizer has more tokens than the model has {side} embeddings. "
+                f"Received: tokenizer.vocab_size={tokenizer.vocab_size}, "
+                f"{side} vocabulary of the model={num_embeddings}. Take the tokenizer that the "
+                "model was trained with."
+            )
+
+
+def _within_positions(decoding, model):
+    """Returns `decoding` with lengths for which the model has positions, if it learns them."""
+    if model.longest_input is None:
+        return decoding
+    return dataclasses.replace(
+        decoding,
+        max_length=min(decoding.max_length, model.longest_input),
+        max_source_length=model.longest_text(decoding.max_source_length),
+    )
+
+
+def _stack(layers):
+    """Returns NumPy float32 `(layers, H, T, S)` of one sentence's tensors `(1, H, T, S)`."""
+    return np.concatenate([ops.convert_to_numpy(ops.cast(w, "float32")) for w in layers])

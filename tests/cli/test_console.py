@@ -1,0 +1,246 @@
+"""How the command ends: its exit code, and one line that says why."""
+
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from keras_transformer.cli import console
+from keras_transformer.config import Config
+
+
+def raises(error):
+    def command():
+        raise error
+
+    return command
+
+
+def start_python(program):
+    """Starts a process that runs `program` with pipes for its streams."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_what_the_package_refuses_is_an_input_error(capsys):
+    assert console.run(lambda: Config().override(["training.max_steps=0"])) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("keras-transformer: error: Expected max_steps to be")
+    assert error.count("\n") == 1
+
+
+def test_a_system_that_refuses_a_path_is_an_input_error(tmp_path, capsys):
+    assert console.run(lambda: open(tmp_path / "none")) == 2
+    assert f"No such file or directory: '{tmp_path}/none'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        (raises(ValueError("of another library\nsecond line")), "ValueError: of another library ("),
+        (lambda: int("x"), "ValueError: invalid literal for int() with base 10: 'x' ("),
+        (raises(RuntimeError()), "RuntimeError: no message ("),
+        (raises(OSError(28, "No space left on device")), "OSError: [Errno 28] No space left"),
+        (raises(KeyError("x")), "KeyError: 'x' ("),
+    ],
+)
+def test_anything_else_is_a_failure(command, message, capsys, monkeypatch):
+    monkeypatch.delenv(console.TRACEBACK, raising=False)
+    assert console.run(command) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"keras-transformer: failed: {message}")
+    assert error.endswith("(KERAS_TRANSFORMER_TRACEBACK=1 shows where)\n")
+    assert error.count("\n") == 1
+
+
+def test_the_traceback_is_shown_on_request(capsys, monkeypatch):
+    monkeypatch.setenv(console.TRACEBACK, "1")
+    assert console.run(raises(RuntimeError("why"))) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback (most recent call last):")
+    assert "raise error" in error
+
+
+def test_a_platform_without_tensorflow_text_is_told_where_there_is_one(capsys):
+    missing = ModuleNotFoundError("No module named 'tensorflow_text'", name="tensorflow_text")
+    assert console.run(raises(missing)) == 1
+    error = capsys.readouterr().err
+    assert "Linux (x86-64 and ARM) and on macOS (Apple processors)" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ("KERAS_BACKEND=nonsense", "Expected a backend of Keras: tensorflow, jax, torch. Received"),
+        ("KERAS_BACKEND=numpy", "Expected a backend of Keras: tensorflow, jax, torch. Received"),
+        ("KERAS_BACKEND=jax", 'Install it (pip install "jax'),
+        ("KERAS_HOME", 'keras.json: backend=jax. Install it (pip install "jax'),
+    ],
+)
+def test_a_backend_that_is_not_there_is_refused_at_once(
+    environment, message, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setitem(sys.modules, "jax", None)  # as if it were not installed
+    (tmp_path / "keras.json").write_text('{"backend": "jax"}')
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    name, _, value = environment.partition("=")
+    monkeypatch.setenv(name, value or str(tmp_path))
+    assert console.run(console.start_keras) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_command_that_searches_has_one_thread_for_each_operation():
+    process = start_python(
+        """
+        import sys
+        from keras_transformer.cli import console
+        console.start_keras(to_search=True)
+        import tensorflow as tf
+        assert "keras" in sys.modules
+        assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+        tf.constant(1)
+        console.start_keras(to_search=True)  # too late, and no error
+        """
+    )
+    _, error = process.communicate()
+    assert process.returncode == 0, error.decode()
+
+
+def test_interruptions_have_their_codes(capsys):
+    assert console.run(raises(KeyboardInterrupt())) == 130
+
+    class Interrupted(Exception):
+        signal_number = signal.SIGTERM
+
+    assert console.run(raises(Interrupted("the work is saved"))) == 143
+    assert capsys.readouterr().err.endswith("keras-transformer: the work is saved\n")
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_libraries_load_is_obeyed_after_it(number, code):
+    process = start_python(
+        f"""
+        import signal, sys
+        from keras_transformer.cli import console
+
+        # what a shell starts in the background has it ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        def work():
+            with console._signals_held():
+                signal.raise_signal({int(number)})
+                print("loaded")
+            print("at work")
+
+        sys.exit(console.run(work))
+        """
+    )
+    output, _ = process.communicate(timeout=120)
+    assert (process.returncode, output) == (code, b"loaded\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_empty_ones(closed):
+    work = "console.say(sys.stdin.read()), print(1)"
+    if closed == "<&- >&- 2>&-":
+        work += ", console.start_keras()"  # which opens and closes streams, and takes seconds
+    program = "import sys; from keras_transformer.cli import console; "
+    program += f"sys.exit(console.run(lambda: ({work})))"
+    arguments = [sys.executable, "-c", program]
+    command = " ".join(shlex.quote(argument) for argument in arguments)
+    process = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == ("" if ">&- " in f"{closed} ".replace("2>&-", "") else "1\n")
+
+
+def test_a_terminated_process_undoes_what_is_half_done(tmp_path):
+    process = start_python(
+        f"""
+        import sys, time
+        from keras_transformer.cli import console
+        from keras_transformer.files.text import writing_lines
+
+        def work():
+            with writing_lines({str(tmp_path / "out")!r}) as write:
+                write("half")
+                print("started", flush=True)
+                while True:  # one long sleep would miss a signal that comes just before it
+                    time.sleep(0.1)
+
+        sys.exit(console.run(work))
+        """
+    )
+    assert process.stdout.readline() == b"started\n"
+    assert len(list(tmp_path.iterdir())) == 1
+    process.terminate()
+    _, error = process.communicate(timeout=120)
+    assert (process.returncode, error) == (143, b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_nobody_reads_ends_no_process():
+    process = start_python(
+        """
+        import sys
+        from keras_transformer.cli import console
+
+        def work():
+            for number in range(10_000):
+                console.say("a line of the report")
+            print("the work is done")
+
+        sys.exit(console.run(work))
+        """
+    )
+    assert process.stderr.readline() == b"keras-transformer: a line of the report\n"
+    process.stderr.close()
+    assert process.stdout.read() == b"the work is done\n"
+    assert process.wait(timeout=60) == 0
+
+
+def test_a_reader_that_has_gone_ends_the_process_quietly():
+    process = start_python(
+        """
+        import sys
+        from keras_transformer.cli import console
+        from keras_transformer.files.text import writing_lines
+
+        def work():
+            with writing_lines() as write:
+                for number in range(1_000_000):
+                    write(str(number))
+
+        sys.exit(console.run(work))
+        """
+    )
+    assert process.stdout.readline() == b"0\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=120) == 141
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(13, "Permission denied", "run/config.yaml"),
+        FileNotFoundError(2, "No such file or directory", "run/config.yaml"),
+        FileExistsError(17, "File exists", "run/config.yaml"),
+        IsADirectoryError(21, "Is a directory", "run/config.yaml"),
+        NotADirectoryError(20, "Not a directory", "run/config.yaml"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_path_that_the_system_refuses_is_an_input_error(error, capsys):
+    assert console.run(raises(error)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("keras-transformer: error: ")
+    assert error.strerror in line and "run/config.yaml" in line

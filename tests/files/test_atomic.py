@@ -1,0 +1,124 @@
+"""Files and directories are there whole or not at all."""
+
+import os
+
+import pytest
+
+from keras_transformer.files import atomic
+from keras_transformer.files.atomic import partial_directory, put_in_place, replacing
+
+
+def test_a_file_takes_its_place_when_all_is_written(tmp_path):
+    path = tmp_path / "a.weights.h5"
+    path.write_text("old")
+    with replacing(path) as partial:
+        assert partial.suffixes[-2:] == path.suffixes  # which Keras insists on
+        partial.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_stood_there_stays_if_anything_fails(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    with pytest.raises(OSError, match="disk"), replacing(path) as partial:
+        partial.write_text("half")
+        raise OSError("disk is full")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_was_not_there_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "a"):
+        pass  # nothing was written
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_takes_its_place_when_all_is_written(tmp_path):
+    with partial_directory(tmp_path / "new") as partial:
+        (partial / "a").mkdir()
+        (partial / "a" / "b").write_text("whole")
+        put_in_place(partial, tmp_path / "new" / "1")
+    assert os.listdir(tmp_path / "new") == ["1"]
+    assert (tmp_path / "new" / "1" / "a" / "b").read_text() == "whole"
+
+
+def test_a_directory_that_fails_leaves_nothing(tmp_path):
+    (tmp_path / "old").mkdir()
+    for parent in (tmp_path / "old", tmp_path / "new"):
+        with pytest.raises(OSError, match="disk"), partial_directory(parent) as partial:
+            (partial / "a").write_text("half")
+            raise OSError("disk is full")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
+
+
+@pytest.mark.parametrize("content", ["a directory", "an empty directory", "a file"])
+def test_a_name_that_is_taken_is_refused_and_its_directory_kept(tmp_path, content):
+    taken = tmp_path / "1"
+    taken.touch() if content == "a file" else taken.mkdir()
+    if content == "a directory":
+        (taken / "a").touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FileExistsError), partial_directory(tmp_path) as partial:
+        put_in_place(partial, taken)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_name_that_another_process_takes_last_is_refused(tmp_path, monkeypatch):
+    rename = os.rename
+
+    def rename_too_late(source, target):
+        target.mkdir()
+        (target / "a").touch()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_too_late)
+    with pytest.raises(FileExistsError), partial_directory(tmp_path) as partial:
+        put_in_place(partial, tmp_path / "1")
+    assert os.listdir(tmp_path) == ["1"]
+
+
+def test_a_directory_stands_aside_until_the_new_one_is_there(tmp_path, monkeypatch):
+    path, aside = tmp_path / "1", tmp_path / "aside"
+    path.mkdir()
+    (path / "old").touch()
+    rename, seen = os.rename, []
+
+    def watch(source, target):
+        rename(source, target)
+        seen.append(sorted(entry.name for entry in tmp_path.glob("[!.]*")))
+
+    monkeypatch.setattr(os, "rename", watch)
+    with partial_directory(tmp_path) as partial:
+        (partial / "new").touch()
+        put_in_place(partial, path, aside)
+    assert seen == [["aside"], ["1", "aside"]]
+    assert [entry.name for entry in tmp_path.rglob("*")] == ["1", "new"]
+
+
+def test_what_killed_processes_left_goes_and_what_others_write_stays(tmp_path):
+    (tmp_path / ".partial-killed" / "a").mkdir(parents=True)
+    with partial_directory(tmp_path) as first, partial_directory(tmp_path) as second:
+        assert first != second and first.is_dir() and second.is_dir()
+        assert len(os.listdir(tmp_path)) == 2
+    assert os.listdir(tmp_path) == []
+
+
+def test_all_bytes_are_on_the_disk_before_the_directory_has_its_name(tmp_path, monkeypatch):
+    events, rename = [], os.rename
+    monkeypatch.setattr(atomic, "flush_to_disk", lambda path: events.append(path.name))
+    monkeypatch.setattr(os, "rename", lambda *paths: (events.append("rename"), rename(*paths)))
+    with partial_directory(tmp_path) as partial:
+        (partial / "a").mkdir()
+        (partial / "a" / "b").touch()
+        put_in_place(partial, tmp_path / "1")
+    assert events == ["a", "b", partial.name, "rename", tmp_path.name]
+
+
+def test_a_pipe_without_a_name_is_written():
+    reader, writer = os.pipe()
+    with open(reader, "rb") as stream, open(writer, "wb"):
+        with atomic.replacing(f"/dev/fd/{writer}") as path:
+            path.write_bytes(b"content")
+        assert stream.read(7) == b"content"

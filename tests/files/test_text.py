@@ -1,0 +1,173 @@
+import gzip
+import io
+import os
+import sys
+import threading
+
+import pytest
+
+from keras_transformer.files import text as text_files
+from keras_transformer.files.text import (
+    check_directory,
+    check_readable,
+    check_writable,
+    is_regular_file,
+    iterate_lines,
+    iterate_ready_lines,
+    writing_lines,
+)
+
+TEXT = "\ufeffEin Haus.\r\n\n  zwei\u2028Zeilen \x0b\x85 in einer  \n\ufeffEnde"
+LINES = ["Ein Haus.", "", "  zwei\u2028Zeilen \x0b\x85 in einer  ", "\ufeffEnde"]
+
+
+@pytest.mark.parametrize("name, opened", [("a.txt", open), ("a.txt.gz", gzip.open)])
+def test_lines_end_at_line_feeds_alone(tmp_path, name, opened):
+    with opened(tmp_path / name, "wb") as stream:
+        stream.write(TEXT.encode())
+    assert list(iterate_lines(tmp_path / name)) == LINES
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_lines_are_whole_wherever_a_block_of_bytes_ends(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", size)
+    for text, lines in [(TEXT, LINES), ("a\n\nb\n", ["a", "", "b"]), ("\n", [""]), ("", [])]:
+        (tmp_path / "a.txt").write_bytes(text.encode())
+        assert list(iterate_lines(tmp_path / "a.txt")) == lines
+        assert sum(iterate_ready_lines(tmp_path / "a.txt"), []) == lines
+
+
+def test_the_lines_that_a_pipe_holds_are_there_before_others_are_written(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    # a reader that does not wait for a writer, so that one thread can do both
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with open(tmp_path / "pipe", "wb", buffering=0) as writer:
+        os.set_blocking(reader, True)
+        found = iterate_ready_lines(f"/dev/fd/{reader}")
+        writer.write(b"one\ntw")
+        assert next(found) == ["one"]
+        writer.write(b"o\nthree\n")
+        assert next(found) == ["two", "three"]
+        writer.write(b"four")
+    os.close(reader)
+    assert list(found) == [["four"]]
+
+
+def test_a_pipe_is_no_regular_file(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a\n")
+    os.mkfifo(tmp_path / "pipe")
+    assert is_regular_file(tmp_path / "a.txt")
+    assert not is_regular_file(tmp_path / "pipe")
+    assert not is_regular_file(tmp_path / "none")
+    with open(tmp_path / "a.txt") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert is_regular_file()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a program has put this in its place"))
+    assert not is_regular_file()
+
+
+def test_standard_input_is_read_as_utf8_whatever_the_locale(monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(TEXT.encode()), encoding="ascii")
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert list(iterate_lines()) == LINES
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path):
+    path = tmp_path / "latin"
+    path.write_bytes("gut\nschön\n".encode("latin-1"))
+    lines = iterate_lines(path)
+    assert next(lines) == "gut"
+    with pytest.raises(ValueError, match=r"Received: .*latin, line 2: .* \(byte 0xf6\)"):
+        next(lines)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no gzip at all", gzip.compress(b"text\n" * 999)[:-9]],
+    ids=["no gzip", "cut short"],  # the bytes hold the time: each test process would name its own
+)
+def test_a_broken_gzip_file_is_refused(tmp_path, content):
+    (tmp_path / "a.gz").write_bytes(content)
+    with pytest.raises(ValueError, match="Expected a whole gzip file.* Received: .*a.gz"):
+        list(iterate_lines(tmp_path / "a.gz"))
+
+
+@pytest.mark.parametrize("name, reason", [("none", "No such file"), ("", "Is a directory")])
+def test_what_is_no_file_is_refused(tmp_path, name, reason):
+    with pytest.raises(ValueError, match=reason):
+        list(iterate_lines(tmp_path / name))
+    with pytest.raises(ValueError, match=reason):
+        check_readable(tmp_path / name)
+
+
+def test_looking_at_a_pipe_takes_nothing_out_of_it(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    check_readable(path)
+    writer = threading.Thread(target=path.write_text, args=("first\nsecond\n",))
+    writer.start()
+    assert list(iterate_lines(path)) == ["first", "second"]
+    writer.join()
+
+
+def test_only_a_file_in_a_directory_that_exists_can_be_written(tmp_path):
+    check_writable(tmp_path / "new")
+    for path in (tmp_path, tmp_path / "none" / "new"):
+        with pytest.raises(ValueError, match="Expected a file to write"):
+            check_writable(path)
+
+
+def test_a_directory_can_be_made_where_no_file_stands(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "new" / "new"):
+        check_directory(path)
+    for path in (tmp_path / "file", tmp_path / "file" / "new"):
+        with pytest.raises(ValueError, match=f"Received: {path}, where {tmp_path}/file is a file"):
+            check_directory(path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ValueError, match=f"where {tmp_path} cannot be written"):
+        check_directory(tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_what_is_written_is_read_back(tmp_path, name):
+    with writing_lines(tmp_path / name) as write:
+        for line in ("Ein Haus.", "", "größer"):
+            write(line)
+    assert list(iterate_lines(tmp_path / name)) == ["Ein Haus.", "", "größer"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_is_replaced_when_all_is_written_or_not_at_all(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old\n")
+    with pytest.raises(RuntimeError, match="half way"), writing_lines(path) as write:
+        write("new")
+        assert path.read_text() == "old\n"
+        raise RuntimeError("half way")
+    assert path.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link_and_a_device_a_device(tmp_path):
+    (tmp_path / "real").write_text("old\n")
+    (tmp_path / "link").symlink_to("real")
+    with writing_lines(tmp_path / "link") as write:
+        write("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new\n"
+    os.mkfifo(tmp_path / "pipe")
+    received = []
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    with writing_lines(tmp_path / "pipe") as write:
+        write("through")
+    reader.join()
+    assert received == ["through\n"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_standard_output_is_written_line_by_line(capsysbinary):
+    with writing_lines() as write:
+        write("größer")
+        assert capsysbinary.readouterr().out == "größer\n".encode()

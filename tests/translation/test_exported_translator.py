@@ -1,0 +1,69 @@
+"""An export read back into Python translates as its translator does."""
+
+import shutil
+
+import pytest
+
+import keras_transformer
+from keras_transformer import backend
+from keras_transformer.translation.exported_translator import ExportedTranslator
+from keras_transformer.translation.loading import load_export
+
+
+def test_translates_as_the_translator_does(exported_translator, translator, texts):
+    texts = [*texts, *texts[:7]]  # more than a batch
+    assert exported_translator(texts) == translator(texts)
+    assert exported_translator("A dog runs.") == "Ein Hund läuft."
+    assert exported_translator([]) == []
+    for n_best in (1, 2):
+        found = exported_translator.translate(texts, n_best)
+        for ours, theirs in zip(found, translator.translate(texts, n_best), strict=True):
+            assert [t._replace(score=0.0) for t in ours] == [t._replace(score=0.0) for t in theirs]
+            assert all(abs(a.score - b.score) < 1e-5 for a, b in zip(ours, theirs, strict=True))
+
+
+def test_any_number_of_threads_gives_the_same_translations(exported_translator, texts, monkeypatch):
+    texts = [*texts, "", *texts[:7]]
+    found = []
+    for num_threads in (1, 2, 5):
+        monkeypatch.setattr(backend, "num_search_threads", lambda count=num_threads: count)
+        found.append(exported_translator(texts))
+        chunks = exported_translator.translate_chunks([texts[:3], [], texts[3:]])
+        found.append([best.text for answers in chunks for (best,) in answers])
+    assert all(each == found[0] for each in found)
+
+
+def test_half_of_a_surrogate_pair_is_a_replacement_character(exported_translator, translator):
+    texts = ["A dog \ud83d runs.", "A dog runs."]
+    assert exported_translator(texts) == translator(["A dog \ufffd runs.", "A dog runs."])
+
+
+def test_carries_the_search_that_was_exported(exported_translator, translator):
+    assert exported_translator.decoding == translator.decoding
+    with pytest.raises(ValueError, match="Received: n_best=3"):
+        exported_translator.translate(["A dog."], n_best=3)
+    with pytest.raises(ValueError, match="Expected a list"):
+        exported_translator.translate("A dog.")
+
+
+def test_highest_version_is_loaded_wherever_the_export_lies(exported, tmp_path):
+    for version in ("9", "10", ".export-12"):
+        shutil.copytree(exported, tmp_path / version)
+    assert load_export(tmp_path).path == tmp_path / "10"
+    one = keras_transformer.load(tmp_path / "9")
+    assert isinstance(one, ExportedTranslator) and one.path == tmp_path / "9"
+
+
+def test_the_search_of_an_export_is_fixed(exported, translator):
+    decoding = translator.decoding
+    assert keras_transformer.load(exported, beam_size=decoding.beam_size).path == exported
+    with pytest.raises(ValueError, match="Received: length_penalty=0.0, exported with length_pen"):
+        keras_transformer.load(exported, beam_size=decoding.beam_size, length_penalty=0.0)
+
+
+def test_other_directories_are_refused(exported, tmp_path):
+    with pytest.raises(ValueError, match="Expected an export"):
+        load_export(tmp_path)
+    shutil.copytree(exported, tmp_path / "1", ignore=shutil.ignore_patterns("assets.extra"))
+    with pytest.raises(ValueError, match="Expected an export of this package"):
+        load_export(tmp_path)
