@@ -2,7 +2,7 @@
 
 from keras_transformer.config.config import GROUPS, Config, model_name
 from keras_transformer.config.groups import (
-    MOST_TRANSLATIONS,
+    MAX_TRANSLATIONS,
     STRATEGIES,
     DataConfig,
     DecodingConfig,
@@ -12,7 +12,7 @@ from keras_transformer.config.groups import (
 
 __all__ = [
     "GROUPS",
-    "MOST_TRANSLATIONS",
+    "MAX_TRANSLATIONS",
     "STRATEGIES",
     "Config",
     "DataConfig",

@@ -1,4 +1,4 @@
-"""The groups of settings of a run; the line under a field is its meaning."""
+"""The groups of settings of a run, each with its meaning and its default."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -15,14 +15,14 @@ from keras_transformer.config.settings import (
 )
 from keras_transformer.errors import InputError
 
-MOST_TRANSLATIONS = 200
+MAX_TRANSLATIONS = 200
 """Translations of each source token in a lexicon."""
 
 Translations = Annotated[
     int,
     Range(
-        f"a whole number from 0 to {MOST_TRANSLATIONS}",
-        lambda number: 0 <= number <= MOST_TRANSLATIONS,
+        f"a whole number from 0 to {MAX_TRANSLATIONS}",
+        lambda number: 0 <= number <= MAX_TRANSLATIONS,
     ),
 ]
 STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
@@ -34,22 +34,29 @@ class DataConfig(SettingsGroup):
 
     GROUP = "data"
 
-    source_train: str | None = None
-    """Source sentences for training: a UTF-8 file, one per line; a name in .gz means gzip."""
-    target_train: str | None = None
-    """Their translations, in the same order."""
-    source_valid: str | None = None
-    """Source sentences for validation; null: those of the data set, or else some training pairs."""
-    target_valid: str | None = None
-    """Their translations, in the same order."""
-    dataset: str | None = None
-    """A TensorFlow data set instead of files, such as tfds:ted_hrlr_translate/pt_to_en."""
-    max_length: Count = 128
-    """Maximum tokens per sentence, including the end token; longer pairs are left out."""
-    validation_share: Share = 0.01
-    """Share of the training pairs that is held out if there is no other text for validation."""
-    validation_limit: Count = 2000
-    """Maximum number of pairs that are held out."""
+    source_train: Annotated[
+        str | None,
+        "Source sentences for training: a UTF-8 file, one per line; a name in .gz means gzip.",
+    ] = None
+    target_train: Annotated[str | None, "Their translations, in the same order."] = None
+    source_valid: Annotated[
+        str | None,
+        "Source sentences for validation; null: those of the data set, or else some training "
+        "pairs.",
+    ] = None
+    target_valid: Annotated[str | None, "Their translations, in the same order."] = None
+    dataset: Annotated[
+        str | None,
+        "A TensorFlow data set instead of files, such as tfds:ted_hrlr_translate/pt_to_en.",
+    ] = None
+    max_length: Annotated[
+        Count, "Maximum tokens per sentence, including the end token; longer pairs are left out."
+    ] = 128
+    validation_share: Annotated[
+        Share,
+        "Share of the training pairs that is held out if there is no other text for validation.",
+    ] = 0.01
+    validation_limit: Annotated[Count, "Maximum number of pairs that are held out."] = 2000
 
     @property
     def names_training_text(self) -> bool:
@@ -83,20 +90,28 @@ class TokenizerConfig(SettingsGroup):
 
     GROUP = "tokenizer"
 
-    kind: Literal["sentencepiece", "wordpiece"] = "sentencepiece"
-    """Kind of tokenizer to train."""
-    model_type: Literal["bpe", "unigram"] = "bpe"
-    """Kind of SentencePiece model to train."""
-    vocab_size: Count = 10_000
-    """Number of tokens in a vocabulary, including the four special tokens."""
-    shared: bool = True
-    """Whether source and target share one vocabulary."""
-    model: str | None = None
-    """A SentencePiece model or WordPiece vocabulary file, used instead of training one."""
-    sampling: Share = 0.0
-    """Subword sampling: share of merges that BPE skips, or alpha of unigram; 0 switches it off."""
-    user_symbols: str | None = None
-    """Words, separated by spaces, that always stay one token, such as tags of languages."""
+    kind: Annotated[Literal["sentencepiece", "wordpiece"], "Kind of tokenizer to train."] = (
+        "sentencepiece"
+    )
+    model_type: Annotated[Literal["bpe", "unigram"], "Kind of SentencePiece model to train."] = (
+        "bpe"
+    )
+    vocab_size: Annotated[
+        Count, "Number of tokens in a vocabulary, including the four special tokens."
+    ] = 10_000
+    shared: Annotated[bool, "Whether source and target share one vocabulary."] = True
+    model: Annotated[
+        str | None,
+        "A SentencePiece model or WordPiece vocabulary file, used instead of training one.",
+    ] = None
+    sampling: Annotated[
+        Share,
+        "Subword sampling: share of merges that BPE skips, or alpha of unigram; 0 switches it off.",
+    ] = 0.0
+    user_symbols: Annotated[
+        str | None,
+        "Words, separated by spaces, that always stay one token, such as tags of languages.",
+    ] = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -130,57 +145,82 @@ class TrainingConfig(SettingsGroup):
 
     GROUP = "training"
 
-    batch_tokens: Count = 4096
-    """Maximum tokens per step on all devices, with padding: sentences times the longest length."""
-    max_steps: Count = 100_000
-    """Maximum number of optimizer steps."""
-    max_minutes: Positive | None = None
-    """Maximum minutes of training; null means no limit."""
-    schedule: Literal["noam", "inverse_square_root", "linear", "cosine"] = "noam"
-    """Learning rate schedule; noam is the paper's, linear and cosine fall to zero at the end."""
-    peak_learning_rate: Positive = 0.005
-    """Highest learning rate of the schedules except noam."""
-    warmup_steps: Count = 4000
-    """Number of steps in which the learning rate rises."""
-    label_smoothing: Share = 0.1
-    """Probability that the loss spreads evenly over all tokens of the vocabulary."""
-    r_drop: PositiveOrZero = 0.0
-    """R-Drop's alpha: weight of the divergence between two predictions of each batch; 0: off."""
-    distill_from: str | None = None
-    """Runs, separated by spaces, whose mean prediction replaces labels; null means none."""
-    distill_share: ShareOrAll = 0.5
-    """Share of the labels that are drawn from the prediction of the runs in distill_from."""
-    clip_norm: Positive | None = None
-    """Maximum norm of the gradient of all weights together; null means no limit."""
-    ema: Share | None = None
-    """Decay of a moving average of the weights, such as 0.999, used in their place; null: none."""
-    checkpoint_every: Count = 1000
-    """Number of steps between two checkpoints, each with a validation."""
-    keep_checkpoints: Count = 10
-    """Number of last checkpoints to keep. At the end, validation chooses one or a mean of some."""
-    patience: CountOrZero = 10
-    """Stop after this number of validations without a better score (BLEU); 0 means never."""
-    bleu_tokenizer: str = "13a"
-    """sacreBLEU's tokenizer for the BLEU of validations: 13a, none, intl, char, zh and others."""
-    samples: CountOrZero = 0
-    """Number of validation sentences whose translations each validation shows."""
-    seed: CountOrZero = 1
-    """Seed of the initial weights, shuffling, dropout and held-out pairs."""
-    deterministic: bool = False
-    """Makes two runs on one CPU bit-identical, even if one is interrupted; slower."""
-    gradient_accumulation_steps: Count = 1
-    """Number of micro-batches per step on each device, to save memory."""
-    mixed_precision: Literal["mixed_bfloat16", "mixed_float16"] | None = None
-    """Keras dtype policy of the model; null means float32."""
-    jit_compile: bool | None = None
-    """Whether XLA compiles the step, once for each shape; null lets Keras decide."""
-    static_shapes: bool = False
-    """Whether batches have a few fixed shapes, for XLA and TPUs."""
-
-    def __post_init__(self):
-        if self.schedule == "paper":  # the name of noam in earlier versions
-            object.__setattr__(self, "schedule", "noam")
-        super().__post_init__()
+    batch_tokens: Annotated[
+        Count,
+        "Maximum tokens per step on all devices, with padding: sentences times the longest length.",
+    ] = 4096
+    max_steps: Annotated[Count, "Maximum number of optimizer steps."] = 100_000
+    max_minutes: Annotated[Positive | None, "Maximum minutes of training; null means no limit."] = (
+        None
+    )
+    schedule: Annotated[
+        Literal["noam", "inverse_square_root", "linear", "cosine"],
+        "Learning rate schedule; noam is the paper's, linear and cosine fall to zero at the end.",
+    ] = "noam"
+    peak_learning_rate: Annotated[
+        Positive, "Highest learning rate of the schedules except noam."
+    ] = 0.005
+    warmup_steps: Annotated[Count, "Number of steps in which the learning rate rises."] = 4000
+    label_smoothing: Annotated[
+        Share, "Probability that the loss spreads evenly over all tokens of the vocabulary."
+    ] = 0.1
+    r_drop: Annotated[
+        PositiveOrZero,
+        "R-Drop's alpha: weight of the divergence between two predictions of each batch; 0: off.",
+    ] = 0.0
+    distill_from: Annotated[
+        str | None,
+        "Runs, separated by spaces, whose mean prediction replaces labels; null means none.",
+    ] = None
+    distill_share: Annotated[
+        ShareOrAll,
+        "Share of the labels that are drawn from the prediction of the runs in distill_from.",
+    ] = 0.5
+    clip_norm: Annotated[
+        Positive | None,
+        "Maximum norm of the gradient of all weights together; null means no limit.",
+    ] = None
+    ema: Annotated[
+        Share | None,
+        "Decay of a moving average of the weights, such as 0.999, used in their place; null: none.",
+    ] = None
+    checkpoint_every: Annotated[
+        Count, "Number of steps between two checkpoints, each with a validation."
+    ] = 1000
+    keep_checkpoints: Annotated[
+        Count,
+        "Number of last checkpoints to keep. At the end, validation chooses one or a mean of some.",
+    ] = 10
+    patience: Annotated[
+        CountOrZero,
+        "Stop after this number of validations without a better score (BLEU); 0 means never.",
+    ] = 10
+    bleu_tokenizer: Annotated[
+        str,
+        "sacreBLEU's tokenizer for the BLEU of validations: 13a, none, intl, char, zh and others.",
+    ] = "13a"
+    samples: Annotated[
+        CountOrZero, "Number of validation sentences whose translations each validation shows."
+    ] = 0
+    seed: Annotated[
+        CountOrZero, "Seed of the initial weights, shuffling, dropout and held-out pairs."
+    ] = 1
+    deterministic: Annotated[
+        bool, "Makes two runs on one CPU bit-identical, even if one is interrupted; slower."
+    ] = False
+    gradient_accumulation_steps: Annotated[
+        Count, "Number of micro-batches per step on each device, to save memory."
+    ] = 1
+    mixed_precision: Annotated[
+        Literal["mixed_bfloat16", "mixed_float16"] | None,
+        "Keras dtype policy of the model; null means float32.",
+    ] = None
+    jit_compile: Annotated[
+        bool | None, "Whether XLA compiles the step, once for each shape; null lets Keras decide."
+    ] = None
+    static_shapes: Annotated[bool, "Whether batches have a few fixed shapes, for XLA and TPUs."] = (
+        False
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,17 +229,24 @@ class DecodingConfig(SettingsGroup):
 
     GROUP = "decoding"
 
-    beam_size: Count = 4
-    """Number of hypotheses in the beam search; 1 means greedy search."""
-    length_penalty: PositiveOrZero = 0.6
-    """Exponent alpha of the length normalization; 0 means none."""
-    length_normalization: Literal["gnmt", "length"] = "gnmt"
-    """Form of the length normalization: ((5 + length) / 6)^alpha, or Marian's length^alpha."""
-    max_length: Count = 256
-    """Maximum tokens of a translation, including the end token."""
-    max_source_length: Count = 256
-    """Maximum tokens of an input; a longer one is truncated and flagged."""
-    shortlist: Translations = 0
-    """Number of likely translations of each source token to choose from; 0 means all tokens."""
-    keep_beam_full: bool = False
-    """Whether the next best hypothesis takes the place in the beam of one that has ended."""
+    beam_size: Annotated[
+        Count, "Number of hypotheses in the beam search; 1 means greedy search."
+    ] = 4
+    length_penalty: Annotated[
+        PositiveOrZero, "Exponent alpha of the length normalization; 0 means none."
+    ] = 0.6
+    length_normalization: Annotated[
+        Literal["gnmt", "length"],
+        "Form of the length normalization: ((5 + length) / 6)^alpha, or Marian's length^alpha.",
+    ] = "gnmt"
+    max_length: Annotated[Count, "Maximum tokens of a translation, including the end token."] = 256
+    max_source_length: Annotated[
+        Count, "Maximum tokens of an input; a longer one is truncated and flagged."
+    ] = 256
+    shortlist: Annotated[
+        Translations,
+        "Number of likely translations of each source token to choose from; 0 means all tokens.",
+    ] = 0
+    keep_beam_full: Annotated[
+        bool, "Whether the next best hypothesis takes the place in the beam of one that has ended."
+    ] = False

@@ -1,17 +1,15 @@
 """Dataclass fields whose values are checked against their annotations.
 
-The line under a field is its meaning: error messages and the help of the command line show it.
+A field is written as `name: Annotated[type, meaning] = default`. Error messages and the help of the
+command line show the meaning.
 """
 
-import ast
 import dataclasses
 import difflib
 import functools
-import inspect
 import math
 import os
 import sys
-import textwrap
 import types
 import typing
 from typing import Annotated, Literal, NamedTuple
@@ -53,14 +51,10 @@ class Setting(NamedTuple):
 def settings(group_class):
     """Returns the fields of a group's dataclass: dict from name to `Setting`."""
     annotations = typing.get_type_hints(group_class, include_extras=True)
-    body = ast.parse(textwrap.dedent(inspect.getsource(group_class))).body[0].body
-    meanings = {
-        statement.target.id: following.value.value
-        for statement, following in zip(body, body[1:], strict=False)
-        if isinstance(statement, ast.AnnAssign)
-    }
     return {
-        field.name: Setting(annotations[field.name], field.default, meanings[field.name])
+        field.name: Setting(
+            annotations[field.name], field.default, annotations[field.name].__metadata__[-1]
+        )
         for field in dataclasses.fields(group_class)
     }
 
@@ -112,8 +106,9 @@ def accepts(annotation, value):
     if typing.get_origin(annotation) is Literal:
         return value in typing.get_args(annotation)
     if typing.get_origin(annotation) is Annotated:
-        number, allowed = typing.get_args(annotation)
-        return accepts(number, value) and allowed.accepts(value)
+        plain, *others = typing.get_args(annotation)
+        ranges = [each for each in others if isinstance(each, Range)]
+        return accepts(plain, value) and all(allowed.accepts(value) for allowed in ranges)
     return any(accepts(alternative, value) for alternative in typing.get_args(annotation))
 
 
@@ -126,7 +121,8 @@ def in_words(annotation):
     if typing.get_origin(annotation) is Literal:
         return " or ".join(typing.get_args(annotation))
     if typing.get_origin(annotation) is Annotated:
-        return typing.get_args(annotation)[1].expected
+        plain, first, *_ = typing.get_args(annotation)
+        return first.expected if isinstance(first, Range) else in_words(plain)
     return " or ".join(in_words(alternative) for alternative in typing.get_args(annotation))
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from keras_transformer.errors import InputError
 
-MOST_DIGITS = 1000
+MAX_DIGITS = 1000
 """Maximum digits of a number. Python refuses to print one of more than 4,300 digits."""
 
 
@@ -40,9 +40,9 @@ def yaml_word(value):
 
 
 def _whole_number(text):
-    if len(text) > MOST_DIGITS:
+    if len(text) > MAX_DIGITS:
         raise InputError(
-            f"Expected a number of at most {MOST_DIGITS:,} digits. Received: one of {len(text):,}."
+            f"Expected a number of at most {MAX_DIGITS:,} digits. Received: one of {len(text):,}."
         )
     return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
 

@@ -1,6 +1,7 @@
 """The settings of a server, with defaults for sentences on a few cores."""
 
 import dataclasses
+from typing import Annotated
 
 from keras_transformer.config.settings import (
     NUM_CORES,
@@ -18,47 +19,68 @@ class ServingConfig(SettingsGroup):
 
     GROUP = "serving"
 
-    max_batch_size: Count = 64
-    """Maximum sentences in a batch, which may come from several requests."""
-    max_delay_ms: PositiveOrZero = 20.0
-    """Milliseconds that a free thread waits for clients that were just answered to ask again."""
-    batch_threads: Count = NUM_CORES
-    """Batches translated at the same time, each on its own core."""
-    max_queued: Count = 512
-    """Maximum sentences in the queue; further requests are answered 503."""
-    max_queued_bytes: Count = 64 * 2**20
-    """Maximum bytes of requests in the queue; further requests are answered 503. Bodies that are
-    being received have a limit of the same size."""
-    max_rows: Count = 256
-    """Maximum sentences in a request; more are answered 413."""
-    max_rows_alone: Count = 16
-    """Maximum sentences in a request to a signature that cannot be batched, such as attention; more
-    are answered 413."""
-    max_values: Count = 300_000
-    """Maximum numbers or strings in a request or in its answer; more are answered 413. JSON may
-    have twice as many brackets and commas, including those in ignored members."""
-    max_text_bytes: Count = 100_000
-    """Maximum bytes of a sentence; more are answered 413."""
-    max_body_bytes: Count = 4 * 2**20
-    """Maximum bytes of a request after decompression; more are answered 413."""
-    max_json_depth: Count = 32
-    """Maximum depth of nested brackets in a request; more are answered 413."""
-    max_connections: Count = 512
-    """Maximum open connections. Beyond that only GET is answered, and other requests get 503.
-    A quarter of them is for gRPC, where one connection carries many calls."""
-    request_timeout: Positive = 30.0
-    """Maximum seconds from the first byte of a request to its answer; a longer request is stopped
-    and answered 504. The client has the same time to read the answer, or else the connection is
-    closed."""
-    idle_timeout: Positive = 75.0
-    """Maximum seconds that a connection stays open between two requests. A proxy in front needs a
-    shorter time, or it may send a request into a connection that is being closed."""
-    load_timeout: Positive = 300.0
-    """Maximum seconds to load a version; loading is given up after that."""
-    poll_seconds: Positive = 1.0
-    """Seconds between two looks for new versions."""
-    grace_seconds: Positive = 30.0
-    """Maximum seconds that accepted requests have to finish when the server stops."""
+    max_batch_size: Annotated[
+        Count, "Maximum sentences in a batch, which may come from several requests."
+    ] = 64
+    max_delay_ms: Annotated[
+        PositiveOrZero,
+        "Milliseconds that a free thread waits for clients that were just answered to ask again.",
+    ] = 20.0
+    batch_threads: Annotated[
+        Count, "Batches translated at the same time, each on its own core."
+    ] = NUM_CORES
+    max_queued: Annotated[
+        Count, "Maximum sentences in the queue; further requests are answered 503."
+    ] = 512
+    max_queued_bytes: Annotated[
+        Count,
+        "Maximum bytes of requests in the queue; further requests are answered 503. Bodies "
+        "that are being received have a limit of the same size.",
+    ] = 64 * 2**20
+    max_rows: Annotated[Count, "Maximum sentences in a request; more are answered 413."] = 256
+    max_rows_alone: Annotated[
+        Count,
+        "Maximum sentences in a request to a signature that cannot be batched, such as "
+        "attention; more are answered 413.",
+    ] = 16
+    max_values: Annotated[
+        Count,
+        "Maximum numbers or strings in a request or in its answer; more are answered 413. JSON "
+        "may have twice as many brackets and commas, including those in ignored members.",
+    ] = 300_000
+    max_text_bytes: Annotated[Count, "Maximum bytes of a sentence; more are answered 413."] = (
+        100_000
+    )
+    max_body_bytes: Annotated[
+        Count, "Maximum bytes of a request after decompression; more are answered 413."
+    ] = 4 * 2**20
+    max_json_depth: Annotated[
+        Count, "Maximum depth of nested brackets in a request; more are answered 413."
+    ] = 32
+    max_connections: Annotated[
+        Count,
+        "Maximum open connections. Beyond that only GET is answered, and other requests get "
+        "503. A quarter of them is for gRPC, where one connection carries many calls.",
+    ] = 512
+    request_timeout: Annotated[
+        Positive,
+        "Maximum seconds from the first byte of a request to its answer; a longer request is "
+        "stopped and answered 504. The client has the same time to read the answer, or else "
+        "the connection is closed.",
+    ] = 30.0
+    idle_timeout: Annotated[
+        Positive,
+        "Maximum seconds that a connection stays open between two requests. A proxy in front "
+        "needs a shorter time, or it may send a request into a connection that is being "
+        "closed.",
+    ] = 75.0
+    load_timeout: Annotated[
+        Positive, "Maximum seconds to load a version; loading is given up after that."
+    ] = 300.0
+    poll_seconds: Annotated[Positive, "Seconds between two looks for new versions."] = 1.0
+    grace_seconds: Annotated[
+        Positive, "Maximum seconds that accepted requests have to finish when the server stops."
+    ] = 30.0
 
     def __post_init__(self):
         super().__post_init__()

@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.config import MOST_TRANSLATIONS
+from keras_transformer.config import MAX_TRANSLATIONS
 from keras_transformer.decoding import Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
@@ -77,7 +77,7 @@ class Lexicon(NamedTuple):
             vocab_size: V.
             target_vocab_size: None: source and target share one vocabulary.
         """
-        table = np.zeros((vocab_size, 1 + MOST_TRANSLATIONS), "int32")
+        table = np.zeros((vocab_size, 1 + MAX_TRANSLATIONS), "int32")
         if target_vocab_size is None:
             target_vocab_size = vocab_size
             table[:, 0] = np.arange(vocab_size)
@@ -85,7 +85,7 @@ class Lexicon(NamedTuple):
         order = np.lexsort((-probabilities, sources))
         sources, targets = sources[order], targets[order]
         ranks = np.arange(len(sources)) - np.searchsorted(sources, sources)
-        kept = ranks < MOST_TRANSLATIONS
+        kept = ranks < MAX_TRANSLATIONS
         table[sources[kept], 1 + ranks[kept]] = targets[kept]
 
         counts = np.bincount(np.concatenate(target_rows))

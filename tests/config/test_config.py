@@ -371,17 +371,6 @@ def test_decoding_takes_whole_numbers_for_numbers():
     assert DecodingConfig(length_penalty=1).length_penalty == 1
 
 
-def test_the_schedule_may_have_the_name_of_earlier_versions(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text("training: {schedule: paper}\n")
-    for config in (
-        Config.load(path),
-        Config().override(["training.schedule=paper"]),
-        Config(training=TrainingConfig(schedule="paper")),
-    ):
-        assert config == Config() and config.training.schedule == "noam"
-
-
 class Another(Transformer):
     """A model with arguments of its own."""
 
@@ -422,3 +411,20 @@ def test_another_model_starts_from_its_own_defaults(monkeypatch):
     assert config.model == {"name": "another"}
     assert config.override(["model.num_layers=9"]).model_arguments == {"num_layers": 9}
     assert preset.merged({"model": {"name": "transformer"}}).model_arguments == preset.model
+
+
+@pytest.mark.parametrize("text", ["", "null"])
+def test_text_that_is_left_empty_is_none(text):
+    config = Config().override(["tokenizer.model=a.model"])
+    assert config.override([f"tokenizer.model={text}"]).tokenizer.model is None
+
+
+@pytest.mark.parametrize(
+    "name", ["data.max_length", "decoding.max_length", "decoding.max_source_length"]
+)
+def test_each_length_stays_within_learned_positions(name):
+    model = ["model.positions=learned", "model.max_length=300"]
+    check_model_settings(Config().override([*model, f"{name}=300"]))
+    with pytest.raises(ValueError, match=f"Received: {name}=301, model.max_length=300"):
+        check_model_settings(Config().override([*model, f"{name}=301"]))
+    check_model_settings(Config().override([f"{name}=301"]))  # sinusoids go on

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.config import MOST_TRANSLATIONS
+from keras_transformer.config import MAX_TRANSLATIONS
 from keras_transformer.translation import lexicon
 from keras_transformer.translation.lexicon import Lexicon
 
@@ -64,7 +64,7 @@ def test_the_probabilities_are_those_of_a_loop_over_all_links(pairs):
 def test_translations_are_ordered_by_probability(pairs):
     expected = model_1_by_loops(*pairs)
     table = Lexicon.learn(*pairs, V, V).table
-    assert table.shape == (V, 1 + MOST_TRANSLATIONS) and not table[:, 0].any()
+    assert table.shape == (V, 1 + MAX_TRANSLATIONS) and not table[:, 0].any()
     for source in range(V):
         found = [t for t in table[source, 1:] if t]
         assert set(found) == {t for s, t in expected if s == source}
