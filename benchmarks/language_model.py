@@ -24,7 +24,7 @@ import numpy as np
 from pinned import HERE, text_file, write_results
 
 from keras_transformer.data import TextWindows
-from keras_transformer.data.id_rows import IdRows
+from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.files.text import iterate_lines
 from keras_transformer.models import Gpt
 from keras_transformer.tokenizers import SentencePieceTokenizer
@@ -161,7 +161,7 @@ def wikitext(vocab_size):
         list(iterate_lines(text_file(f"wikitext2.{name}.txt.gz"))) for name in ("test", "valid")
     )
     tokenizer = SentencePieceTokenizer.train(train, vocab_size)
-    train_ids, valid_ids = (IdRows.encode(tokenizer, lines).ids for lines in (train, valid))
+    train_ids, valid_ids = (RaggedIds.encode(tokenizer, lines).ids for lines in (train, valid))
     num_unknown = int((valid_ids == 1).sum())
     print(f"{num_unknown} of {len(valid_ids):,} validation tokens are unknown")
     num_words = sum(len(line.split()) + 1 for line in valid)

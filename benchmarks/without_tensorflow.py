@@ -41,6 +41,7 @@ import sentencepiece
 from jax import lax
 
 from keras_transformer import backend
+from keras_transformer.data import batches
 from keras_transformer.files.text import without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translation import translator
@@ -74,10 +75,10 @@ class SentencePieceTokenizer:
 
     @classmethod
     def train(cls, sentences, vocab_size, model_type="bpe", seed=1, user_symbols=()):
-        from keras_transformer.tokenizers import sentence_piece_training
+        from keras_transformer.tokenizers.sentence_piece_model import trained_model
 
         arguments = sentences, vocab_size, model_type, seed, user_symbols
-        return cls(sentence_piece_training.trained_model(*arguments))
+        return cls(trained_model(*arguments))
 
     def encode(self, texts):
         return Ragged.of(self._rows(texts))
@@ -88,9 +89,10 @@ class SentencePieceTokenizer:
         return Ragged.of([[*row[:max_tokens], END_ID] for row in rows]), truncated
 
     def encode_sampled(self, sentences, sampling, seed):
-        from keras_transformer.tokenizers.sentence_piece_sampling import sampled_rows
+        from keras_transformer.tokenizers.sentence_piece_model import sampled_rows
 
-        return sampled_rows(self.processor, sentences, sampling, seed)
+        rows = sampled_rows(self.processor, sentences, sampling, seed)
+        return [np.array(row, "int32") for row in rows]
 
     def decode(self, ids):
         texts = []
@@ -177,7 +179,7 @@ def main():
     program, *arguments = sys.argv[1:]
     sys.argv[:] = [program, *arguments]
     stand_in("keras_transformer.tokenizers", SentencePieceTokenizer, from_file, load)
-    stand_in("keras_transformer.data.tf_dataset", tf_dataset)
+    batches.tf_dataset = tf_dataset
     keras.callbacks.TensorBoard = NoTensorBoard
     backend.dropout = dropout
     defaults = translator.Translator.__init__.__defaults__

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import keras_transformer
-from keras_transformer.data.id_rows import IdRows
+from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.translation.evaluation import bleu
 
@@ -114,7 +114,7 @@ def test_the_tokenizer_is_that_of_the_package(model_type, text, program):
         np.testing.assert_array_equal(found[1], expected[1])
     ids = [[5, 9, 3, 7], [2, 99, 1, 0], [-1, 8, 0, 0]]
     np.testing.assert_array_equal(other.decode(ids), ours.decode(ids))
-    rows = [IdRows.encode(each, texts).ids for each in (other, ours)]
+    rows = [RaggedIds.encode(each, texts).ids for each in (other, ours)]
     np.testing.assert_array_equal(*rows)
     sampled = [each.encode_sampled(sentences, 0.5, 3) for each in (other, ours)]
     assert [row.tolist() for row in sampled[0]] == [row.tolist() for row in sampled[1]]

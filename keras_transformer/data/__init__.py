@@ -1,11 +1,10 @@
 """Sentence pairs and texts, from where they are read to the batches that a model trains on."""
 
 from keras_transformer.data.batches import TranslationBatches
-from keras_transformer.data.bert_inputs import bert_inputs
-from keras_transformer.data.examples import training_example
 from keras_transformer.data.masked_tokens import MaskedTokenBatches, mask_id, mask_tokens
 from keras_transformer.data.parallel import CorpusSummary, ParallelCorpus
 from keras_transformer.data.text_windows import TextWindows
+from keras_transformer.data.tf_data import bert_inputs, training_example
 
 __all__ = [
     "CorpusSummary",

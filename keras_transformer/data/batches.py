@@ -15,8 +15,9 @@ from keras_transformer.data.batch_plan import (
     plan_static_batches,
     static_shapes,
 )
-from keras_transformer.data.id_rows import IdRows
+from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.data.soft_labels import SoftLabels
+from keras_transformer.data.tf_data import tf_dataset
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID, shift_right
 
@@ -79,7 +80,7 @@ class TranslationBatches:
                 each.encode_sampled([], sampling, seed)
         sides = corpus.source, corpus.target
         plain = [
-            IdRows.encode(each, side) for each, side in zip(self._tokenizers, sides, strict=True)
+            RaggedIds.encode(each, side) for each, side in zip(self._tokenizers, sides, strict=True)
         ]
         fits = np.maximum(plain[0].lengths, plain[1].lengths) <= self.max_length
         if not fits.any():
@@ -88,7 +89,7 @@ class TranslationBatches:
                 f"{len(corpus)} pairs, all longer. Raise max_length or batch_tokens."
             )
         self.rows = [rows.select(fits) for rows in plain]
-        """The `IdRows` of source and target, without sampling."""
+        """The `RaggedIds` of source and target, without sampling."""
         self._texts = [list(itertools.compress(side, fits)) if sampling else [] for side in sides]
         self.num_target_tokens = int(self.rows[1].lengths.sum())
         """Labels per epoch, including end tokens, without padding (and without sampling)."""
@@ -138,8 +139,6 @@ class TranslationBatches:
 
         With `repeat=False`, it starts at the same batch whenever it is iterated again.
         """
-        from keras_transformer.data.tf_dataset import tf_dataset  # the rest needs no TensorFlow
-
         return tf_dataset(
             lambda: self.arrays(repeat, epoch, index, row_multiple),
             ({"source_ids": "int32", "target_ids": "int32"}, "int32", "float32"),
@@ -161,7 +160,7 @@ class TranslationBatches:
         return self._num_batches[epoch]
 
     def _plan(self, epoch):
-        """Returns `((source, target), batches)`: `IdRows`, and `(pairs, shape)` for each batch.
+        """Returns `((source, target), batches)`: `RaggedIds`, and `(pairs, shape)` for each batch.
 
         The shape is `(rows, source width, target width)`.
         """
@@ -186,7 +185,7 @@ class TranslationBatches:
         # seeds other than that of the plan, and a different one for each side
         seeds = np.random.SeedSequence([self.seed, epoch]).generate_state(2)
         return [
-            IdRows.encode_sampled(*args, self.sampling, int(seed), plain, self.max_length)
+            RaggedIds.encode_sampled(*args, self.sampling, int(seed), plain, self.max_length)
             for *args, seed, plain in zip(
                 self._tokenizers, self._texts, seeds, self.rows, strict=True
             )
@@ -197,7 +196,7 @@ class TranslationBatches:
         drawn = None
         if self.soft_labels is not None:
             rng = np.random.default_rng([self.seed, epoch, 1])  # another than that of the plan
-            drawn = IdRows(self.soft_labels.draw(target.ids, rng), target.lengths)
+            drawn = RaggedIds(self.soft_labels.draw(target.ids, rng), target.lengths)
         for pairs, (num_rows, source_width, target_width) in batches:
             num_rows += -num_rows % row_multiple
             text = target.padded(pairs, num_rows, target_width)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.data.id_rows import CHUNK
+from keras_transformer.data.ragged_ids import RaggedIds
+from keras_transformer.data.tf_data import tf_dataset
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
@@ -166,7 +167,8 @@ class MaskedTokenBatches:
         self.mask_id = mask_id(tokenizer)
         self.vocab_size = max(tokenizer.vocab_size, self.mask_id + 1)
 
-        spans = [_spans(_encoded(tokenizer, list(each)), longest) for each in documents]
+        documents = [RaggedIds.encode(tokenizer, list(each)).texts() for each in documents]
+        spans = [_spans(each, longest) for each in documents]
         if next_sentence:
             spans = [each[: len(each) // 2 * 2] for each in spans]
         step = 2 if next_sentence else 1
@@ -216,8 +218,6 @@ class MaskedTokenBatches:
         """
         import tensorflow as tf  # the rest needs none, as the backends other than TensorFlow
 
-        from keras_transformer.data.tf_dataset import tf_dataset
-
         inputs = {"ids": "int32", "masked_positions": "int32"}
         labels: Any = "int32"
         weights: Any = "float32"
@@ -266,13 +266,6 @@ class MaskedTokenBatches:
             start, end = row, row + 1
         drawn = rng.integers(self.num_rows - (end - start))
         return drawn if drawn < start else drawn + end - start
-
-
-def _encoded(tokenizer, sentences):
-    """Yields the ids of each sentence, int32: a large text does not become lists of Python's."""
-    for start in range(0, len(sentences), CHUNK):
-        tokens = tokenizer.encode(sentences[start : start + CHUNK])
-        yield from np.split(tokens.flat_values.numpy(), tokens.row_limits().numpy()[:-1])
 
 
 def _spans(sentences, longest):

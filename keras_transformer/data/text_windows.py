@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.data.id_rows import IdRows
+from keras_transformer.data.ragged_ids import RaggedIds
+from keras_transformer.data.tf_data import tf_dataset
 from keras_transformer.errors import InputError
 from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
@@ -104,7 +105,7 @@ class TextWindows:
         """
         if isinstance(texts, (str, bytes)) or not len(texts):
             raise InputError(f"Expected a list of texts. Received: texts={texts[:30]!r}.")
-        return cls(IdRows.encode(tokenizer, texts).ids, length, **options)
+        return cls(RaggedIds.encode(tokenizer, texts).ids, length, **options)
 
     @property
     def num_windows(self) -> int:
@@ -140,8 +141,6 @@ class TextWindows:
 
         With `repeat=False`, it yields the same batches whenever it is iterated again.
         """
-        from keras_transformer.data.tf_dataset import tf_dataset  # the rest needs no TensorFlow
-
         return tf_dataset(
             lambda: self.arrays(repeat, epoch),
             ("int32", "int32", "float32"),

@@ -1,10 +1,16 @@
 """Text to ids and back, inside the graph: SentencePiece and WordPiece with one interface."""
 
-from keras_transformer.tokenizers.files import from_file, load
+import pathlib
+
+from keras_transformer.errors import InputError
 from keras_transformer.tokenizers.marian_tokenizer import MarianTokenizer
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SentencePieceTokenizer
-from keras_transformer.tokenizers.uncased_word_piece_tokenizer import UncasedWordPieceTokenizer
-from keras_transformer.tokenizers.word_piece_tokenizer import WordPieceTokenizer
+from keras_transformer.tokenizers.tokenizer import Tokenizer
+from keras_transformer.tokenizers.word_piece_tokenizer import (
+    UncasedWordPieceTokenizer,
+    WordPieceTokenizer,
+)
+from keras_transformer.types import StrPath
 
 __all__ = [
     "MarianTokenizer",
@@ -14,3 +20,48 @@ __all__ = [
     "from_file",
     "load",
 ]
+
+CLASSES = SentencePieceTokenizer, WordPieceTokenizer, UncasedWordPieceTokenizer, MarianTokenizer
+
+
+def load(directory: StrPath, name: str = "tokenizer") -> Tokenizer:
+    """Returns the tokenizer that `Tokenizer.save(directory, name)` wrote.
+
+    Raises:
+        ValueError: there is no such file, or there are several.
+    """
+    paths = {cls: pathlib.Path(directory) / f"{name}{cls.SUFFIX}" for cls in CLASSES}
+    found = {cls: path for cls, path in paths.items() if path.exists()}
+    if len(found) != 1:
+        expected = " or ".join(path.name for path in paths.values())
+        raise InputError(
+            f"Expected a tokenizer in one file, {expected}. "
+            f"Received: {directory} with {len(found)} of them."
+        )
+    ((cls, path),) = found.items()
+    return _read(cls, path)
+
+
+def from_file(path: StrPath) -> Tokenizer:
+    """Returns the tokenizer in a user's file, with any layout of special ids.
+
+    Args:
+        path: a WordPiece vocabulary if the name ends in `.txt`, an uncased one if it ends in
+            `.uncased.vocab.txt`; else a SentencePiece model.
+    Raises:
+        ValueError: the file is missing or contains something else.
+    """
+    path = pathlib.Path(path)
+    if path.suffix != ".txt":
+        return _read(SentencePieceTokenizer, path)
+    is_uncased = path.name.endswith(UncasedWordPieceTokenizer.SUFFIX)
+    return _read(UncasedWordPieceTokenizer if is_uncased else WordPieceTokenizer, path)
+
+
+def _read(cls, path):
+    try:
+        return cls(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"Expected a tokenizer file. Received: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error

@@ -13,9 +13,8 @@ from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.sentence_piece_sampling import start_sampling
+from keras_transformer.tokenizers.sentence_piece_model import SPACE, sampled_rows
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SharedModel
-from keras_transformer.tokenizers.sentence_piece_training import SPACE
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
@@ -104,19 +103,15 @@ class MarianTokenizer(Tokenizer):
 
     def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
         """As `SentencePieceTokenizer.encode_sampled`."""
-        start_sampling(sampling, seed)
         tags = [TAG.match(sentence) for sentence in sentences]
         rests = [
             sentence[tag.end() :] if tag else sentence
             for sentence, tag in zip(sentences, tags, strict=True)
         ]
-        # a list, for which the library makes a new thread: the seed does not reach an old one
-        rows = self._processor.encode(
-            rests, out_type=str, enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1
-        )
+        drawn = sampled_rows(self._processor, rests, sampling, seed, out_type=str)
         rows = [
             [tag.group(), *pieces] if tag else pieces
-            for tag, pieces in zip(tags, rows, strict=True)
+            for tag, pieces in zip(tags, drawn, strict=True)
         ]
         return [
             np.array([self._ids.get(piece, UNKNOWN_ID) for piece in row], "int32") for row in rows

@@ -1,5 +1,10 @@
-"""Reorders the tokens of any SentencePiece model, so that its special ids are the package's."""
+"""SentencePiece models, without TensorFlow: training, special ids, and random segmentations."""
 
+import io
+import itertools
+import re
+
+import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
@@ -7,6 +12,82 @@ from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece  # type: ignore[attr-defined]
+MAX_SENTENCE_BYTES = 2**20
+"""Longer lines are not learned from. SentencePiece's own limit leaves out paragraphs, silently."""
+MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # their names in a model trained here
+SPACE = "\u2581"  # what SentencePiece writes for a space
+NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
+
+
+def trained_model(sentences, vocab_size, model_type, seed, user_symbols):
+    """Returns the bytes of a model; `SentencePieceTokenizer.train` has these arguments."""
+    if model_type not in ("bpe", "unigram"):
+        raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
+    user_symbols = _checked_symbols(user_symbols)
+    sentences = (sentence for sentence in sentences if sentence.strip())
+    first = next(sentences, None)
+    if first is None:
+        raise InputError("Expected sentences to learn a vocabulary from. Received: no text at all.")
+    sentencepiece.set_random_generator_seed(seed)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=itertools.chain([first], sentences),
+            model_writer=model,
+            model_type=model_type,
+            vocab_size=vocab_size,
+            character_coverage=1.0,
+            normalization_rule_name="nmt_nfkc",
+            pad_id=PAD_ID,
+            unk_id=UNKNOWN_ID,
+            bos_id=START_ID,
+            eos_id=END_ID,
+            user_defined_symbols=user_symbols,
+            input_sentence_size=MAX_TRAINING_SENTENCES,
+            max_sentence_length=MAX_SENTENCE_BYTES,
+            num_threads=NUM_TRAINING_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise InputError(_vocab_size_message(vocab_size, str(error))) from None
+    return model.getvalue()
+
+
+def _checked_symbols(symbols):
+    """Returns a list; refuses what SentencePiece would refuse with less explanation, or misread."""
+    if isinstance(symbols, str):  # each of its letters would become a symbol
+        raise InputError(
+            "Expected a list of user symbols. "
+            f"Received: user_symbols={symbols!r}. Put it in a list."
+        )
+    symbols = list(symbols)
+    are_words = all(symbol and symbol.split() == [symbol] for symbol in symbols)
+    has_space = any(SPACE in symbol for symbol in symbols)
+    is_known = len({*symbols, *SPECIAL_PIECES}) < len(symbols) + len(SPECIAL_PIECES)
+    if not are_words or has_space or is_known:
+        raise InputError(
+            f"Expected user symbols without white space or {SPACE}, each given once, other than "
+            f"{', '.join(SPECIAL_PIECES)}. Received: user_symbols={symbols}. Choose others."
+        )
+    return symbols
+
+
+def _vocab_size_message(vocab_size, reason):
+    """Returns in one line what the trainer's error means."""
+    if most := re.search(r"Vocabulary size too high.*<= (\d+)", reason):
+        return (
+            f"Vocabulary too large for the corpus: expected at most {most[1]} tokens. "
+            f"Received: vocab_size={vocab_size}. Lower it, or train on more text."
+        )
+    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
+        return (
+            f"Vocabulary too small for the corpus: expected at least {least[1]} tokens, one for "
+            f"each character and the special ones. Received: vocab_size={vocab_size}. Raise it."
+        )
+    return (
+        f"SentencePiece could not learn a vocabulary. Received: vocab_size={vocab_size}: {reason}"
+    )
 
 
 def with_our_special_ids(model):
@@ -47,9 +128,26 @@ def with_our_special_ids(model):
     result.CopyFrom(proto)
     del result.pieces[:]
     result.pieces.extend(pieces)
-    result.trainer_spec.pad_id = PAD_ID
-    result.trainer_spec.unk_id = UNKNOWN_ID
-    result.trainer_spec.bos_id = START_ID
-    result.trainer_spec.eos_id = END_ID
-    result.trainer_spec.vocab_size = len(pieces)
+    spec = result.trainer_spec
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD_ID, UNKNOWN_ID, START_ID, END_ID
+    spec.vocab_size = len(pieces)
     return result.SerializeToString()
+
+
+def sampled_rows(processor, sentences, sampling, seed, out_type=int):
+    """Returns one random segmentation of each sentence: a list of ids, or of tokens (str).
+
+    `SentencePieceTokenizer.encode_sampled` has the other arguments.
+    """
+    if not 0 < sampling <= 1:
+        raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
+    sentencepiece.set_random_generator_seed(seed)
+    # a list, for which the library makes a new thread: the seed does not reach an old one
+    return processor.encode(
+        list(sentences),
+        out_type=out_type,
+        enable_sampling=True,
+        alpha=sampling,
+        nbest_size=-1,
+        num_threads=1,
+    )

@@ -10,9 +10,11 @@ import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
 from keras_transformer.errors import InputError
-from keras_transformer.tokenizers.sentence_piece_model import with_our_special_ids
-from keras_transformer.tokenizers.sentence_piece_sampling import sampled_rows
-from keras_transformer.tokenizers.sentence_piece_training import trained_model
+from keras_transformer.tokenizers.sentence_piece_model import (
+    sampled_rows,
+    trained_model,
+    with_our_special_ids,
+)
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
@@ -123,4 +125,5 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             ValueError: `sampling` is not above 0 and at most 1.
         """
-        return sampled_rows(self._processor, sentences, sampling, seed)
+        rows = sampled_rows(self._processor, sentences, sampling, seed)
+        return [np.array(row, "int32") for row in rows]

@@ -126,6 +126,28 @@ class WordPieceTokenizer(Tokenizer):
         )
 
 
+class UncasedWordPieceTokenizer(WordPieceTokenizer):
+    """A `WordPieceTokenizer` that takes accents and case away before it splits a text.
+
+    As in BERT's own code (https://arxiv.org/abs/1810.04805): the text is decomposed (NFD),
+    non-spacing marks are left out, and the rest is lowercased. So `decode` gives lowercase text
+    without accents.
+
+    Args, Raises: see `WordPieceTokenizer`.
+    """
+
+    SUFFIX = ".uncased.vocab.txt"
+    NORMALIZATION_FORM = None  # the text stays decomposed
+
+    @classmethod
+    def train(cls, sentences: Iterable[str], vocab_size: int) -> Self:
+        texts = _uncased(tf.constant(list(sentences), tf.string))
+        return super().train([text.decode() for text in texts.numpy()], vocab_size)
+
+    def _tokenize(self, texts):
+        return super()._tokenize(_uncased(texts))
+
+
 def _learn(sentences, vocab_size, normalization_form, lowest_only=False):
     """Returns the tokens that TensorFlow's learner finds, the special ones first.
 
@@ -175,3 +197,9 @@ def _with_our_special_ids(vocabulary):
         for _, names in sorted(SPECIAL_TOKENS.items())
     ]
     return special + [piece for piece in pieces if piece not in special]
+
+
+def _uncased(texts):
+    texts = tensorflow_text.normalize_utf8(texts, "NFD")
+    texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+    return tf.strings.lower(texts, encoding="utf-8")

@@ -78,5 +78,5 @@ def write_lexicon(
 
 def _rows(tokenizer, texts):
     """Returns the tokens of each text, without the end token: list of int32 arrays."""
-    rows = keras_transformer.data.id_rows.IdRows.encode(tokenizer, texts)
+    rows = keras_transformer.data.ragged_ids.RaggedIds.encode(tokenizer, texts)
     return [rows.row(i)[:-1] for i in range(len(rows.lengths))]

@@ -8,7 +8,7 @@ CHUNK = 4096  # sentences per call of the tokenizer
 SAMPLED_CHUNK = 2**17  # the same, when it draws: each call has random numbers of its own
 
 
-class IdRows:
+class RaggedIds:
     """Encoded sentences, each followed by the end token.
 
     Args:
@@ -24,7 +24,7 @@ class IdRows:
     @classmethod
     def encode(cls, tokenizer, sentences):
         """Returns the rows of a list of sentences."""
-        ids, lengths = [], []
+        ids, lengths = [np.zeros(0, "int32")], [np.zeros(0, "int32")]  # there may be no sentence
         for start in range(0, len(sentences), CHUNK):
             tokens = tokenizer.encode(sentences[start : start + CHUNK])
             splits = np.asarray(tokens.row_splits)
@@ -52,11 +52,15 @@ class IdRows:
 
     def select(self, chosen):
         """Returns the rows where the bool array `chosen` is True."""
-        return IdRows(self.ids[np.repeat(chosen, self.lengths)], self.lengths[chosen])
+        return RaggedIds(self.ids[np.repeat(chosen, self.lengths)], self.lengths[chosen])
 
     def row(self, index):
         start = self.starts[index]
         return self.ids[start : start + self.lengths[index]]
+
+    def texts(self):
+        """Yields each row without its end token."""
+        return (self.row(i)[:-1] for i in range(len(self.lengths)))
 
     def places(self, indices):
         """Returns where `ids` has the ids of the rows `indices`, one row after the other."""

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data import id_rows
-from keras_transformer.data.id_rows import IdRows
+from keras_transformer.data import ragged_ids
+from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.special_ids import END_ID
 
 
 @pytest.fixture
 def rows():
-    return IdRows(np.array([5, 3, 6, 7, 8, 3, 3], "int32"), [2, 4, 1])
+    return RaggedIds(np.array([5, 3, 6, 7, 8, 3, 3], "int32"), [2, 4, 1])
 
 
 def test_rows_are_padded_behind_and_below(rows):
@@ -25,19 +25,19 @@ def test_selected_rows(rows):
 
 
 def test_encoding_in_chunks_ends_every_row(tokenizer, sentence_pairs, monkeypatch):
-    monkeypatch.setattr(id_rows, "CHUNK", 7)
+    monkeypatch.setattr(ragged_ids, "CHUNK", 7)
     texts = [source for source, _ in sentence_pairs] + ["\u200b"]  # the last has no pieces
-    rows = IdRows.encode(tokenizer, texts)
+    rows = RaggedIds.encode(tokenizer, texts)
     expected = [pieces + [END_ID] for pieces in tokenizer.encode(texts).to_list()]
     assert [rows.row(i).tolist() for i in range(len(texts))] == expected
 
 
 def test_a_sampled_row_that_is_too_long_stays_plain(tokenizer, sentence_pairs):
     texts = [source for source, _ in sentence_pairs]
-    plain = IdRows.encode(tokenizer, texts)
-    free = IdRows.encode_sampled(tokenizer, texts, 0.5, 1, plain, max_length=10**6)
+    plain = RaggedIds.encode(tokenizer, texts)
+    free = RaggedIds.encode_sampled(tokenizer, texts, 0.5, 1, plain, max_length=10**6)
     for most in range(free.lengths.min(), free.lengths.max()):
-        rows = IdRows.encode_sampled(tokenizer, texts, 0.5, 1, plain, max_length=most)
+        rows = RaggedIds.encode_sampled(tokenizer, texts, 0.5, 1, plain, max_length=most)
         for i in range(len(texts)):
             source = free if free.lengths[i] <= most else plain
             assert rows.row(i).tolist() == source.row(i).tolist()
@@ -45,15 +45,15 @@ def test_a_sampled_row_that_is_too_long_stays_plain(tokenizer, sentence_pairs):
 
 def test_sampling_in_chunks_gives_each_sentence_its_row(tokenizer, sentence_pairs, monkeypatch):
     texts = [source for source, _ in sentence_pairs]
-    plain = IdRows.encode(tokenizer, texts)
+    plain = RaggedIds.encode(tokenizer, texts)
     arguments = tokenizer, texts, 0.5, 2**32 - 5, plain, 10**6
-    whole = IdRows.encode_sampled(*arguments)
-    monkeypatch.setattr(id_rows, "SAMPLED_CHUNK", 7)
-    rows = IdRows.encode_sampled(*arguments)
+    whole = RaggedIds.encode_sampled(*arguments)
+    monkeypatch.setattr(ragged_ids, "SAMPLED_CHUNK", 7)
+    rows = RaggedIds.encode_sampled(*arguments)
     decoded = tokenizer.decode(rows.padded(np.arange(len(texts)), len(texts), rows.lengths.max()))
     assert [text.decode() for text in decoded.numpy()] == texts
     first = [[each.row(i).tolist() for i in range(7)] for each in (rows, whole)]
-    assert first[0] == first[1]  # of a text of one chunk, the rows are those of earlier versions
+    assert first[0] == first[1]  # the first chunk has the seed that was given
 
 
 def test_places_are_those_of_the_rows(rows):
