@@ -130,5 +130,5 @@ clean:
 	@touch $@
 
 .venv/installed-backends: .venv/installed
-	.venv/bin/python -m pip install --editable '.[dev,backends]'
+	.venv/bin/python -m pip install --editable '.[dev,test-backends]'
 	@touch $@

@@ -25,7 +25,7 @@ INSTALL = f"""\
 import importlib.util
 
 if importlib.util.find_spec("keras_transformer") is None:
-    %pip install --quiet "keras-transformer[notebooks] @ https://github.com/{REPOSITORY}/archive/refs/heads/main.zip"
+    %pip install --quiet "keras-transformer-translation[notebooks] @ https://github.com/{REPOSITORY}/archive/refs/heads/main.zip"
 """  # noqa: E501
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:work|tmp|var|root|home|usr|opt|content|Users)/")
 CHATTER = re.compile(r"oneDNN|cuda|cpu_feature_guard|Warning:|WARNING|^[IWEF]\d{4} ", re.MULTILINE)

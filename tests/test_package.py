@@ -76,6 +76,7 @@ def run_python(python, tmp_path):
 
 
 def test_the_wheel_has_the_package_and_nothing_else(archives):
+    assert archives[0].name.startswith("keras_transformer_translation-")
     with zipfile.ZipFile(archives[0]) as wheel:
         names = set(wheel.namelist())
     expected = {

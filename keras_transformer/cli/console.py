@@ -46,6 +46,8 @@ NO_TENSORFLOW = (
     "elsewhere use a Linux container, or WSL 2 on Windows. Layers, models and decoding run "
     "without them: in Python, with KERAS_BACKEND=jax or torch."
 )
+OTHER_DISTRIBUTION = "keras-transformer"
+"""Another project on the package index, whose files have the import name of this package."""
 
 
 def run(command):
@@ -72,6 +74,13 @@ def run(command):
             return 2
         if isinstance(error, ImportError) and _root(error) in ("tensorflow", "tensorflow_text"):
             say(f"failed: {NO_TENSORFLOW} ({error})")
+            return 1
+        if isinstance(error, (ImportError, AttributeError)) and _has_other_distribution():
+            say(
+                f"failed: the distribution {OTHER_DISTRIBUTION} of another project has overwritten "
+                f"files of this package. Uninstall it (pip uninstall {OTHER_DISTRIBUTION}), and "
+                f"install this package again. ({error})"
+            )
             return 1
         first_line = (str(error).strip().splitlines() or ["no message"])[0]
         say(f"failed: {type(error).__name__}: {first_line} ({TRACEBACK}=1 shows where)")
@@ -229,6 +238,14 @@ def _is_refused_path(error):
     if isinstance(error, REFUSED_PATHS):
         return True
     return isinstance(error, OSError) and error.errno in REFUSED_ERRORS
+
+
+def _has_other_distribution():
+    import importlib.metadata  # here, because it takes time and no command that works needs it
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return bool(importlib.metadata.version(OTHER_DISTRIBUTION))
+    return False
 
 
 def wants_traceback():

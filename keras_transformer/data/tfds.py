@@ -17,11 +17,11 @@ def from_tfds(name):
     Returns:
         Two `ParallelCorpus`; the second is None if there is no "validation" split.
     Raises:
-        ValueError: no data set has that name, or it has no text pairs or no "train" split.
+        ValueError: no data set has that name, it has no text pairs or no "train" split, or TFDS
+            cannot be imported.
     """
-    import tensorflow_datasets  # here, because it is slow to import and few need it
-
-    builder, is_exchanged = _builder(name)
+    tensorflow_datasets = _imported()
+    builder, is_exchanged = _builder(tensorflow_datasets, name)
     keys = builder.info.supervised_keys or ()
     texts = [
         isinstance(builder.info.features[key], tensorflow_datasets.features.Text) for key in keys
@@ -37,10 +37,26 @@ def from_tfds(name):
     return train, validation
 
 
-def _builder(name):
-    """Returns `(builder, is_exchanged)`: that of TFDS, and whether its languages are exchanged."""
-    import tensorflow_datasets
+def _imported():
+    """Returns the module of TFDS, which is slow to import, and which few need.
 
+    If its own import fails, TFDS logs why and has no names, as with a protobuf that is too old.
+    """
+    try:
+        import tensorflow_datasets
+
+        tensorflow_datasets.builder  # noqa: B018
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"Expected TensorFlow Datasets that can be imported. Received: {error}. Install what "
+            "fits together: pip install --upgrade tensorflow-datasets tensorflow-metadata "
+            '"protobuf>=6.32".'
+        ) from None
+    return tensorflow_datasets
+
+
+def _builder(tensorflow_datasets, name):
+    """Returns `(builder, is_exchanged)`: that of TFDS, and whether its languages are exchanged."""
     not_found = (
         tensorflow_datasets.core.DatasetNotFoundError,
         ValueError,

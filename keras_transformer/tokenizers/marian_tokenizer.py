@@ -9,7 +9,6 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
-from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, UNKNOWN_ID
@@ -145,14 +144,12 @@ def _parts_of(content):
 
 def _processor(model):
     """Returns the `SentencePieceProcessor` of a model; refuses what `decode` could not join."""
-    proto = sentencepiece_model_pb2.ModelProto()
     try:
-        proto.ParseFromString(model)
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except Exception as error:  # of protobuf or of the library, which has no class of its own
+        has_bytes = any(map(processor.is_byte, range(processor.get_piece_size())))
+    except Exception as error:  # of the library, which has no class of its own
         raise InputError(f"Expected a SentencePiece model. Received: {error}") from None
-    byte = sentencepiece_model_pb2.ModelProto.SentencePiece.BYTE
-    if any(piece.type == byte for piece in proto.pieces):
+    if has_bytes:
         raise InputError(
             "Expected a SentencePiece model without pieces for single bytes, which Marian's "
             "vocabularies do not have. Received: one with byte_fallback."

@@ -6,10 +6,16 @@ import re
 
 import sentencepiece
 from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+
+try:
+    from sentencepiece import sentencepiece_model_pb2
+except Exception as error:  # of protobuf, if it is older than this module wants
+    raise ImportError(
+        f'sentencepiece and protobuf do not fit: pip install --upgrade "protobuf>=7.36" ({error})'
+    ) from error
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece  # type: ignore[attr-defined]
 MAX_SENTENCE_BYTES = 2**20

@@ -1,5 +1,6 @@
 """How the command ends: its exit code, and one line that says why."""
 
+import importlib.metadata
 import shlex
 import signal
 import subprocess
@@ -74,6 +75,25 @@ def test_a_platform_without_tensorflow_text_is_told_where_there_is_one(capsys):
     error = capsys.readouterr().err
     assert "Linux (x86-64 and ARM) and on macOS (Apple processors)" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [ImportError("no such name"), AttributeError("no such name")])
+def test_another_project_of_the_same_import_name_is_told(error, capsys, monkeypatch):
+    found = {"keras-transformer": "0.40.0"}
+    monkeypatch.setattr(importlib.metadata, "version", found.__getitem__)
+    assert console.run(raises(error)) == 1
+    said = capsys.readouterr().err
+    assert "pip uninstall keras-transformer)" in said and said.endswith("(no such name)\n")
+    assert said.count("\n") == 1
+    assert console.run(raises(RuntimeError("another reason"))) == 1
+    assert "RuntimeError: another reason" in capsys.readouterr().err
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert console.run(raises(error)) == 1
+    assert "Error: no such name (KERAS" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

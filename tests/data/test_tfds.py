@@ -1,12 +1,15 @@
 """On TFDS's own mock: the data sets' real features, made-up content, nothing downloaded."""
 
 import contextlib
+import sys
+import types
 
 import pytest
 import tensorflow as tf
 import tensorflow_datasets
 
 from keras_transformer.data.tfds import from_tfds
+from keras_transformer.errors import InputError
 
 
 @contextlib.contextmanager
@@ -77,3 +80,12 @@ def test_what_is_no_translation_data_set(name):
     with pytest.raises(ValueError, match="Expected a TFDS data set") as error:
         from_tfds(name)
     assert f"name={name!r}" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("module", [None, types.ModuleType("tensorflow_datasets")])
+def test_a_library_that_cannot_be_imported_is_told_in_one_line(module, monkeypatch):
+    """TFDS is missing, or it has no names because its own import has failed."""
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
+    with pytest.raises(InputError, match="pip install --upgrade tensorflow-datasets") as error:
+        from_tfds("ted_hrlr_translate/pt_to_en")
+    assert "\n" not in str(error.value)

@@ -162,8 +162,8 @@ def test_other_models_and_tokenizers_are_refused(tokenizer, sentence_pairs, tmp_
 
 @pytest.mark.parametrize("arguments", KINDS, ids=str)
 def test_transformers_translates_the_same(arguments, new_translator, texts, tmp_path, unverified):
-    transformers = pytest.importorskip("transformers", reason="needs the extra backends")
-    torch = pytest.importorskip("torch", reason="needs the extra backends")
+    transformers = pytest.importorskip("transformers", reason="needs the extra test-backends")
+    torch = pytest.importorskip("torch", reason="needs the extra test-backends")
     translator = new_translator(**arguments)
     path = export_hugging_face(translator, tmp_path)
     model, info = transformers.MarianMTModel.from_pretrained(path, output_loading_info=True)
@@ -193,8 +193,8 @@ def test_transformers_translates_the_same(arguments, new_translator, texts, tmp_
 def test_a_file_of_transformers_is_the_same_after_a_round_trip(
     new_translator, tmp_path, unverified
 ):
-    transformers = pytest.importorskip("transformers", reason="needs the extra backends")
-    pytest.importorskip("torch", reason="needs the extra backends")
+    transformers = pytest.importorskip("transformers", reason="needs the extra test-backends")
+    pytest.importorskip("torch", reason="needs the extra test-backends")
     translator = new_translator(marian=True, output_bias=True)
     theirs = export_hugging_face(translator, tmp_path / "models")
     model = transformers.MarianMTModel.from_pretrained(theirs)

@@ -1,5 +1,7 @@
 import io
 import re
+import runpy
+import sys
 import unicodedata
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 import sentencepiece
 
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.tokenizers import SentencePieceTokenizer
+from keras_transformer.tokenizers import SentencePieceTokenizer, sentence_piece_model
 
 LAYOUTS = {
     "SentencePiece's own": {"model_type": "bpe"},  # unknown 0, start 1, end 2, no padding
@@ -176,3 +178,10 @@ def test_setting_a_seed_leaves_tokenizers_alive(tokenizer):
     for encode in (tokenizer.encode, in_graph):
         assert encode(["A dog runs."]).to_list() == before.to_list()
     assert tokenizer.decode(before).numpy().tolist() == [b"A dog runs."]
+
+
+def test_a_protobuf_that_is_too_old_is_told_with_the_remedy(monkeypatch):
+    monkeypatch.delattr(sentencepiece, "sentencepiece_model_pb2")
+    monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
+    with pytest.raises(ImportError, match='pip install --upgrade "protobuf>=7.36"'):
+        runpy.run_path(sentence_piece_model.__file__)
