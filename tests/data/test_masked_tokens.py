@@ -225,7 +225,7 @@ def test_a_model_fits_on_them(next_sentence, documents, tokenizer):
     if next_sentence:
         metrics = {"masked_tokens": metrics, "next_sentence": ["accuracy"]}
     adam = keras.optimizers.Adam(0.01)
-    model.compile(adam, TokenCrossEntropy(0.0), metrics=metrics)
+    model.compile(adam, TokenCrossEntropy(0.0), metrics=metrics, run_eagerly=True)
     options = dict(steps_per_epoch=len(batches), epochs=2, verbose=0)
     history = model.fit(batches.dataset(), **options).history
     assert history["loss"][0] == pytest.approx(5.0 + 0.7 * next_sentence, abs=1.0)  # log(151)
