@@ -1,4 +1,8 @@
-"""Divides sentence pairs into batches of similar lengths, each with about as many tokens."""
+"""Divides sentence pairs into batches of similar lengths, each with about as many tokens.
+
+The batches of a search come from `decoding.length_batches`. They have a fixed number of inputs, are
+not random and need no equal weight: the two have only the sorting in common.
+"""
 
 import numpy as np
 

@@ -19,7 +19,8 @@ MOST_TOGETHER = 2**14
 def search_by_length_buckets(search, source_ids, num_hypotheses, max_length):
     """Returns `search(source_ids)`, computed group by group, the longest sentences first.
 
-    In the encoder and in every attention to the source, padding costs as much as tokens do.
+    In the encoder and in every attention to the source, padding costs as much as tokens do. Inside
+    the graph, the groups are made of tensors; `decoding.length_batches` makes them on the host.
 
     Args:
         search: function of ids `(B', S')` that returns a `SearchResult` with N hypotheses of at

@@ -145,7 +145,8 @@ def _parts_of(content):
 def _processor(model):
     """Returns the `SentencePieceProcessor` of a model; refuses what `decode` could not join."""
     try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        processor = sentencepiece.SentencePieceProcessor()
+        processor.LoadFromSerializedProto(model)
         has_bytes = any(map(processor.is_byte, range(processor.get_piece_size())))
     except Exception as error:  # of the library, which has no class of its own
         raise InputError(f"Expected a SentencePiece model. Received: {error}") from None

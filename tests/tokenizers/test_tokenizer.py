@@ -104,7 +104,7 @@ def test_encode_padded_ends_each_row_and_flags_what_it_cuts(any_tokenizer):
 
 
 def test_everything_runs_in_a_graph_of_unknown_size(any_tokenizer, sentences):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def round_trip(texts):
         ids, truncated = any_tokenizer.encode_padded(texts, 20)
         return (
@@ -149,9 +149,12 @@ def test_an_export_carries_the_tokenizer(any_tokenizer, sentences, tmp_path):
     module.encode = tf.function(
         lambda texts: any_tokenizer.encode_padded(texts, 30)[0],
         input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
     )
     module.decode = tf.function(
-        any_tokenizer.decode, input_signature=[tf.TensorSpec([None, None], tf.int32)]
+        any_tokenizer.decode,
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
+        autograph=False,
     )
     tf.saved_model.save(module, str(tmp_path / "model"))
     loaded = tf.saved_model.load(str(tmp_path / "model"))
