@@ -25,7 +25,7 @@ from keras_transformer.cli import console
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.files.text import iterate_lines
-from keras_transformer.plots.drawing import BLUE, ORANGE, house_style, new_figure, write
+from keras_transformer.plots.figures import BLUE, ORANGE, figure_style, new_figure, write
 from keras_transformer.training import train
 from keras_transformer.translation.evaluation import bleu, chrf
 
@@ -147,7 +147,7 @@ def draw(results, xlabel, axis, in_powers):
 
 
 def draw_trained(results, xlabel, path):
-    with house_style():
+    with figure_style():
         figure = new_figure((4.4, 3.2), layout="constrained")
         draw(results, xlabel, figure.subplots(), in_powers=True)
         write(figure, path)
@@ -155,7 +155,7 @@ def draw_trained(results, xlabel, path):
 
 def draw_searches(results, path):
     """Draws BLEU by beam size, with the time that it takes, and by length penalty."""
-    with house_style():
+    with figure_style():
         figure = new_figure((7.4, 3.2), layout="constrained")
         panels = zip(figure.subplots(1, len(results)), results.items(), strict=True)
         for axis, (name, rows) in panels:

@@ -24,7 +24,7 @@ import json
 
 from pinned import HERE
 
-from keras_transformer.plots.drawing import colours_of, house_style, new_figure, write
+from keras_transformer.plots.figures import colours_of, figure_style, new_figure, write
 
 RUNS = HERE / "results" / "quality"
 GROUPS = {
@@ -91,7 +91,7 @@ def main():
     kept = {path.stem.partition("-seed-")[0] for path in RUNS.glob("*.jsonl")}
     if missing := kept - set(sum(GROUPS.values(), [])):
         raise ValueError(f"Expected a kind for each training. Received: {missing}. Add to GROUPS.")
-    with house_style():
+    with figure_style():
         figure = new_figure((9.6, 4.4), layout="constrained")
         whole, end, gpu = figure.subplots(1, 3, width_ratios=(5, 5, 3))
         draw(whole, (0, None))

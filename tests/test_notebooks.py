@@ -100,6 +100,22 @@ def test_tags_are_those_that_execute_knows(path):
 
 
 @each_notebook
+def test_every_import_from_the_package_is_there(path):
+    """The default tests do not run a notebook, so nothing else would notice a name that moved."""
+    found = set()
+    for cell in code_cells(path):
+        lines = source(cell).splitlines()
+        code = "\n".join(re.sub(r"^( *)[%!].*", r"\1pass", line) for line in lines)
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("keras_transformer"):
+                found |= {(node.module, alias.name) for alias in node.names}
+    assert found
+    for module, name in sorted(found):
+        if not hasattr(importlib.import_module(module), name):
+            importlib.import_module(f"{module}.{name}")
+
+
+@each_notebook
 def test_claims_are_asserted(path):
     assert any(re.search(r"^ *assert ", source(cell), re.MULTILINE) for cell in code_cells(path))
     assert all("assert " in source(cell) for cell in code_cells(path, "full"))

@@ -12,7 +12,7 @@ import keras_transformer
 
 ROOT = pathlib.Path(__file__).parents[1]
 TEXT = {".cff", ".cfg", ".ipynb", ".md", ".py", ".svg", ".toml", ".yaml", ".yml"}
-FOLDERS = ("benchmarks", "docs", "export", "keras_transformer", "notebooks", "tests")
+FOLDERS = ("benchmarks", "docs", "export", "keras_transformer", "notebooks", "tests", "tools")
 OURS = re.compile(r"[\w.-]*keras[-_]transformer[\w.-]*", re.IGNORECASE)
 
 

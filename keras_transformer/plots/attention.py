@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.drawing import (
+from keras_transformer.plots.figures import (
     SENTENCE_PIECE_SPACE,
     colour_bar,
-    house_style,
+    families_for,
+    figure_style,
     label_inches,
     labels,
     new_figure,
     write,
 )
-from keras_transformer.plots.fonts import families_for
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def attention_maps(
         num_rows * (len(queries) * cell + 0.3) + key_inches * (num_rows if many else 1) + 0.7,
     )
     title_size = min(24, max(9, 0.9 * size[0]))  # a large picture is looked at from further away
-    with house_style():
+    with figure_style():
         figure = new_figure(size, layout="compressed")
         panels = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
         style = {"size": label_size, "family": families_for(queries + keys)}
@@ -127,7 +127,7 @@ def alignment(
         len(found.keys) * cell + label_inches(found.queries, label_size) + 1.2,
         len(found.queries) * cell + label_inches(found.keys, label_size) + 0.9,
     )
-    with house_style():
+    with figure_style():
         figure = new_figure(size, layout="compressed")
         panel = figure.subplots()
         style = {"size": label_size, "family": families_for(found.queries + found.keys)}
@@ -184,7 +184,7 @@ def attention_from(
         len(found.keys) * cell + label_inches(names, label_size) + 1.2,
         len(rows) * cell + label_inches(found.keys, label_size) + 0.8,
     )
-    with house_style():
+    with figure_style():
         figure = new_figure(size, layout="compressed")
         panel = figure.subplots()
         family = families_for([found.queries[index], *found.keys])

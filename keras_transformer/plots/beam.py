@@ -4,18 +4,18 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.drawing import (
+from keras_transformer.plots.figures import (
     BLUE,
     GREEN,
     ORANGE,
     READABLE_SPACE,
-    house_style,
+    families_for,
+    figure_style,
     label_inches,
     labels,
     new_figure,
     write,
 )
-from keras_transformer.plots.fonts import families_for
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def beam_tree(tree: "SearchTree", path: StrPath | None = None) -> "Figure":
     places = _places_of(nodes, names, rows)
     width = max(place.left + place.width for place in places)
     height = (max(rows) + 1) * ROW_INCHES
-    with house_style():
+    with figure_style():
         figure = new_figure((width + 0.2, height + 0.8), layout="constrained")
         axis = figure.subplots()
         axis.set_axis_off()

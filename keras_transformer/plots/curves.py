@@ -1,31 +1,34 @@
-"""Learning curves of training runs."""
+"""Curves: of training runs, of learning-rate schedules, and of BLEU by the length of the source."""
 
 import contextlib
 import json
 import math
 import pathlib
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.drawing import (
+from keras_transformer.plots.figures import (
     BLUE,
     GREEN,
     ORANGE,
     PURPLE,
     colours_of,
     curve_label,
-    house_style,
+    figure_style,
     legend,
     new_figure,
     write,
 )
-from keras_transformer.types import StrPath
+from keras_transformer.translation.evaluation import bleu, length_groups
+from keras_transformer.types import StrPath, Texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Schedule: TypeAlias = Callable[[Any], Any]
 Records: TypeAlias = StrPath | list[dict[str, float]]
 
 PANELS = {
@@ -36,6 +39,8 @@ PANELS = {
 """From the name of a panel to the keys of the metrics that it shows, and what they are called."""
 COLOURS = {"loss": BLUE, "val_loss": ORANGE, "val_bleu": GREEN, "learning_rate": PURPLE}
 """The colours of the metrics of one run; of several runs, each has its own."""
+MOST_POINTS = 500
+"""Steps that are drawn of each schedule at most."""
 
 
 def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None = None) -> "Figure":
@@ -69,7 +74,7 @@ def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None 
             f"Received: {sum(map(len, records.values()))} records without these. "
             "Train a little longer first."
         )
-    with house_style():
+    with figure_style():
         figure = new_figure((5.6, 0.9 + 1.6 * len(panels)), layout="constrained")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axis, (title, names) in zip(axes, panels.items(), strict=True):
@@ -86,6 +91,102 @@ def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None 
         axes[-1].set_xlabel("step")
         axes[-1].xaxis.set_major_formatter("{x:,.0f}")
         figure.align_ylabels()
+        write(figure, path)
+    return figure
+
+
+def learning_rates(
+    schedules: Schedule | dict[str, Schedule], num_steps: int, path: StrPath | None = None
+) -> "Figure":
+    """Draws one or several learning-rate schedules over the steps of a training.
+
+    Args:
+        schedules: a schedule of `training` or of Keras, which is called with the number of steps
+            before each, so 0 for the first one; or a dict from a label to a schedule.
+        num_steps: number of steps to draw.
+        path: file to write, or None.
+    Raises:
+        ValueError: fewer than one step, or no schedule.
+
+    Example:
+        from keras_transformer.training import NoamSchedule
+        learning_rates({f"width {d}": NoamSchedule(d) for d in (256, 512)}, 20_000, "noam.png")
+    """
+    if num_steps < 1:
+        raise InputError(f"Expected at least one step. Received: num_steps={num_steps}.")
+    if not isinstance(schedules, dict):
+        schedules = {"": schedules}
+    if not schedules or not all(map(callable, schedules.values())):
+        raise InputError(
+            f"Expected a schedule, or a dict from labels to schedules. Received: {schedules}."
+        )
+    from keras import ops
+
+    num_points = min(num_steps, MOST_POINTS)
+    steps = np.unique(np.linspace(1, num_steps, num_points).round().astype("int32"))
+    with figure_style():
+        figure = new_figure((5.6, 2.8), layout="constrained")
+        axis = figure.subplots()
+        for (label, schedule), colour in zip(schedules.items(), colours_of(schedules), strict=True):
+            rates = [float(ops.convert_to_numpy(schedule(int(step) - 1))) for step in steps]
+            axis.plot(steps, rates, color=colour, label=curve_label(label))
+        axis.set(xlabel="step", ylabel="learning rate", title="learning rate schedule")
+        axis.set_ylim(bottom=0)
+        axis.grid(axis="y", color="#e6e6e6")
+        axis.xaxis.set_major_formatter("{x:,.0f}")
+        if any(schedules):
+            legend(axis)
+        write(figure, path)
+    return figure
+
+
+def bleu_by_length(
+    sources: Texts,
+    references: Texts,
+    translations: dict[str, list[str]],
+    path: StrPath | None = None,
+    edges: Iterable[int] = (9, 12, 15, 19),
+) -> "Figure":
+    """Draws the BLEU of one or several translators by the number of words of the source.
+
+    Args:
+        sources, references: lists of str of the same length.
+        translations: dict from the label of a translator to its translations, a list of str.
+        path: file to write, or None.
+        edges: number of words with which the second group begins, the third, and so on.
+    Raises:
+        ValueError: lists of different lengths, no sentences or translations, or edges that do not
+            rise.
+
+    Example:
+        bleu_by_length(["A dog runs."], ["Ein Hund rennt."], {"mine": ["Ein Hund."]}, "lengths.png")
+    """
+    if not isinstance(translations, dict) or not translations:
+        raise InputError(f"Expected a dict from labels to translations. Received: {translations=}.")
+    if len(sources) != len(references):
+        raise InputError(
+            "Expected a reference for each source. Received: "
+            f"{len(sources)} sources, {len(references)} references."
+        )
+    groups = length_groups(sources, edges)
+    with figure_style():
+        figure = new_figure((6.4, 3.6), layout="constrained")
+        axis = figure.subplots()
+        for (label, texts), colour in zip(
+            translations.items(), colours_of(translations), strict=True
+        ):
+            whole = bleu(texts, [references], hints=False).value
+            scores = [
+                bleu([texts[i] for i in rows], [references[i] for i in rows], hints=False).value
+                for rows in groups.values()
+            ]
+            label = curve_label(f"{label} ({whole:.1f})")
+            axis.plot(range(len(groups)), scores, "o-", color=colour, label=label)
+        names = [f"{name}\n{len(rows)} sentences" for name, rows in groups.items()]
+        axis.set_xticks(range(len(groups)), names)
+        axis.set(xlabel="words of the source", ylabel="BLEU", title="BLEU by length of the source")
+        axis.grid(axis="y", color="#e6e6e6")
+        legend(axis, title="BLEU of all sentences in brackets")
         write(figure, path)
     return figure
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.drawing import house_style, labels, new_figure, write
-from keras_transformer.plots.fonts import families_for
+from keras_transformer.plots.figures import families_for, figure_style, labels, new_figure, write
 from keras_transformer.types import StrPath, Tensor, Texts
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def image_attention(
             f"Expected maps of {len(images)} images, (B, rows, columns), by their titles. "
             f"Received maps of the shapes {received}."
         )
-    with house_style():
+    with figure_style():
         size = 1.6 * (1 + len(maps)) + 0.2, 1.6 * len(images) + 0.3
         figure = new_figure(size, layout="compressed")
         panels = figure.subplots(len(images), 1 + len(maps), squeeze=False)
@@ -86,7 +85,7 @@ def caption_attention(
         )
     num_columns = min(6, 1 + len(words))
     num_rows = math.ceil((1 + len(words)) / num_columns)
-    with house_style():
+    with figure_style():
         figure = new_figure((1.4 * num_columns, 1.6 * num_rows), layout="compressed")
         panels = figure.subplots(num_rows, num_columns, squeeze=False).flat
         style = {"pad": 3, "family": families_for(words)}

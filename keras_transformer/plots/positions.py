@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.plots.drawing import (
+from keras_transformer.plots.figures import (
     BLUE,
     GREEN,
     ORANGE,
     PURPLE,
     colour_bar,
-    house_style,
+    figure_style,
     new_figure,
     write,
 )
@@ -41,7 +41,7 @@ def position_encoding(
     encoding = sinusoidal_encoding(np.arange(num_positions), d_model, layout)
     encoding = ops.convert_to_numpy(encoding)  # (num_positions, D)
     dimensions = sorted({d_model * eighth // 8 for eighth in range(4)})  # the faster half
-    with house_style():
+    with figure_style():
         figure = new_figure((6.4, 4.8), layout="constrained")
         matrix, waves = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         image = matrix.imshow(encoding.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")

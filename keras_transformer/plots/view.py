@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_transformer.files.atomic import replacing
 from keras_transformer.plots.attention import kind_of, warn_if_cut
-from keras_transformer.plots.drawing import check_format, labels
+from keras_transformer.plots.figures import check_format, labels
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:

@@ -63,13 +63,13 @@ class Tour(NamedTuple):
 
 
 def run(output="quickstart", config=CONFIG, num_sentences=NUM_SENTENCES):
-    """Makes a corpus, trains, translates, draws and exports, and explains it on standard output.
+    """Reads a corpus, trains, translates, draws and exports, and explains it on standard output.
 
     Args:
         output: directory for the run, the pictures and the export. If there is a run already, its
             training continues unless it has finished; the export becomes a new version.
         config: `Config`.
-        num_sentences: size of the corpus, see `phrase_corpus`.
+        num_sentences: number of sentences, see `phrase_corpus`.
     Returns:
         `Tour`.
     Raises:
@@ -83,7 +83,7 @@ def run(output="quickstart", config=CONFIG, num_sentences=NUM_SENTENCES):
     _say_title("1. A parallel corpus")
     splits = phrase_corpus(num_sentences)
     train_corpus, valid_corpus, test_corpus = map(ParallelCorpus.from_pairs, splits)
-    _say(f"A small grammar makes {num_sentences:,} sentences, each in English and in German.")
+    _say(f"A small grammar made {num_sentences:,} sentences, each in English and in German.")
     _say(
         f"The model learns from {len(train_corpus):,} of them. {len(valid_corpus)} others validate"
     )

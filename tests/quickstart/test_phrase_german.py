@@ -1,4 +1,4 @@
-"""The German of the generated corpus against tables that are not the generator's."""
+"""The German of the corpus against tables that are not those of the grammar in tools/phrases."""
 
 import re
 from collections import Counter
@@ -33,7 +33,6 @@ JOINED = """
     aufwachte aufwachten einschläft einschlafen einschlief einschliefen ankommt ankommen ankam
     ankamen zurückkommt zurückkommen zurückkam zurückkamen
 """.split()
-WITH_SEIN = "gefolgt aufgewacht eingeschlafen angekommen zurückgekommen gegangen gelaufen gekommen"
 CONJUNCTIONS = "weil dass ob wenn obwohl als bevor während wo wohin wann warum".split()
 TIMES = "(?:Heute Abend|Heute Morgen|Letzte Woche|Nächste Woche|Jetzt|Heute|Gestern|Morgen)"
 
@@ -87,37 +86,6 @@ def test_verb_stands_second_behind_a_time_and_first_in_a_question(german):
     for sentence in german:
         if sentence.endswith("?") and not re.match("W|Auf|Mit|Anna,|Maria,|Pe|Paul,", sentence):
             assert sentence.split()[0].lower() in FINITE, sentence
-
-
-def test_infinitive_behind_try_forget_and_um_has_zu(german):
-    count = 0
-    for sentence in german:
-        parts = clauses_of(sentence)
-        for before, words in zip(parts, parts[1:], strict=False):
-            if words[0] == "um" or before[-1] in ("versucht", "versuchen", "vergessen"):
-                count += 1
-                assert is_infinitive(words), sentence
-    assert count > 200
-
-
-def test_perfect_takes_sein_for_motion_and_change_and_else_haben(german):
-    count = Counter()
-    for sentence in german:
-        for words in clauses_of(sentence):
-            participles = [word for word in words if word in WITH_SEIN.split()]
-            others = [
-                word
-                for word in words[-2:]
-                if re.fullmatch("(an|auf|zu|ein|aus|ab)?ge.*(t|en)", word)
-            ]
-            others = [word for word in others if word not in WITH_SEIN.split() + FINITE]
-            for word in participles:
-                count["sein"] += 1
-                assert {"bin", "ist", "sind"} & {*map(str.lower, words)}, (word, sentence)
-            for word in others:
-                count["haben"] += 1
-                assert {"habe", "hat", "haben"} & {*map(str.lower, words)}, (word, sentence)
-    assert min(count.values()) > 200
 
 
 # Agreement

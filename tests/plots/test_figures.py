@@ -9,7 +9,12 @@ from xml.etree import ElementTree
 import pytest
 
 from keras_transformer import plots
-from keras_transformer.plots import fonts
+from keras_transformer.plots import figures
+
+
+@pytest.fixture
+def small_figure():
+    return figures.new_figure((1, 1), layout=None)
 
 
 def test_dollar_signs_draw_without_a_warning(attention_map, tmp_path):
@@ -57,14 +62,14 @@ def test_installed_fonts_draw_what_the_first_has_not(attention_map, installed_fo
         ("a.svg", b"<?xml"),
     ],
 )
-def test_the_suffix_chooses_the_format(attention_map, tmp_path, name, start):
+def test_the_suffix_chooses_the_format(small_figure, tmp_path, name, start):
     path = tmp_path / name
-    plots.attention_maps(attention_map, path)
+    figures.write(small_figure, path)
     assert path.read_bytes().startswith(start)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_picture_that_fails_leaves_the_old_one(attention_map, tmp_path, monkeypatch):
+def test_a_picture_that_fails_leaves_the_old_one(small_figure, tmp_path, monkeypatch):
     path = tmp_path / "attention.png"
     path.write_bytes(b"old")
 
@@ -74,14 +79,14 @@ def test_a_picture_that_fails_leaves_the_old_one(attention_map, tmp_path, monkey
 
     monkeypatch.setattr(pathlib.Path, "write_bytes", fail)
     with pytest.raises(OSError, match="No space"):
-        plots.attention_maps(attention_map, path)
+        figures.write(small_figure, path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_stays_a_link(attention_map, tmp_path):
+def test_a_link_stays_a_link(small_figure, tmp_path):
     (tmp_path / "link.png").symlink_to("real.png")
-    plots.attention_maps(attention_map, tmp_path / "link.png")
+    figures.write(small_figure, tmp_path / "link.png")
     assert (tmp_path / "link.png").is_symlink()
     assert (tmp_path / "real.png").read_bytes().startswith(b"\x89PNG")
 
@@ -100,7 +105,7 @@ def test_matplotlib_is_loaded_only_when_drawing():
 def test_a_broken_font_is_passed_over(installed_fonts, tmp_path):
     installed_fonts(tmp_path / "Broken.ttf", letters="")
     installed_fonts(tmp_path / "Good.ttf", "犬")
-    assert fonts.families_for(["犬"])[-1] == "Good"
+    assert figures.families_for(["犬"])[-1] == "Good"
 
 
 def test_characters_that_svg_cannot_have_are_replaced(attention_map, tmp_path):
@@ -113,21 +118,21 @@ def test_characters_that_svg_cannot_have_are_replaced(attention_map, tmp_path):
 def test_a_legend_has_labels_with_any_letters(installed_fonts, tmp_path):
     installed_fonts(tmp_path / "Han.ttf", "犬")
     records = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
-    figures = {
+    drawn = {
         "curves": plots.learning_curves({"_犬\udc80": records, "b": records}, tmp_path / "a.svg"),
         "lengths": plots.bleu_by_length(["a"], ["a"], {"_犬": ["a"]}),
         "schedules": plots.learning_rates({"_犬": lambda step: 1.0}, 2),
     }
-    for name, figure in figures.items():
+    for name, figure in drawn.items():
         first, *_ = figure.axes[0].get_legend().get_texts()
         assert first.get_text().removeprefix("\u200b").startswith("_犬"), name
         assert first.get_fontfamily()[-1] == "Han", name
 
 
-def test_a_picture_goes_through_a_pipe(attention_map, tmp_path):
-    plots.attention_maps(attention_map, tmp_path / "file.png")
+def test_a_picture_goes_through_a_pipe(small_figure, tmp_path):
+    figures.write(small_figure, tmp_path / "file.png")
     os.mkfifo(tmp_path / "pipe.png")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         received = pool.submit((tmp_path / "pipe.png").read_bytes)
-        plots.attention_maps(attention_map, tmp_path / "pipe.png")
+        figures.write(small_figure, tmp_path / "pipe.png")
         assert received.result(timeout=60) == (tmp_path / "file.png").read_bytes()

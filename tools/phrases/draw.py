@@ -3,7 +3,7 @@
 import functools
 import random
 
-from keras_transformer.quickstart.phrases.lexicon import (
+from phrases.lexicon import (
     ADJECTIVES,
     BE,
     MODALS,
@@ -15,7 +15,7 @@ from keras_transformer.quickstart.phrases.lexicon import (
     Modal,
     Pronoun,
 )
-from keras_transformer.quickstart.phrases.syntax import (
+from phrases.syntax import (
     NUMBERS,
     Clause,
     NounPhrase,

@@ -3,8 +3,8 @@
 Each function draws one and returns it in English and German.
 """
 
-from keras_transformer.quickstart.phrases import english, german
-from keras_transformer.quickstart.phrases.draw import (
+from phrases import english, german
+from phrases.draw import (
     CAN,
     MAY,
     MUST,
@@ -18,7 +18,7 @@ from keras_transformer.quickstart.phrases.draw import (
     verb_named,
     verbs_of,
 )
-from keras_transformer.quickstart.phrases.lexicon import (
+from phrases.lexicon import (
     BAD_WEATHER,
     BE,
     EVENTS,
@@ -27,15 +27,15 @@ from keras_transformer.quickstart.phrases.lexicon import (
     SUNSHINE,
     Pronoun,
 )
-from keras_transformer.quickstart.phrases.pairs import (
+from phrases.pairs import (
     fill,
     main_first,
     say,
     side_first,
     subordinate,
 )
-from keras_transformer.quickstart.phrases.simple import adverb_gap
-from keras_transformer.quickstart.phrases.syntax import (
+from phrases.simple import adverb_gap
+from phrases.syntax import (
     NUMBERS,
     Clause,
     NounPhrase,

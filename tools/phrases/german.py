@@ -5,14 +5,14 @@ infinitive). The finite verb stands second in a statement, first in a question o
 subordinate clause, and last, after the rest, in a subordinate clause.
 """
 
-from keras_transformer.quickstart.phrases.lexicon import (
+from phrases.lexicon import (
     BE,
     DETERMINERS,
     PREPOSITIONS,
     Modal,
     Pronoun,
 )
-from keras_transformer.quickstart.phrases.syntax import NounPhrase, join
+from phrases.syntax import NounPhrase, join
 
 # By case, then by gender and the plural.
 _GENDERS = ("m", "f", "n", "plural")

@@ -1,7 +1,7 @@
 """English: articles, verb forms, word order."""
 
-from keras_transformer.quickstart.phrases.lexicon import BE, DETERMINERS, Modal, Pronoun
-from keras_transformer.quickstart.phrases.syntax import join
+from phrases.lexicon import BE, DETERMINERS, Modal, Pronoun
+from phrases.syntax import join
 
 _PARTICLES = ("up", "on", "off")  # a pronoun stands before them: "pick her up"
 _AUXILIARIES = {

@@ -3,8 +3,8 @@
 Each function draws one and returns it in English and German.
 """
 
-from keras_transformer.quickstart.phrases import english, german
-from keras_transformer.quickstart.phrases.draw import (
+from phrases import english, german
+from phrases.draw import (
     CAN,
     OBJECT_KINDS,
     SHOULD,
@@ -15,9 +15,9 @@ from keras_transformer.quickstart.phrases.draw import (
     verb_named,
     verbs_of,
 )
-from keras_transformer.quickstart.phrases.lexicon import BE, NOUNS, PEOPLE, PRONOUNS, TIMES, VERBS
-from keras_transformer.quickstart.phrases.pairs import ask, fill, say
-from keras_transformer.quickstart.phrases.syntax import Clause
+from phrases.lexicon import BE, NOUNS, PEOPLE, PRONOUNS, TIMES, VERBS
+from phrases.pairs import ask, fill, say
+from phrases.syntax import Clause
 
 
 def statement(draw):

@@ -1,9 +1,9 @@
 """Writes clauses in both languages at once: a pair is always (English, German).
 
-Sentences begin small here; `phrase_corpus` capitalizes them.
+Sentences begin small here; `make_phrases.py` capitalizes them.
 """
 
-from keras_transformer.quickstart.phrases import english, german
+from phrases import english, german
 
 _PLAIN = ("", "")
 

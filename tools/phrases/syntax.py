@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from keras_transformer.quickstart.phrases.lexicon import Adjective, Modal, Noun, Pronoun, Verb
+from phrases.lexicon import Adjective, Modal, Noun, Pronoun, Verb
 
 NUMBERS = ("two", "three", "many")
 

@@ -1,4 +1,9 @@
-"""What all pictures share: style, colours, labels in any script, and files written whole."""
+"""What all figures share: style, colours, labels in any script, and files written whole.
+
+The fonts are those of matplotlib's settings, then other installed ones. From version 3.11 on,
+matplotlib joins the letters of scripts such as Arabic and Devanagari, and draws text from right to
+left; earlier versions draw letter by letter from left to right.
+"""
 
 import contextlib
 import io
@@ -8,7 +13,6 @@ import warnings
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
-from keras_transformer.plots.fonts import families_for
 from keras_transformer.types import StrPath
 
 FORMATS = ("png", "pdf", "svg")
@@ -36,6 +40,8 @@ STYLE = {
 SENTENCE_PIECE_SPACE = "\u2581"
 READABLE_SPACE = "\u2423"
 ZERO_WIDTH_SPACE = "\u200b"
+CJK = ("BOPOMOFO", "CJK", "FULLWIDTH", "HALFWIDTH", "HANGUL", "HIRAGANA", "IDEOGRAPHIC", "KATAKANA")
+"""First words of the Unicode names of letters that the font Noto Sans CJK has."""
 
 
 def check_format(path: StrPath, formats: tuple[str, ...] = FORMATS) -> None:
@@ -48,7 +54,7 @@ def check_format(path: StrPath, formats: tuple[str, ...] = FORMATS) -> None:
 
 
 @contextlib.contextmanager
-def house_style():
+def figure_style():
     """Sets the style and silences matplotlib on missing letters: `families_for` names them."""
     import matplotlib
 
@@ -127,3 +133,69 @@ def _drawable(letter):
 def _letter_width(letter):
     """Returns the approximate width of a letter, relative to the size of its font."""
     return 1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.6
+
+
+def families_for(texts):
+    """Returns the names of fonts that together have the letters of some texts.
+
+    The fonts of matplotlib's `rcParams["font.family"]` come first. Letters that no installed font
+    has are drawn as boxes, and a warning names the fonts to install.
+    """
+    import matplotlib
+    from matplotlib import font_manager
+
+    families = list(matplotlib.rcParams["font.family"])
+    missing = {letter for text in texts for letter in text if _is_drawn(letter)}
+    for family in families:
+        path = font_manager.findfont(font_manager.FontProperties(family=[family]))
+        missing -= set(map(chr, font_manager.get_font(path).get_charmap()))
+    if not missing:
+        return families
+    fonts = _installed_fonts()
+    while any(missing & letters for letters in fonts.values()):
+        best = max(fonts, key=lambda name: len(missing & fonts[name]))
+        families.append(best)
+        missing -= fonts[best]
+    if missing:
+        warnings.warn(
+            f"No installed font has the letters {' '.join(sorted(missing))}, which are drawn as "
+            f"boxes. Install {', '.join(sorted(set(map(_font_to_install, missing))))}.",
+            stacklevel=3,
+        )
+    return families
+
+
+def _is_drawn(letter):
+    selects_variation = unicodedata.name(letter, "").startswith("VARIATION SELECTOR")
+    return unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Zs") and not selects_variation
+
+
+def _installed_fonts():
+    """Returns the letters of all upright fonts except matplotlib's own: dict from name to set."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    manager = font_manager.fontManager
+    for path in set(font_manager.findSystemFonts()) - {entry.fname for entry in manager.ttflist}:
+        with contextlib.suppress(Exception):  # a broken font that nobody asked for
+            manager.addfont(path)  # installed since matplotlib made its list
+    own = pathlib.Path(matplotlib.get_data_path())
+    regular_first = sorted(manager.ttflist, key=lambda entry: (entry.weight != 400, entry.name))
+    fonts = {}
+    for entry in regular_first:
+        is_last_resort = "lastresort" in entry.name.lower().replace(" ", "")  # boxes for all
+        is_own = own in pathlib.Path(entry.fname).parents
+        if entry.name in fonts or entry.style != "normal" or is_own or is_last_resort:
+            continue
+        with contextlib.suppress(OSError, RuntimeError):
+            fonts[entry.name] = set(map(chr, font_manager.get_font(entry.fname).get_charmap()))
+    return fonts
+
+
+def _font_to_install(letter):
+    script = unicodedata.name(letter, "").partition(" ")[0]
+    if script in CJK:
+        return "Noto Sans CJK"
+    if script and unicodedata.category(letter)[0] in "LMN":
+        return f"Noto Sans {script.title()}"
+    return "Noto Emoji" if script else "a font of your own that has them"
