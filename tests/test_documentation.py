@@ -163,8 +163,8 @@ def shortened(line):
             settings = [setting for setting in settings if not setting.startswith("tokenizer")]
         line = re.sub(r"--max-(minutes|steps) \S+", "", line)
         few = f" --set {' '.join(settings)} "
-        return re.sub(r"keras-transformer train [^|>;&]*", lambda call: call[0] + few, line)
-    return line
+        line = re.sub(r"keras-transformer train [^|>;&]*", lambda call: call[0] + few, line)
+    return " ".join(line.split())  # so that pages with the same command have the same line
 
 
 @functools.cache
