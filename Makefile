@@ -3,16 +3,17 @@
 SUPPORTED = import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c '$(SUPPORTED)' 2> /dev/null && echo $$python && break; done)
-PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loadfile \
-	--no-loadscope-reorder --durations=25
-# the rooms that run on every backend of Keras
+# A file's tests run in one process, so that each fixture of a file is made once.
+PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loadfile --durations=25
+# what runs on every backend of Keras
 BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/decoding \
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
 	tests/training/test_adam.py tests/training/test_metrics.py tests/training/test_precision.py \
 	tests/training/test_schedules.py tests/test_without_tensorflow.py
 
-.PHONY: help quickstart test test-slow test-docs test-notebooks test-types test-package test-lowest \
-	test-contract test-backends test-jax test-torch benchmark docs lint format clean
+.PHONY: help install quickstart test test-slow test-docs test-notebooks test-types test-package \
+	test-lowest test-contract test-backends test-backends-short test-jax test-torch test-jax-short \
+	test-torch-short benchmark docs lint format clean
 
 help:
 	@echo "make quickstart     train, translate and export a small model, in minutes"
@@ -23,8 +24,10 @@ help:
 	@echo "make test-types     check the type annotations with mypy"
 	@echo "make test-package   build the wheel and try it in an empty virtual environment"
 	@echo "make test-lowest    the tests with the lowest versions that setup.cfg allows"
+	@echo "make install        install at once what CI needs, but for the notebooks"
 	@echo "make test-contract  TensorFlow Serving's interface, of any server (export/README.md)"
 	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
+	@echo "make test-backends-short  one test of each layer, model, search and loss on these"
 	@echo "make benchmark      compare speed with other libraries; set KERAS_TRANSFORMER_DATA to the text,"
 	@echo "                    RUN=DIR to a run trained on it, and EXPORT=DIR to an export to serve"
 	@echo "make docs           build the documentation site into site/; a warning is an error"
@@ -69,13 +72,18 @@ test-contract: .venv/installed
 	.venv/bin/python -m pytest -rsfE tests/serving/test_contract.py
 
 test-backends: test-jax test-torch
+test-backends-short: test-jax-short test-torch-short
 
 # JAX keeps what it has compiled: later runs take a third of the time
-test-jax test-torch: export JAX_COMPILATION_CACHE_DIR ?= $(HOME)/.cache/keras_transformer/jax
-test-jax test-torch: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0
-test-jax test-torch: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES = -1
+test-jax test-jax-short: export JAX_COMPILATION_CACHE_DIR ?= $(HOME)/.cache/keras_transformer/jax
+test-jax test-jax-short: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0
+test-jax test-jax-short: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES = -1
 test-jax test-torch: test-%: .venv/installed-backends
 	KERAS_BACKEND=$* $(PYTEST) $(BACKEND_TESTS)
+
+# tests/backends.txt has a test in each line; pytest fails where it does not exist
+test-jax-short test-torch-short: test-%-short: .venv/installed-backends
+	KERAS_BACKEND=$* $(PYTEST) @tests/backends.txt
 
 benchmark: .venv/installed-benchmarks
 	.venv/bin/python benchmarks/training.py --preset tiny
@@ -112,6 +120,12 @@ clean:
 			"Install one of them, or name one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 	.venv/bin/python -m pip install --quiet --upgrade pip  # the pip of Python 3.10 finds no solution
+
+# What CI needs, all at once: each installation looks for all versions anew. Modules are compiled when
+# they are first imported. The notebooks' scikit-learn comes later: it slows each import of Keras.
+install: .venv/bin/python
+	.venv/bin/python -m pip install --no-compile --editable '.[dev,docs,backends]'
+	@touch .venv/installed .venv/installed-docs .venv/installed-backends
 
 .venv/installed: .venv/bin/python setup.cfg pyproject.toml
 	.venv/bin/python -m pip install --editable '.[dev]'

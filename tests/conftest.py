@@ -1,4 +1,4 @@
-"""What several rooms' tests share. TensorFlow is imported in the fixtures that need it alone."""
+"""What tests of several folders share. Only the fixtures that need TensorFlow import it."""
 
 import fcntl
 import os
@@ -42,16 +42,6 @@ SENTENCE_PAIRS = [
     ("Nobody was at home.", "Niemand war zu Hause."),
     ("Water!", "Wasser!"),
 ]  # fmt: skip
-
-
-LONGEST_FILES = {
-    "test_train.py",
-    "test_divided_step.py",
-    "test_end_to_end.py",
-    "test_documentation.py",
-    "test_tour.py",
-    "test_server.py",
-}
 
 
 @pytest.fixture(scope="session")
@@ -173,11 +163,6 @@ def run_eagerly():
     import keras
 
     return keras.backend.backend() != "jax"
-
-
-def pytest_collection_modifyitems(items):
-    """Puts the longest files first: files are dealt out, and a long last one leaves cores idle."""
-    items.sort(key=lambda item: item.path.name not in LONGEST_FILES)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -15,7 +15,7 @@ import pytest
 import keras_transformer
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
-SLOW = "keras_transformer.export", "keras_transformer.serving"  # they write and load SavedModels
+SLOW = "keras_transformer.export", "keras_transformer.serving"  # they write SavedModels
 EXAMPLE = re.compile(r"^ *(?:Example:\n|(?=>>>))(.*)", re.MULTILINE | re.DOTALL)
 
 
@@ -42,13 +42,14 @@ class Checker(doctest.OutputChecker):
 
 
 @pytest.fixture(scope="module")
-def directory(translator, exported, tmp_path_factory):
-    """A directory with a run and an export of the translator, where examples look for them."""
+def directory(translator, exported, exported_ctranslate2, tmp_path_factory):
+    """A directory with a run and exports of the translator, where examples look for them."""
     from keras_transformer.config import Config
     from keras_transformer.runs import Run
 
     path = tmp_path_factory.mktemp("examples")
     shutil.copytree(exported, path / "export/models/translator/1")
+    shutil.copytree(exported_ctranslate2, path / "export/models/fast/1")
     sizes = "num_layers", "d_model", "ff_dim", "num_heads", "dropout", "normalize_first"
     model, tokenizer = translator.model, translator.tokenizer
     run = Run(path / "runs/python")
@@ -63,7 +64,7 @@ def directory(translator, exported, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def names(translator, corpus):
+def names(translator, sentence_pairs):
     """What the examples speak of."""
     import tensorflow as tf
 
@@ -73,6 +74,7 @@ def names(translator, corpus):
     model.build()
     model.set_weights(shared.get_weights())
     translator = keras_transformer.Translator(model, tokenizer, decoding=translator.decoding)
+    corpus = keras_transformer.data.ParallelCorpus.from_pairs(sentence_pairs[:4])
     batches = keras_transformer.data.TranslationBatches(corpus, tokenizer)
     return {
         "np": np,
@@ -81,6 +83,7 @@ def names(translator, corpus):
         "translator": translator,
         "model": model,
         "tokenizer": tokenizer,
+        "load": keras_transformer.load,
         "config": translator.decoding,
         "corpus": corpus,
         "batches": batches.dataset(repeat=False),
@@ -90,16 +93,26 @@ def names(translator, corpus):
     }
 
 
+@pytest.fixture
+def eager():
+    """Functions run eagerly: most are called once, and tracing them takes longer."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
 @pytest.mark.parametrize("module, code", list(examples()))
-def test_an_example_runs(module, code, names, directory, monkeypatch):
+def test_an_example_runs(module, code, names, directory, monkeypatch, eager):
     monkeypatch.chdir(directory)
     # an example before this one may have compiled the model with settings of its own
     names["model"].compile("adam", keras.losses.SparseCategoricalCrossentropy(True))
     code = inspect.cleandoc("\n" + code)
-    rooms = keras_transformer.layers, keras_transformer.models, importlib.import_module(module)
-    for room in rooms:
-        names = {**names, **vars(room)}
+    subpackages = keras_transformer.layers, keras_transformer.models
+    for namespace in (*subpackages, importlib.import_module(module)):
+        names = {**names, **vars(namespace)}
     if ">>>" not in code:
         exec(compile(code, module, "exec"), names)
         return
@@ -109,8 +122,8 @@ def test_an_example_runs(module, code, names, directory, monkeypatch):
 
 
 def test_every_public_layer_and_model_has_an_example():
-    for room in (keras_transformer.layers, keras_transformer.models):
-        for name in room.__all__:
-            member = getattr(room, name)
+    for subpackage in (keras_transformer.layers, keras_transformer.models):
+        for name in subpackage.__all__:
+            member = getattr(subpackage, name)
             if inspect.isclass(member) and issubclass(member, keras.layers.Layer):
                 assert ">>>" in member.__doc__, name

@@ -2,12 +2,14 @@
 
 `sh` and `text` blocks hold commands: all are parsed, and those of `sh` blocks are run, line by line
 and page by page, on files with the names of Multi30k's. `python` blocks are run, in order; a block
-that begins with `import keras` starts a new program. A block in another language is not run.
+that begins with `import keras` starts a new program. A block in another language is not run. The
+command runs in forks of a process that has imported TensorFlow.
 
 `shortened` appends FEW_STEPS to each training; `SHORTER_PROGRAMS` shortens the Python programs.
 Running takes minutes and is marked slow: `make test-docs` runs this file alone.
 """
 
+import functools
 import gzip
 import os
 import pathlib
@@ -22,6 +24,7 @@ import pytest
 from keras_transformer.cli import command_parser, train
 from keras_transformer.config import GROUPS, Config
 from keras_transformer.config.yaml import parse_yaml
+from tests import forked
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [
@@ -45,6 +48,9 @@ SHORTER_PROGRAMS = {
     r"phrase_corpus\(4000\)": "phrase_corpus(600)",
     r"\.override\(\s*\[": f".override([*{FEW_STEPS + SMALL_MODEL}, ",
 }
+SAME_COMMANDS = "README.md", "docs/getting-started.md"
+"""Pages that train and export the same run: one directory serves both."""
+ONE_COMMAND = re.compile(r'(?:echo "([^"$]*)" \| )?keras-transformer ([^|>;&]*)')
 INSTALLS_OR_DOWNLOADS = re.compile(r"(pip|python3? -m venv|\.|git|cd|curl|make) ")
 
 
@@ -126,21 +132,27 @@ def test_the_settings_in_yaml_blocks_are_known():
                 Config().merged(values)
 
 
-@pytest.fixture
-def multi30k(tmp_path, sentence_pairs, monkeypatch):
-    """A working directory with files of Multi30k's names, and one of Tiny Shakespeare's.
+@pytest.fixture(scope="module")
+def multi30k(tmp_path_factory, sentence_pairs):
+    """A function that returns a directory for a page: the same for those with the same commands.
 
-    The German text stands in for the French.
+    It has files of Multi30k's names, and one of Tiny Shakespeare's. The German text stands in for
+    the French.
     """
-    english, german = zip(*sentence_pairs, strict=True)
-    text = "\n".join(text for pair in sentence_pairs for text in pair)
-    (tmp_path / "input.txt").write_text(text, encoding="utf-8")
-    for split in SPLITS:
-        for language, sentences in (("en", english), ("de", german), ("fr", german)):
-            with gzip.open(tmp_path / f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
-                file.writelines(f"{sentence}\n" for sentence in sentences)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+
+    @functools.cache
+    def directory(pages):
+        path = tmp_path_factory.mktemp("page")
+        english, german = zip(*sentence_pairs, strict=True)
+        text = "\n".join(text for pair in sentence_pairs for text in pair)
+        (path / "input.txt").write_text(text, encoding="utf-8")
+        for split in SPLITS:
+            for language, sentences in (("en", english), ("de", german), ("fr", german)):
+                with gzip.open(path / f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
+                    file.writelines(f"{sentence}\n" for sentence in sentences)
+        return path
+
+    return lambda page: directory(SAME_COMMANDS if page in SAME_COMMANDS else page)
 
 
 def shortened(line):
@@ -151,38 +163,45 @@ def shortened(line):
             settings = [setting for setting in settings if not setting.startswith("tokenizer")]
         line = re.sub(r"--max-(minutes|steps) \S+", "", line)
         few = f" --set {' '.join(settings)} "
-        return re.sub(r"keras-transformer train [^|>;&]*", lambda call: call[0] + few, line)
-    quickstart = f"{sys.executable} -c {shlex.quote(SHORT_TOUR)}"
-    return line.replace("keras-transformer quickstart", quickstart)
+        line = re.sub(r"keras-transformer train [^|>;&]*", lambda call: call[0] + few, line)
+    return " ".join(line.split())  # so that pages with the same command have the same line
 
 
-def run_commands(page):
-    """Runs the `sh` blocks of a page; returns a dict from each line to its output."""
-    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-    outputs = {}
-    for line in lines(page, "sh"):
-        if line and not INSTALLS_OR_DOWNLOADS.match(line):
-            done = subprocess.run(
-                ["bash", "-o", "pipefail", "-c", shortened(line)],
-                env={**os.environ, "PATH": path},
-                capture_output=True,
-                text=True,
-            )
-            assert done.returncode == 0, f"{page}: {shortened(line)}\n{done.stderr}"
-            outputs[line] = done.stdout
-    return outputs
+@functools.cache
+def run_command(line, directory):
+    """Runs a line of a page in a directory, once; returns its output."""
+    one = ONE_COMMAND.fullmatch(line)
+    if one:
+        arguments = shlex.split(one[2], comments=True)
+        short = ["-c", SHORT_TOUR]
+        program = short if "quickstart" in arguments else ["-m", "keras_transformer", *arguments]
+        done = forked.run(program, input=f"{one[1]}\n" if one[1] else "", cwd=directory)
+    else:
+        path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            env={**os.environ, "PATH": path},
+            cwd=directory,
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, f"{line}\n{done.stderr}"
+    return done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("sh"))
 def test_the_commands_run(page, multi30k):
-    outputs = run_commands(page)
+    directory = multi30k(page)
+    commands = [line for line in lines(page, "sh") if line]
+    commands = [line for line in commands if not INSTALLS_OR_DOWNLOADS.match(line)]
+    outputs = {line: run_command(shortened(line), directory) for line in commands}
     if page == "README.md":
         translations = [output for line, output in outputs.items() if "translate" in line]
         assert len(translations) > 1 and len(set(translations)) == 1  # the run's, the export's
         assert any("BLEU" in output and "chrF2" in output for output in outputs.values())
-        assert (multi30k / "attention.png").stat().st_size > 10_000
-        assert (multi30k / "export/models/translator/1/saved_model.pb").is_file()
+        assert (directory / "attention.png").stat().st_size > 10_000
+        assert (directory / "export/models/translator/1/saved_model.pb").is_file()
 
 
 def programs(page):
@@ -197,7 +216,8 @@ def programs(page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("python"))
-def test_the_programs_run(page, multi30k):
+def test_the_programs_run(page, multi30k, monkeypatch):
+    monkeypatch.chdir(multi30k(f"programs of {page}"))
     policy = keras.config.dtype_policy()
     try:
         for program in programs(page):

@@ -61,12 +61,15 @@ def archives(tmp_path_factory):
 def python(archives, tmp_path_factory):
     """The interpreter of a new virtual environment with nothing but the wheel and its needs."""
     directory = tmp_path_factory.mktemp("empty") / "venv"
-    venv.create(directory, with_pip=True)
+    venv.create(directory)
     python = directory / "bin" / "python"
-    # the pip of Python 3.10 finds no solution
-    run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"])
-    run([python, "-m", "pip", "install", "--quiet", archives[0]])
+    run([*pip_of(python), "install", "--quiet", "--no-compile", archives[0]])
     return python
+
+
+def pip_of(python):
+    """The command of our pip for the environment of that interpreter, which has none."""
+    return [sys.executable, "-m", "pip", "--python", python]
 
 
 @pytest.fixture
@@ -106,8 +109,8 @@ def test_the_package_index_can_render_the_description(archives):
     assert process.stdout.count("PASSED") == 2
 
 
-def test_an_empty_environment_agrees_with_the_requirements(run_python):
-    assert "No broken requirements" in run_python("-m", "pip", "check").stdout
+def test_an_empty_environment_agrees_with_the_requirements(python):
+    assert "No broken requirements" in run([*pip_of(python), "check"]).stdout
 
 
 def test_the_layers_are_imported_in_silence(run_python):
