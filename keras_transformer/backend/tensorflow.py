@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.backend import portable
-from keras_transformer.backend.parallel_calls import first_call_alone
+from keras_transformer.backend.parallel_calls import first_call_locked
 from keras_transformer.backend.portable import TokenLosses
 from keras_transformer.config.settings import NUM_CORES
 
@@ -314,7 +314,7 @@ def take_rows(values, indices):
     return tf.gather(values, indices)
 
 
-def take_entries(values, indices):
+def batch_gather(values, indices):
     """As in `portable.py`, in one operation instead of a dozen."""
     return tf.gather(values, indices, axis=1, batch_dims=1)
 
@@ -327,15 +327,15 @@ def start_cache(num_rows, num_heads, max_length, width, dtype):
     return tf.ensure_shape(cache, [None, num_heads, None, width])
 
 
-def cache_place(cache, step):
+def cache_position(cache, step):
     """As in `portable.py`: the indices `(R * H,)` of the rows that `cache_update` writes, and L."""
     num_rows, num_heads, length, _ = tf.unstack(tf.shape(cache))
     return tf.range(num_rows * num_heads) * length + step, length
 
 
-def cache_update(caches, place, values):
+def cache_update(caches, position, values):
     """As in `portable.py`, in place: TensorFlow's scatter copies a loop variable in every step."""
-    indices, length = place
+    indices, length = position
     updated = []
     for cache, value in zip(caches, values, strict=True):
         rows, new_rows = (tf.reshape(x, [-1, x.shape[-1]]) for x in (cache, value))
@@ -405,7 +405,7 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
     return results
 
 
-def with_room(cache, step):
+def extend_cache(cache, step):
     """As in `portable.py`: twice as long where they are full."""
 
     def lengthened(tensor):
@@ -505,7 +505,7 @@ def compile_function(function, variables=()):
             graph = tf.function(function, signature, autograph=False)
         return graph(*tensors)
 
-    return first_call_alone(compiled)
+    return first_call_locked(compiled)
 
 
 def adam_step(optimizer, gradient, variable, learning_rate):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_transformer.data.id_rows import CHUNK
-from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
+from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 from keras_transformer.types import Tensor, Texts
 

@@ -11,8 +11,8 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.beam_search import BeamSearch
-from keras_transformer.decoding.length_penalty import normalized_score
-from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.scoring import normalized_score
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
 
@@ -87,7 +87,7 @@ def search_tree(
     for step in itertools.count():
         if not bool(beam.active[0]):
             break
-        cache = backend.with_room(cache, step)
+        cache = backend.extend_cache(cache, step)
         step_tensor = ops.convert_to_tensor(step, dtype="int32")
         candidates, cache = search.propose(step_tensor, beam, cache, memory)
         beam = search.choose(beam, candidates, memory)

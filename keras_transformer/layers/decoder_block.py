@@ -11,16 +11,15 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
-from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
+class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
     """Masked self-attention, cross-attention and feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1. Without cross-attention, the attention to
@@ -257,26 +256,12 @@ class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return residual.decode_step(x, inner, of_sublayer["outer"]), cache
 
     def get_config(self) -> dict[str, Any]:
-        cross_attention = self.cross_attention and self.cross_attention.attention
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "ff_dim": self.ff_dim,
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "activation": self.activation,
-            "attention": keras.saving.serialize_keras_object(self.self_attention.attention),
-            "cross_attention": keras.saving.serialize_keras_object(cross_attention),
-            "rotary": self.rotary,
-            "has_cross_attention": self.has_cross_attention,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "ff_dropout": self.ff_dropout,
-        }
+        attentions = dict(
+            attention=self.self_attention.attention,
+            cross_attention=self.cross_attention and self.cross_attention.attention,
+        )
+        return {**super().get_config(), **arguments_of(self, DecoderBlock, **attentions)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        names = "attention", "cross_attention"
-        attentions = {
-            name: keras.saving.deserialize_keras_object(config.get(name)) for name in names
-        }
-        return cls(**{**config, **attentions})
+        return cls(**with_layers(config, "attention", "cross_attention"))

@@ -15,7 +15,7 @@ from keras_transformer.decoding import (
     decode,
     decode_sampled,
 )
-from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.models import RnnSeq2Seq, Transformer
 
 V, END = 211, 3

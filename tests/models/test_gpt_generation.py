@@ -321,7 +321,7 @@ def test_a_stream_records_no_gradients(monkeypatch):
 
 
 def test_searches_are_forgotten_when_there_are_many(monkeypatch, eager):
-    monkeypatch.setattr(batch_search, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(batch_search, "MAX_REMEMBERED", 3)
     model = make()
     for new_tokens in (1, 2, 3, 1, 4):
         model.generate([[5]], max_new_tokens=new_tokens)

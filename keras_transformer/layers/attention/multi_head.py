@@ -9,22 +9,19 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.headwise_dense import HeadwiseDense
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
-from keras_transformer.layers.decoding_weights import dense_weights, project_rows
-from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.decoding_step import dense_weights, project_rows
+from keras_transformer.layers.dense import Dense, HeadwiseDense
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import known_padding_mask
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.layers.rotary import rotate
-from keras_transformer.layers.shape_from_call import ShapeFromCall
+from keras_transformer.layers.relative_positions import rotate
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
+class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in the
@@ -321,22 +318,11 @@ class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return ops.reshape(x, (batch, length, self.num_heads * self.value_width))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "head_dim": self.head_dim,
-            "attention": keras.saving.serialize_keras_object(self.attention),
-            "use_bias": self.use_bias,
-            "value_dim": self.value_dim,
-            "output_dim": self.output_dim,
-            "sliced": self.sliced,
-            "rotary": self.rotary,
-        }
+        return {**super().get_config(), **arguments_of(self, MultiHeadAttention)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        attention = keras.saving.deserialize_keras_object(config["attention"])
-        return cls(**{**config, "attention": attention})
+        return cls(**with_layers(config, "attention"))
 
 
 def _check_ranks(*shapes):

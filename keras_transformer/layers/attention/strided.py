@@ -10,8 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.alibi import alibi_bias
-from keras_transformer.layers.attention.masked_softmax import masked_softmax
+from keras_transformer.errors import check_positive_integers
+from keras_transformer.layers.attention.scores import masked_softmax
 from keras_transformer.layers.attention.sparse import (
     SparseAttention,
     distances_to_neighbours,
@@ -20,7 +20,8 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.base import arguments_of
+from keras_transformer.layers.relative_positions import alibi_bias
 from keras_transformer.types import Tensor
 
 
@@ -104,4 +105,4 @@ class StridedAttention(SparseAttention):
         return from_blocks(context, length)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "stride": self.stride}
+        return {**super().get_config(), **arguments_of(self, StridedAttention)}

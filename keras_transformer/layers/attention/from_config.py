@@ -31,7 +31,7 @@ def _has_weights(name):
     return isinstance(kind, type) and issubclass(kind, ScaledDotProductAttention)
 
 
-def attention_by_name(attention, dropout=0.0, **options):
+def attention_from_config(attention, dropout=0.0, **options):
     """Returns a new layer that attends within heads.
 
     Args:
