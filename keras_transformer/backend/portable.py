@@ -173,7 +173,7 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
         state: named tuple of tensors `(B, ...)`. Its field `active`, bool `(B,)`, says for which
             inputs the search goes on.
         cache: nested tensors `(B * N, H, L or 1, ...)`, where L is the number of positions that the
-            cache has room for; a static 1 if the tensor has no positions. Tensors of rank 1 or 2
+            cache can hold; a static 1 if the tensor has no positions. Tensors of rank 1 or 2
             have no positions either.
         memory: nested tensors `(B, ...)`, which `body` reads.
         num_hypotheses: N.

@@ -358,12 +358,12 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
 
     def take_steps(step, rows, results, state, cache, memory):
         num_inputs = tf.size(rows)
-        room = tf.minimum(max_length, step + _growth(num_inputs * num_hypotheses))
-        cache = tf.nest.map_structure(lambda tensor: _lengthened(tensor, room), cache)
+        capacity = tf.minimum(max_length, step + _growth(num_inputs * num_hypotheses))
+        cache = tf.nest.map_structure(lambda tensor: _lengthened(tensor, capacity), cache)
 
         def go_on(step, state, cache):
             num_active = tf.math.count_nonzero(state.active, dtype=tf.int32)
-            return (step < room) & (4 * num_active > 3 * num_inputs)
+            return (step < capacity) & (4 * num_active > 3 * num_inputs)
 
         def advance(step, state, cache):
             return (step + 1, *body(step, state, cache, memory))
@@ -420,7 +420,7 @@ def _growth(num_rows):
 
 
 def _lengthened(cache, length):
-    """Returns `cache` `(R, H, L, ...)` with room for `length` positions; unchanged without L."""
+    """Returns `cache` `(R, H, L, ...)` that can hold `length` positions; unchanged without L."""
     if not _has_positions(cache):
         return cache
     missing = tf.maximum(length - tf.shape(cache)[2], 0)
@@ -552,6 +552,6 @@ def _has_accelerator():
 
 
 def one_thread_per_operation():
-    """As in `portable.py`. To share out the small operations of a search takes longer than they."""
+    """As in `portable.py`: dividing the small operations of a search costs more than it saves."""
     with contextlib.suppress(RuntimeError):  # a program that calls this has begun to compute
         tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -60,7 +60,7 @@ def beam_search(
         limits: `(B,)` int32, maximum tokens of each output, including the end token, without the
             prompt.
         max_length: L, at least as large as every limit; an int, or on TensorFlow an int scalar. The
-            cache of the state needs room for L + P - 1 steps.
+            cache of the state must hold L + P - 1 steps.
         beam_size: N.
         length_penalty: alpha, 0 or more; 0 compares summed log-probabilities.
         n_best: M, hypotheses to return, at most N; None: N. With fewer, the search ends sooner.

@@ -35,19 +35,9 @@ def greedy_search(
     Gives the same result as `beam_search` with one hypothesis, faster: nothing is reordered.
 
     Args:
-        step_fn: function of the previous tokens `(B, 1)`, the step (int32 scalar from 0) and the
-            state. Returns `(logits, state)`: logits `(B, 1, V)` float32 of the next token, and the
-            state after that step.
-        state: `DecodingState` before the first step.
-        prompts: `(B, P)` int32, padded at the end: the tokens that each output continues,
-            at least one, such as the start token. Scores do not include their probabilities.
-        limits: `(B,)` int32, maximum tokens of each output, including the end token, without the
-            prompt.
-        max_length: L, at least as large as every limit; an int, or on TensorFlow an int scalar. The
-            cache of the state needs room for L + P - 1 steps.
+        step_fn, state, prompts, limits, max_length, special_ids: see `beam_search`; N is 1.
         length_penalty, length_normalization: see `beam_search`; they normalize the scores, and do
             not affect the choice.
-        special_ids: `SpecialIds` of the vocabulary.
     Returns:
         `SearchResult` with N = 1.
     """

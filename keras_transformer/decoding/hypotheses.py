@@ -95,3 +95,8 @@ class Prompts:
         given = ops.take(memory["next_ids"], ops.minimum(step, last), axis=1)[:, None]
         is_given = ops.not_equal(given, self._pad_id)
         return ops.where(is_given, given, tokens), is_given
+
+
+def last_prompt_step(prompts, pad_id):
+    """Returns the index of the first prompt's last token; the step reading it is a search's own."""
+    return sum(token != pad_id for token in ops.convert_to_numpy(prompts)[0].tolist()) - 1

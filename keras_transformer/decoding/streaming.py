@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.greedy import SingleSearch, most_probable
+from keras_transformer.decoding.hypotheses import last_prompt_step
 from keras_transformer.decoding.sampling import check_sampling, sampler
 from keras_transformer.decoding.search import special_ids_of
 from keras_transformer.errors import check_seed
@@ -62,12 +63,12 @@ def _tokens(model, inputs, max_length, temperature, top_k, top_p, seed):
     )
     append = backend.without_gradients(search.append)
     hypothesis, cache, memory = search.start(), state.cache, search.memory(state)
-    num_given = int(ops.max(-search.prompts.place(0, memory["prompts"])))  # steps that give none
+    prompt_steps = last_prompt_step(prompts, special_ids.pad)
     for step in itertools.count():
         if not hypothesis.active[0]:
             return
         cache = backend.extend_cache(cache, step)
         place = ops.convert_to_tensor(step, dtype="int32")
         hypothesis, cache = append(place, hypothesis, cache, memory)
-        if step >= num_given:
+        if step >= prompt_steps:
             yield int(hypothesis.tokens[0, 0])

@@ -189,22 +189,13 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         return weights
 
     def start_cache(self, num_rows: int, max_length: int) -> Any:
-        """Returns the empty cache of `decode_step`: a dict of tensors `(num_rows, ...)`.
-
-        Args:
-            num_rows: B * N, number of hypotheses.
-            max_length: number of steps that the cache has room for.
-        """
+        """Returns the empty cache of `decode_step`, for B * N rows: a dict of tensors."""
         return self.self_attention.start_cache(num_rows, max_length)
 
     def start_memory(
         self, encoder_output: Tensor | None = None, source_padding_mask: Tensor | None = None
     ) -> Any:
-        """Returns what `decode_step` needs from the source: a dict of tensors `(B, ...)`.
-
-        Args:
-            encoder_output, source_padding_mask: see the call.
-        """
+        """Returns what `decode_step` needs from the source: a dict of tensors `(B, ...)`."""
         self._check_source(encoder_output)
         if not self.has_cross_attention:
             return {}
@@ -217,9 +208,7 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
     def start_step(self, step: Tensor, cache: Any) -> Any:
         """Returns what `decode_step` needs to know of a step, the same for all blocks of a decoder.
 
-        Args:
-            step: int scalar, counted from 0.
-            cache: from `start_cache` or the previous step, of any of the blocks.
+        The step is counted from 0; the cache is that of any of the blocks.
         """
         return self.self_attention.start_step(step, cache)
 

@@ -36,7 +36,7 @@ class Stack(FreezesParts, TracedShape, keras.layers.Layer):
             "alibi", which are applied within each self-attention; or None, where the embedding adds
             positions itself or the model has none.
         position_layout, position_base: of sinusoidal positions, see `SinusoidalPositions`.
-        max_length: number of learned positions; the other kinds have no limit.
+        max_length: number of learned positions; the others have no limit.
         attention: the self-attention: a name in `layers.attention.from_config.ATTENTIONS`, or a
             dict of a name and arguments, such as {"name": "local", "window": 8}.
         layer_norm_epsilon: see `LayerNormalization`.
@@ -101,7 +101,7 @@ class Stack(FreezesParts, TracedShape, keras.layers.Layer):
             self.norm = LayerNormalization(layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
 
     def block_arguments(self) -> dict[str, Any]:
-        """Returns the arguments that both kinds of blocks take, with a new attention layer."""
+        """Returns the arguments that the blocks of both take, with a new attention layer."""
         return dict(
             num_heads=self.num_heads,
             ff_dim=self.ff_dim,

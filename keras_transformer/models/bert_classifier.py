@@ -87,7 +87,7 @@ class BertTokenClassifier(_Classifier):
     """Classifies each token of a text by its vector, as in finding names.
 
     Source: Devlin et al., 2019, section 5.3, https://arxiv.org/abs/1810.04805. Give the tokens
-    that do not count, such as padding and the later pieces of a word, a sample weight of 0.
+    that do not count, such as padding and the later tokens of a word, a sample weight of 0.
 
     Args:
         bert: see `BertClassifier`; it needs no pooler.

@@ -32,18 +32,18 @@ def check_model_settings(config: Config) -> None:
     parameters = _model_parameters(model_class)
     for name, value in config.model_arguments.items():
         check_known(name, parameters, "an argument of the model")
-        default, kind = parameters[name].default, parameters[name].annotation
+        default, expected = parameters[name].default, parameters[name].annotation
         if name in model_class.ATTENTION_SETTINGS:
             attention_from_config(value)
             numbers = value if isinstance(value, dict) else {}
             for argument, number in numbers.items():
                 _check_size(f"{name}.{argument}", number)
             continue
-        if kind is inspect.Parameter.empty:
-            kind = int | None if default is None else type(default)
-        if not accepts(kind, value):
+        if expected is inspect.Parameter.empty:
+            expected = int | None if default is None else type(default)
+        if not accepts(expected, value):
             raise InputError(
-                f"Expected {name} to be {in_words(kind)}. "
+                f"Expected {name} to be {in_words(expected)}. "
                 f"Received: model.{name}={value!r}. The default is {yaml_word(default)}."
             )
         _check_size(name, value)

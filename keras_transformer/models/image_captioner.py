@@ -189,7 +189,7 @@ class ImageCaptioner(DecoderModel):
         x, *self_weights, weights["cross"] = self.decoder(target_ids, x, **options)
         if self_weights:  # a recurrent decoder has none
             (weights["decoder"],) = self_weights
-        weights = {kind: layers for kind, layers in weights.items() if layers}
+        weights = {name: layers for name, layers in weights.items() if layers}
         return self.project(x), weights
 
     def encode(self, images: Tensor, training: bool = False) -> Tensor:

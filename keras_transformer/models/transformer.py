@@ -203,7 +203,7 @@ class Transformer(TranslationModel):
             return self.predict_tokens(x)
         x, decoder_weights, cross_weights = x
         weights = {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
-        weights = {kind: layers for kind, layers in weights.items() if layers}
+        weights = {name: layers for name, layers in weights.items() if layers}
         return self.project(x), weights
 
     def encode(self, source_ids: Tensor) -> Tensor:

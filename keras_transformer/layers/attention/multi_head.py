@@ -211,14 +211,7 @@ class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
         return {"input": dense_weights(inputs, norm), "output": self._output_weights(centered)}
 
     def memory_weights(self, norm: LayerNormalization | None = None, centered: bool = False) -> Any:
-        """Returns the weights for `attend_to_memory`.
-
-        Args:
-            norm, centered: see `decoding_weights`.
-        Returns:
-            {"query": those of the query projection, "output": those of the output projection},
-            each from `dense_weights`.
-        """
+        """Returns those for `attend_to_memory`, {"query", "output"}; see `decoding_weights`."""
         query = dense_weights([self.query_projection], norm)
         return {"query": query, "output": self._output_weights(centered)}
 
@@ -226,13 +219,9 @@ class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
         return dense_weights([self.output_projection], centered=centered)
 
     def start_cache(self, num_rows: int, max_length: int) -> Any:
-        """Returns the empty cache for `decode_step`.
+        """Returns the empty cache for `decode_step`, of R rows and `max_length` positions: a dict.
 
-        Args:
-            num_rows: R, number of hypotheses.
-            max_length: number of positions that the cache has room for.
-        Returns:
-            Dict of tensors `(R, ...)`, with the names that `attention` gives them.
+        The names and shapes of its tensors are those of `attention`.
         """
         return self.attention.start_cache(
             num_rows, max_length, self.num_heads, self.width_per_head, self.value_width
@@ -241,11 +230,7 @@ class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
     def start_step(self, step: Tensor, cache: Any) -> Any:
         """Returns what `decode_step` needs to know of a step, the same for all layers of a decoder.
 
-        Args:
-            step: int scalar, counted from 0.
-            cache: from `start_cache` or the previous step, of any of the layers.
-        Returns:
-            {"position": `(1,)`, "attention": what `attention` needs}.
+        The step is counted from 0; the cache is that of any of the layers.
         """
         attention = self.attention.start_step(step, cache)
         return {"position": ops.reshape(step, (1,)), "attention": attention}
@@ -277,13 +262,7 @@ class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
     def start_memory(
         self, key: Tensor, value: Tensor | None = None, padding_mask: Tensor | None = None
     ) -> Any:
-        """Returns the projected keys and values for `attend_to_memory`.
-
-        Args:
-            key, value, padding_mask: see the call.
-        Returns:
-            Dict of tensors `(B, ...)`, with the names that `attention` gives them.
-        """
+        """Returns the projected keys and values for `attend_to_memory`: a dict of `(B, ...)`."""
         value = key if value is None else value
         padding_mask = known_padding_mask(padding_mask, key, value)
         return self.attention.start_memory(

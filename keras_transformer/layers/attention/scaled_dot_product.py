@@ -170,7 +170,7 @@ class ScaledDotProductAttention(TracedShape, keras.layers.Layer):
     def start_cache(
         self, num_rows: int, max_length: int, num_heads: int, head_dim: int, value_dim: int
     ) -> Any:
-        """Returns the empty cache for `decode_step`, with room for keys and values.
+        """Returns the empty cache for `decode_step`, for keys and values.
 
         Returns:
             {"keys": `(R, H, L, K)`, "values": `(R, H, L, K')`}.

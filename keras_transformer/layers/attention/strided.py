@@ -29,7 +29,7 @@ from keras_transformer.types import Tensor
 class StridedAttention(SparseAttention):
     """Each position sees its neighbourhood, and every stride-th position beyond it.
 
-    softmax over |t - s| < stride or (t - s) mod stride = 0, both kinds in one softmax (the paper's
+    softmax over |t - s| < stride or (t - s) mod stride = 0, both in one softmax (the paper's
     "merged" head). The paper's attention (section 4.2) is causal; without `causal` this one sees
     both sides. A head has 3 T stride + T^2 / stride scores: about T^1.5 with a stride near sqrt(T).
     With a stride of T or more it equals `ScaledDotProductAttention`.
