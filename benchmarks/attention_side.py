@@ -29,9 +29,9 @@ def main():
 
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
-    from keras_transformer.layers.attention.by_name import attention_by_name
+    from keras_transformer.layers.attention.from_config import attention_from_config
 
-    layer = attention_by_name(KINDS[arguments.kind])
+    layer = attention_from_config(KINDS[arguments.kind])
     shape = (1, arguments.length, 1, HEAD_DIM)
     layer.build(shape, shape, shape)
     x = [tf.random.stateless_normal(shape, [1, i]) for i in range(3)]

@@ -9,7 +9,7 @@ tied output layer, as in the preset `tiny`.
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.sinusoidal_positions import sinusoidal_encoding
+from keras_transformer.layers.positions import sinusoidal_encoding
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 
 MAX_POSITIONS = 512

@@ -1,4 +1,6 @@
-"""The error of bad input."""
+"""The error of bad input, and checks of the numbers that many parts of the package take."""
+
+import numbers
 
 
 class InputError(ValueError):
@@ -6,3 +8,27 @@ class InputError(ValueError):
 
     The command line answers it with one line and exit code 2; a program may catch `ValueError`.
     """
+
+
+def check_positive_integers(optional=(), **sizes):
+    """Raises `ValueError` unless each size is a whole number of at least 1, or None if optional.
+
+    Args:
+        optional: names of the sizes that may be None.
+        sizes: the sizes, as keyword arguments.
+    """
+    for name, size in sizes.items():
+        if size is None and name in optional:
+            continue
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
+            received = ", ".join(f"{name}={size!r}" for name, size in sizes.items())
+            raise InputError(f"{name} must be a whole number of at least 1. Received: {received}.")
+
+
+def check_seed(seed):
+    """Raises `ValueError` unless the seed is a whole number from 0 to 2**32 - 1."""
+    is_whole = isinstance(seed, numbers.Integral) and not isinstance(seed, bool)
+    if not is_whole or not 0 <= seed < 2**32:
+        raise InputError(
+            f"seed must be a whole number from 0 to {2**32 - 1}. Received: seed={seed!r}."
+        )

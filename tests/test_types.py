@@ -27,7 +27,7 @@ PUBLIC = (
     "translation.loading",
     "translation.translator",
 )
-KERAS_ALONE_CALLS = {"SelfBuilding.make_train_function", "SelfBuilding.export"}
+KERAS_ALONE_CALLS = {"BaseModel.make_train_function", "BaseModel.export"}
 """They pass their arguments on to the methods of Keras, which have no annotations."""
 
 

@@ -32,7 +32,7 @@ def parallel_calls(num_threads: int) -> Iterator[Callable[..., Callable[[], Any]
             threads.shutdown(cancel_futures=True)
 
 
-def one_ahead(items: Iterable[Any]) -> Iterator[Any]:
+def prefetched(items: Iterable[Any]) -> Iterator[Any]:
     """Yields each item when the next one has been made, so that work on that one has begun."""
     waiting: list[Any] = []
     for item in items:
@@ -41,7 +41,7 @@ def one_ahead(items: Iterable[Any]) -> Iterator[Any]:
     yield from waiting
 
 
-def first_call_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+def first_call_locked(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function; calls in other threads wait until its first call has ended.
 
     The first call of a compiled function compiles it, which each of the threads would do again.

@@ -114,7 +114,7 @@ def take_rows(values, indices):
     return ops.reshape(rows, (*ops.shape(indices), *ops.shape(values)[1:]))
 
 
-def take_entries(values, indices):
+def batch_gather(values, indices):
     """Returns `(R, M, ...)`, the entries `indices` `(R, M)` of each row of `values` `(R, C, ...)`.
 
     A single gather, while `ops.take_along_axis` is several operations.
@@ -133,29 +133,29 @@ def start_cache(num_rows, num_heads, max_length, width, dtype):
     return ops.zeros((num_rows, num_heads, max_length, width), dtype=dtype)
 
 
-def cache_place(cache, step):
+def cache_position(cache, step):
     """Returns where caches of the shape of `cache` `(R, H, L, ...)` have position `step`."""
     return (ops.arange(ops.shape(cache)[2]) == step)[:, None]
 
 
-def cache_update(caches, place, values):
+def cache_update(caches, position, values):
     """Returns caches `(R, H, L, ...)` with the values `(R, H, ...)` written to one position.
 
     Callers must not read the arguments afterwards: a backend may change them in place.
 
     Args:
         caches: list of caches with the same R, H and L.
-        place: the position, from `cache_place`.
+        position: from `cache_position`.
         values: list of as many values.
     """
     return [
-        ops.where(place, value[:, :, None], cache)
+        ops.where(position, value[:, :, None], cache)
         for cache, value in zip(caches, values, strict=True)
     ]
 
 
-def with_room(cache, step):
-    """Returns nested caches `(R, H, L, ...)` in which position `step`, an int, has its place.
+def extend_cache(cache, step):
+    """Returns nested caches `(R, H, L, ...)` that have position `step`, an int.
 
     For loops outside of `search_loop`, which lengthens its caches itself.
     """
@@ -173,7 +173,7 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
         state: named tuple of tensors `(B, ...)`. Its field `active`, bool `(B,)`, says for which
             inputs the search goes on.
         cache: nested tensors `(B * N, H, L or 1, ...)`, where L is the number of positions that the
-            cache has room for; a static 1 if the tensor has no positions. Tensors of rank 1 or 2
+            cache can hold; a static 1 if the tensor has no positions. Tensors of rank 1 or 2
             have no positions either.
         memory: nested tensors `(B, ...)`, which `body` reads.
         num_hypotheses: N.

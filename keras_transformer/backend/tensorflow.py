@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.backend import portable
-from keras_transformer.backend.parallel_calls import first_call_alone
+from keras_transformer.backend.parallel_calls import first_call_locked
 from keras_transformer.backend.portable import TokenLosses
 from keras_transformer.config.settings import NUM_CORES
 
@@ -314,7 +314,7 @@ def take_rows(values, indices):
     return tf.gather(values, indices)
 
 
-def take_entries(values, indices):
+def batch_gather(values, indices):
     """As in `portable.py`, in one operation instead of a dozen."""
     return tf.gather(values, indices, axis=1, batch_dims=1)
 
@@ -327,15 +327,15 @@ def start_cache(num_rows, num_heads, max_length, width, dtype):
     return tf.ensure_shape(cache, [None, num_heads, None, width])
 
 
-def cache_place(cache, step):
+def cache_position(cache, step):
     """As in `portable.py`: the indices `(R * H,)` of the rows that `cache_update` writes, and L."""
     num_rows, num_heads, length, _ = tf.unstack(tf.shape(cache))
     return tf.range(num_rows * num_heads) * length + step, length
 
 
-def cache_update(caches, place, values):
+def cache_update(caches, position, values):
     """As in `portable.py`, in place: TensorFlow's scatter copies a loop variable in every step."""
-    indices, length = place
+    indices, length = position
     updated = []
     for cache, value in zip(caches, values, strict=True):
         rows, new_rows = (tf.reshape(x, [-1, x.shape[-1]]) for x in (cache, value))
@@ -358,12 +358,12 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
 
     def take_steps(step, rows, results, state, cache, memory):
         num_inputs = tf.size(rows)
-        room = tf.minimum(max_length, step + _growth(num_inputs * num_hypotheses))
-        cache = tf.nest.map_structure(lambda tensor: _lengthened(tensor, room), cache)
+        capacity = tf.minimum(max_length, step + _growth(num_inputs * num_hypotheses))
+        cache = tf.nest.map_structure(lambda tensor: _lengthened(tensor, capacity), cache)
 
         def go_on(step, state, cache):
             num_active = tf.math.count_nonzero(state.active, dtype=tf.int32)
-            return (step < room) & (4 * num_active > 3 * num_inputs)
+            return (step < capacity) & (4 * num_active > 3 * num_inputs)
 
         def advance(step, state, cache):
             return (step + 1, *body(step, state, cache, memory))
@@ -405,7 +405,7 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
     return results
 
 
-def with_room(cache, step):
+def extend_cache(cache, step):
     """As in `portable.py`: twice as long where they are full."""
 
     def lengthened(tensor):
@@ -420,7 +420,7 @@ def _growth(num_rows):
 
 
 def _lengthened(cache, length):
-    """Returns `cache` `(R, H, L, ...)` with room for `length` positions; unchanged without L."""
+    """Returns `cache` `(R, H, L, ...)` that can hold `length` positions; unchanged without L."""
     if not _has_positions(cache):
         return cache
     missing = tf.maximum(length - tf.shape(cache)[2], 0)
@@ -505,7 +505,7 @@ def compile_function(function, variables=()):
             graph = tf.function(function, signature, autograph=False)
         return graph(*tensors)
 
-    return first_call_alone(compiled)
+    return first_call_locked(compiled)
 
 
 def adam_step(optimizer, gradient, variable, learning_rate):
@@ -552,6 +552,6 @@ def _has_accelerator():
 
 
 def one_thread_per_operation():
-    """As in `portable.py`. To share out the small operations of a search takes longer than they."""
+    """As in `portable.py`: dividing the small operations of a search costs more than it saves."""
     with contextlib.suppress(RuntimeError):  # a program that calls this has begun to compute
         tf.config.threading.set_intra_op_parallelism_threads(1)

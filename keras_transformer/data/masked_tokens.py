@@ -12,8 +12,7 @@ import numpy as np
 
 from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.data.tf_data import tf_dataset
-from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
+from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 from keras_transformer.types import Tensor, Texts
 

@@ -13,15 +13,13 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import parallel_calls
-from keras_transformer.decoding.length_batches import length_batches
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
-from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.shortlist import Shortlist
-from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers, check_seed
+from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
 
-MOST_REMEMBERED = 16
+MAX_REMEMBERED = 16
 """Compiled functions that are kept, of one search or one model."""
 
 _remembering = threading.Lock()  # so that two threads do not compile the same search
@@ -157,6 +155,19 @@ class BatchSearch:
         return remembered(self._compiled, key, compile_it)
 
 
+def length_batches(lengths, batch_size, num_threads=1):
+    """Returns lists of indices of inputs, the longest inputs first.
+
+    Args:
+        lengths: list of int, in any unit. Inputs of length 0 are left out.
+        batch_size: maximum number of indices in a list.
+        num_threads: number of threads that share the lists; few inputs are divided among them.
+    """
+    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+    size = max(1, min(batch_size, -(-len(order) // num_threads)))
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
 def remembered(cache, key, make):
     """Returns `make()`, called only in the first call with this `key` among the last ones.
 
@@ -169,7 +180,7 @@ def remembered(cache, key, make):
         if value is None:
             value = make()
         cache[key] = value  # at the end
-        if len(cache) > MOST_REMEMBERED:
+        if len(cache) > MAX_REMEMBERED:
             del cache[next(iter(cache))]
     return value
 

@@ -12,14 +12,14 @@ from keras import ops, tree
 
 from keras_transformer import backend
 from keras_transformer.decoding.candidates import best_continuations
-from keras_transformer.decoding.length_penalty import normalized_score
-from keras_transformer.decoding.prompts import Prompts
-from keras_transformer.decoding.search_result import (
+from keras_transformer.decoding.hypotheses import (
     IMPOSSIBLE,
+    Prompts,
     SearchResult,
     count_tokens,
     ends_output,
 )
+from keras_transformer.decoding.scoring import normalized_score
 from keras_transformer.errors import InputError
 from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
@@ -60,7 +60,7 @@ def beam_search(
         limits: `(B,)` int32, maximum tokens of each output, including the end token, without the
             prompt.
         max_length: L, at least as large as every limit; an int, or on TensorFlow an int scalar. The
-            cache of the state needs room for L + P - 1 steps.
+            cache of the state must hold L + P - 1 steps.
         beam_size: N.
         length_penalty: alpha, 0 or more; 0 compares summed log-probabilities.
         n_best: M, hypotheses to return, at most N; None: N. With fewer, the search ends sooner.
@@ -229,7 +229,7 @@ class BeamSearch:
 
         place = ops.reshape(self.prompts.place(step, memory["prompts"]), (-1, 1))  # in the output
         is_place = ops.equal(self.positions, place[..., None])
-        ids = ops.where(is_place, tokens[..., None], backend.take_entries(beam.live_ids, parents))
+        ids = ops.where(is_place, tokens[..., None], backend.batch_gather(beam.live_ids, parents))
 
         row_starts = ops.arange(ops.shape(parents)[0], dtype="int32")[:, None] * self.beam_size
         rows = ops.reshape(self._may_live(parents) + row_starts, (-1,))
@@ -247,7 +247,7 @@ class BeamSearch:
         ended_log_probs = ops.where(ends[:, :size], log_probs[:, :size], IMPOSSIBLE)
         ended = ops.broadcast_to(ops.arange(size, dtype="int32"), ops.shape(live))
         order = ops.concatenate([ops.cast(live, "int32"), ended], axis=1)
-        parents, tokens, ends = (backend.take_entries(x, order) for x in (parents, tokens, ends))
+        parents, tokens, ends = (backend.batch_gather(x, order) for x in (parents, tokens, ends))
         return ops.concatenate([live_log_probs, ended_log_probs], axis=1), parents, tokens, ends
 
     def _may_live(self, values):
@@ -281,7 +281,7 @@ class BeamSearch:
         scores = ops.concatenate([beam.finished_scores, scores], axis=1)
         ids = ops.concatenate([beam.finished_ids, candidates.ids], axis=1)
         scores, best = ops.top_k(scores, self.n_best)
-        return backend.take_entries(ids, ops.cast(best, "int32")), scores
+        return backend.batch_gather(ids, ops.cast(best, "int32")), scores
 
     def _can_win(self, live_log_probs, finished_scores, limits):
         """Returns `(B,)` bool, whether a live hypothesis can still beat the worst finished one.
@@ -303,16 +303,16 @@ class BeamSearch:
             beam.live_log_probs, self.limits[:, None], *self.normalization
         )
         live_scores, best = ops.top_k(_if_possible(beam.live_log_probs, live_scores), n_best)
-        live_ids = backend.take_entries(beam.live_ids, ops.cast(best, "int32"))
+        live_ids = backend.batch_gather(beam.live_ids, ops.cast(best, "int32"))
 
         places = ops.arange(n_best, dtype="int32")
         is_finished = ops.cast(beam.finished_scores > IMPOSSIBLE, "int32")
         num_finished = ops.sum(is_finished, axis=1, keepdims=True)
         order = ops.where(places < num_finished, places, n_best + places - num_finished)  # (B, M)
-        scores = backend.take_entries(
+        scores = backend.batch_gather(
             ops.concatenate([beam.finished_scores, live_scores], axis=1), order
         )
-        ids = backend.take_entries(ops.concatenate([beam.finished_ids, live_ids], axis=1), order)
+        ids = backend.batch_gather(ops.concatenate([beam.finished_ids, live_ids], axis=1), order)
         ids = ops.where((scores > IMPOSSIBLE)[..., None], ids, special_ids.pad)
         has_ended = ops.any(ends_output(ids, special_ids.end), axis=-1)
         return SearchResult(ids, scores, count_tokens(ids, special_ids.pad), has_ended)

@@ -6,13 +6,13 @@ Shapes: B batch (inputs), N hypotheses of each input, V vocabulary, R rows, C ca
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.special_ids import OUR_SPECIAL_IDS
 
 NUM_FORBIDDEN = OUR_SPECIAL_IDS.num_forbidden
 BLOCK_SIZE = 64
 """Size of the blocks of a vocabulary, and of one whose size is not static, which is a multiple."""
-FEWEST_BLOCKS = 3
+MIN_BLOCKS = 3
 """Blocks of a vocabulary whose size is not static, at least: enough for a beam of N hypotheses that
 is kept full, which needs 2 N continuations, and N more for blocks that forbidden tokens win."""
 
@@ -22,7 +22,7 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
 
     Args:
         logits: `(B, N, V)` float32, of the token that follows each hypothesis. If V is not static,
-            it is a multiple of `BLOCK_SIZE`, and at least `FEWEST_BLOCKS` blocks.
+            it is a multiple of `BLOCK_SIZE`, and at least `MIN_BLOCKS` blocks.
         log_probs: `(B, N)`, of the hypotheses.
         num_best: M, at most N * (V - num_forbidden), and 2 N if V is not static.
         num_forbidden: how many ids, from 0 on, may not be chosen.
@@ -48,16 +48,16 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
     _, chosen = _top(ops.reshape(maxima, (-1, blocks_each)), num_chosen)  # (B, C)
     parents = chosen // num_blocks
     tokens = (chosen % num_blocks)[..., None] * block_size + ops.arange(block_size, dtype="int32")
-    values = backend.take_entries(ops.reshape(blocks, (-1, blocks_each, block_size)), chosen)
-    values = values - backend.take_entries(best_logits, parents)[..., None]
-    values = values + backend.take_entries(log_probs, parents)[..., None]
+    values = backend.batch_gather(ops.reshape(blocks, (-1, blocks_each, block_size)), chosen)
+    values = values - backend.batch_gather(best_logits, parents)[..., None]
+    values = values + backend.batch_gather(log_probs, parents)[..., None]
     values = forbid(values, tokens, num_forbidden)
 
     candidates = (-1, num_chosen * block_size)
     log_probs, best = _top(ops.reshape(values, candidates), num_best)
     tokens = _in_vocabulary(ops.reshape(tokens, candidates), logits)
-    tokens = backend.take_entries(tokens, best)
-    return log_probs, backend.take_entries(parents, best // block_size), tokens
+    tokens = backend.batch_gather(tokens, best)
+    return log_probs, backend.batch_gather(parents, best // block_size), tokens
 
 
 def best_continuation(logits, num_forbidden=NUM_FORBIDDEN):
@@ -74,14 +74,14 @@ def best_continuation(logits, num_forbidden=NUM_FORBIDDEN):
     num_chosen = min(2, num_blocks) if isinstance(num_blocks, int) else 2
     chosen = _top(ops.max(blocks, axis=-1), num_chosen)[1]  # (B, C)
     candidates = (-1, num_chosen * block_size)
-    values = ops.reshape(backend.take_entries(blocks, chosen), candidates)
+    values = ops.reshape(backend.batch_gather(blocks, chosen), candidates)
     tokens = chosen[..., None] * block_size + ops.arange(block_size, dtype="int32")
     tokens = _in_vocabulary(ops.reshape(tokens, candidates), logits)
     best_logits, best = _top(values, 1)
     allowed_logits, allowed = _top(forbid(values, tokens, num_forbidden), 1)
-    best_log_probs = _log_prob(logits, backend.take_entries(tokens, best))
+    best_log_probs = _log_prob(logits, backend.batch_gather(tokens, best))
     log_probs = best_log_probs + (allowed_logits - best_logits)
-    return log_probs, backend.take_entries(tokens, allowed)
+    return log_probs, backend.batch_gather(tokens, allowed)
 
 
 def _best_tokens(logits, blocks, maxima):
@@ -92,7 +92,7 @@ def _best_tokens(logits, blocks, maxima):
     num_blocks, block_size = ops.shape(blocks)[2:]
     best_logits, best_block = _top(ops.reshape(maxima, (-1, num_blocks)), 1)  # (B * N, 1)
     blocks = ops.reshape(blocks, (-1, num_blocks, block_size))
-    _, place = _top(backend.take_entries(blocks, best_block)[:, 0], 1)
+    _, place = _top(backend.batch_gather(blocks, best_block)[:, 0], 1)
     flat_logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))  # (B * N, V)
     best = _in_vocabulary(best_block * block_size + place, logits)
     log_probs = _log_prob(flat_logits, best)
@@ -106,7 +106,7 @@ def _log_prob(logits, best):
     Their probability is never 0, so that its logarithm is finite. A softmax is half the work of
     logsumexp on a CPU.
     """
-    return ops.log(backend.take_entries(ops.softmax(logits), best))
+    return ops.log(backend.batch_gather(ops.softmax(logits), best))
 
 
 def _in_vocabulary(tokens, logits):
@@ -146,9 +146,9 @@ def largest(values, k):
     if num_blocks is None or num_blocks < 4 * k:
         return _top(values, k)
     _, best_blocks = _top(ops.max(blocks, axis=-1), k)  # (R, k)
-    values = ops.reshape(backend.take_entries(blocks, best_blocks), (-1, k * block_size))
+    values = ops.reshape(backend.batch_gather(blocks, best_blocks), (-1, k * block_size))
     values, ids = _top(values, k)
-    return values, backend.take_entries(
+    return values, backend.batch_gather(
         best_blocks, ids // block_size
     ) * block_size + ids % block_size
 

@@ -1,15 +1,21 @@
-"""Greedy search: always takes the most probable next token.
+"""Greedy search, and the loop that it shares with sampling and streaming.
+
+Each follows one hypothesis of each input, token by token.
 
 Shapes: B batch (inputs), P prompt length, N hypotheses of each input (1), L maximum output length,
 V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from keras import ops
+
+from keras_transformer import backend
 from keras_transformer.decoding.candidates import best_continuation
-from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.decoding.single_path import follow_single_path
+from keras_transformer.decoding.hypotheses import Prompts, SearchResult, count_tokens, ends_output
+from keras_transformer.decoding.scoring import normalized_score
+from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
 
@@ -29,37 +35,112 @@ def greedy_search(
     Gives the same result as `beam_search` with one hypothesis, faster: nothing is reordered.
 
     Args:
-        step_fn: function of the previous tokens `(B, 1)`, the step (int32 scalar from 0) and the
-            state. Returns `(logits, state)`: logits `(B, 1, V)` float32 of the next token, and the
-            state after that step.
-        state: `DecodingState` before the first step.
-        prompts: `(B, P)` int32, padded at the end: the tokens that each output continues,
-            at least one, such as the start token. Scores do not include their probabilities.
-        limits: `(B,)` int32, maximum tokens of each output, including the end token, without the
-            prompt.
-        max_length: L, at least as large as every limit; an int, or on TensorFlow an int scalar. The
-            cache of the state needs room for L + P - 1 steps.
+        step_fn, state, prompts, limits, max_length, special_ids: see `beam_search`; N is 1.
         length_penalty, length_normalization: see `beam_search`; they normalize the scores, and do
             not affect the choice.
-        special_ids: `SpecialIds` of the vocabulary.
     Returns:
         `SearchResult` with N = 1.
     """
 
-    def choose(logits, place, choices):
-        return most_probable(logits, special_ids)
-
-    normalization = length_penalty, length_normalization
-    return follow_single_path(
-        step_fn, state, prompts, limits, max_length, normalization, choose, {}, special_ids
+    search = SingleSearch(
+        step_fn, prompts, limits, max_length, most_probable, special_ids=special_ids
     )
+    return search.run(state, length_penalty, length_normalization)
 
 
-def most_probable(logits, special_ids):
+def most_probable(logits, place, choices, special_ids):
     """Returns the most probable ids and their log-probabilities, each `(B,)`.
 
     Args:
         logits: `(B, 1, V)`.
+        place, choices: have no effect.
     """
     log_probs, tokens = best_continuation(logits[:, 0], special_ids.num_forbidden)
     return tokens[:, 0], log_probs[:, 0]
+
+
+class Hypothesis(NamedTuple):
+    """The one hypothesis of each input that a search follows, after some steps."""
+
+    active: Any
+    """`(B,)` bool, whether the search goes on."""
+    tokens: Any
+    """`(B, 1)` int32, the last token, which the next step reads."""
+    ids: Any
+    """`(B, L)` int32, the tokens so far, without the prompt."""
+    log_probs: Any
+    """`(B,)` float32, their summed log-probability."""
+
+
+class SingleSearch:
+    """The steps of a search for one hypothesis of each input, which `run` and `stream` repeat.
+
+    Args:
+        step_fn, prompts, limits, max_length, special_ids: see `greedy_search`.
+        choose: function of the logits `(B, 1, V)`, the position of the token in the output (a
+            scalar or `(B,)`, see `Prompts.place`), `choices` and `special_ids`. Returns ids and
+            log-probabilities, each `(B,)`.
+        choices: nested tensors `(B, ...)` that `choose` needs.
+    """
+
+    def __init__(self, step_fn, prompts, limits, max_length, choose, choices=(), *, special_ids):
+        self.step_fn = step_fn
+        self.prompts = Prompts(prompts, special_ids.pad)
+        self.limits = ops.minimum(ops.cast(limits, "int32"), max_length)
+        self.max_length = max_length
+        self.positions = ops.arange(max_length, dtype="int32")  # (L,)
+        self.choose = choose
+        self.choices = choices
+        self.special_ids = special_ids
+
+    def memory(self, state):
+        """Returns what each step reads and does not change: nested tensors `(B, ...)`."""
+        return {
+            "model": state.memory,
+            "limits": self.limits,
+            "prompts": self.prompts.memory,
+            "choices": self.choices,
+        }
+
+    def start(self):
+        """Returns the `Hypothesis` before the first step, which has no tokens."""
+        batch_size = ops.shape(self.limits)[0]
+        return Hypothesis(
+            active=self.limits > 0,
+            tokens=self.prompts.first_tokens(1),
+            ids=ops.full((batch_size, self.max_length), self.special_ids.pad, dtype="int32"),
+            log_probs=ops.zeros((batch_size,), dtype="float32"),
+        )
+
+    def append(self, step, hypothesis, cache, memory):
+        """Makes one step; returns the `Hypothesis` with one token more, and the model's cache."""
+        state = DecodingState(cache, memory["model"])
+        logits, state = self.step_fn(hypothesis.tokens, step, state)
+        place = self.prompts.place(step, memory["prompts"])
+        chosen, log_probs = self.choose(logits, place, memory["choices"], self.special_ids)
+        tokens, is_given = self.prompts.replace(step, memory["prompts"], chosen[:, None])
+        ends = ends_output(tokens[:, 0], self.special_ids.end)
+        if is_given is not None:
+            log_probs = ops.where(is_given[:, 0], 0.0, log_probs)
+            ends = ends & ~is_given[:, 0]
+        active = hypothesis.active
+        tokens = ops.where(active[:, None], tokens, self.special_ids.pad)
+        is_place = ops.equal(self.positions, ops.reshape(place, (-1, 1)))
+        hypothesis = Hypothesis(
+            active=active & ~ends & (place + 1 < memory["limits"]),
+            tokens=tokens,
+            ids=ops.where(is_place, tokens, hypothesis.ids),
+            log_probs=hypothesis.log_probs + ops.where(active, log_probs, 0.0),
+        )
+        return hypothesis, state.cache
+
+    def run(self, state, length_penalty, length_normalization):
+        """Appends tokens until each output has ended or reached its limit: the `SearchResult`."""
+        num_steps = self.max_length + self.prompts.num_extra_steps
+        _, _, ids, log_probs = backend.search_loop(
+            self.append, self.start(), state.cache, self.memory(state), 1, num_steps
+        )
+        lengths = count_tokens(ids, self.special_ids.pad)
+        scores = normalized_score(log_probs, lengths, length_penalty, length_normalization)
+        finished = ops.any(ends_output(ids, self.special_ids.end), axis=-1)
+        return SearchResult(*(x[:, None] for x in (ids, scores, lengths, finished)))

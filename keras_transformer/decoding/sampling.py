@@ -11,8 +11,8 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.candidates import forbid, largest
-from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.decoding.single_path import follow_single_path
+from keras_transformer.decoding.greedy import SingleSearch
+from keras_transformer.decoding.hypotheses import SearchResult
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
@@ -62,14 +62,21 @@ def sample(
     batch_size = ops.shape(limits)[0]
     uniforms = keras.random.uniform((batch_size, max_length), dtype="float32", seed=seed)
 
-    def choose(logits, place, uniforms):
+    choose = sampler(temperature, top_k, top_p)
+    search = SingleSearch(
+        step_fn, prompts, limits, max_length, choose, uniforms, special_ids=special_ids
+    )
+    return search.run(state, length_penalty, length_normalization)
+
+
+def sampler(temperature, top_k, top_p):
+    """Returns the `choose` of a `SingleSearch` that draws by uniform numbers `(B, L)`."""
+
+    def choose(logits, place, uniforms, special_ids):
         uniforms = _at_place(uniforms, place)
         return draw(logits, uniforms, temperature, top_k, top_p, special_ids)
 
-    normalization = length_penalty, length_normalization
-    return follow_single_path(
-        step_fn, state, prompts, limits, max_length, normalization, choose, uniforms, special_ids
-    )
+    return choose
 
 
 def check_sampling(temperature, top_k, top_p):
@@ -115,7 +122,7 @@ def draw(logits, uniforms, temperature, top_k, top_p, special_ids):
     target = uniforms[:, None] * total
     # The second count matters if rounding has made the target equal to the total.
     drawn = ops.minimum(_count(cumulative <= target), _count(cumulative < total))[:, None]
-    return backend.take_entries(ids, drawn)[:, 0], backend.take_entries(log_probs, drawn)[:, 0]
+    return backend.batch_gather(ids, drawn)[:, 0], backend.batch_gather(log_probs, drawn)[:, 0]
 
 
 def _at_place(uniforms, place):

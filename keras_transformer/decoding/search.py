@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import greedy_search
+from keras_transformer.decoding.hypotheses import SearchResult
 from keras_transformer.decoding.sampling import sample
-from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.special_ids import OUR_SPECIAL_IDS
 from keras_transformer.types import Tensor

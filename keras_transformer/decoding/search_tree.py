@@ -11,8 +11,8 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.beam_search import BeamSearch
-from keras_transformer.decoding.length_penalty import normalized_score
-from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, last_prompt_step
+from keras_transformer.decoding.scoring import normalized_score
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
 
@@ -81,13 +81,13 @@ def search_tree(
         keep_beam_full=keep_beam_full,
     )
     memory, cache = search.memory(state), state.cache
-    beam, prompt_steps = search.start(), _last_prompt_step(prompts, special_ids.pad)
+    beam, prompt_steps = search.start(), last_prompt_step(prompts, special_ids.pad)
     nodes = [SearchNode(0, None, int(prompts[0][prompt_steps]), 0.0, None, "dropped")]
     live = [0] * beam_size  # the node of each live hypothesis
     for step in itertools.count():
         if not bool(beam.active[0]):
             break
-        cache = backend.with_room(cache, step)
+        cache = backend.extend_cache(cache, step)
         step_tensor = ops.convert_to_tensor(step, dtype="int32")
         candidates, cache = search.propose(step_tensor, beam, cache, memory)
         beam = search.choose(beam, candidates, memory)
@@ -95,11 +95,6 @@ def search_tree(
             live = _grow(nodes, live, candidates, search.normalization)[:beam_size]
     answer = search.answer(beam)
     return _with_answer(nodes, answer, special_ids.pad)
-
-
-def _last_prompt_step(prompts, pad_id):
-    """Returns the index of the prompt's last token; the step that reads it is the search's own."""
-    return sum(token != pad_id for token in ops.convert_to_numpy(prompts)[0].tolist()) - 1
 
 
 def _grow(nodes, live, candidates, normalization):

@@ -10,8 +10,8 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.decoding.candidates import BLOCK_SIZE, FEWEST_BLOCKS
-from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.decoding.candidates import BLOCK_SIZE, MIN_BLOCKS
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import END_ID, PAD_ID
 from keras_transformer.types import Self, Tensor
@@ -62,7 +62,7 @@ class Shortlist(NamedTuple):
         bias = ops.where(ops.take(is_in, ids, axis=1), no_bias, IMPOSSIBLE)
         # whole blocks, as many as `best_continuations` expects
         missing = ops.maximum(
-            FEWEST_BLOCKS * BLOCK_SIZE - ops.shape(ids)[0], -ops.shape(ids)[0] % BLOCK_SIZE
+            MIN_BLOCKS * BLOCK_SIZE - ops.shape(ids)[0], -ops.shape(ids)[0] % BLOCK_SIZE
         )
         padding = ops.full((missing,), PAD_ID, dtype="int32")
         padding_bias = ops.full((num_inputs, missing), IMPOSSIBLE, dtype="float32")

@@ -11,10 +11,11 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.decoding.greedy import most_probable
-from keras_transformer.decoding.sampling import check_sampling, draw
+from keras_transformer.decoding.greedy import SingleSearch, most_probable
+from keras_transformer.decoding.hypotheses import last_prompt_step
+from keras_transformer.decoding.sampling import check_sampling, sampler
 from keras_transformer.decoding.search import special_ids_of
-from keras_transformer.layers.positive_integers import check_seed
+from keras_transformer.errors import check_seed
 from keras_transformer.types import Tensor
 
 
@@ -53,27 +54,21 @@ def _tokens(model, inputs, max_length, temperature, top_k, top_p, seed):
     special_ids = special_ids_of(model)
     start_decoding = backend.without_gradients(model.start_decoding)
     step_fn, state, prompts, limits, max_length = start_decoding(inputs, max_length)
-    step_fn = backend.without_gradients(step_fn)
-    prompt = [i for i in ops.convert_to_numpy(prompts)[0].tolist() if i != special_ids.pad]
+    choose, choices = most_probable, ()
     if temperature is not None:
-        uniforms = keras.random.uniform((1, max_length), dtype="float32", seed=seed)
-    token, place = prompt[:1], 0  # the next place in the output
-    limit = int(limits[0])
+        choose = sampler(temperature, top_k, top_p)
+        choices = keras.random.uniform((1, max_length), dtype="float32", seed=seed)
+    search = SingleSearch(
+        step_fn, prompts, limits, max_length, choose, choices, special_ids=special_ids
+    )
+    append = backend.without_gradients(search.append)
+    hypothesis, cache, memory = search.start(), state.cache, search.memory(state)
+    prompt_steps = last_prompt_step(prompts, special_ids.pad)
     for step in itertools.count():
-        if place == limit:
+        if not hypothesis.active[0]:
             return
-        state = state._replace(cache=backend.with_room(state.cache, step))
-        ids = ops.convert_to_tensor([token], dtype="int32")
-        logits, state = step_fn(ids, ops.convert_to_tensor(step, dtype="int32"), state)
-        if step + 1 < len(prompt):
-            token = prompt[step + 1 : step + 2]
-            continue
-        if temperature is None:
-            chosen, _ = most_probable(logits, special_ids)
-        else:
-            options = temperature, top_k, top_p, special_ids
-            chosen, _ = draw(logits, uniforms[:, place], *options)
-        token, place = [int(chosen[0])], place + 1
-        yield token[0]
-        if token[0] == special_ids.end:
-            return
+        cache = backend.extend_cache(cache, step)
+        place = ops.convert_to_tensor(step, dtype="int32")
+        hypothesis, cache = append(place, hypothesis, cache, memory)
+        if step >= prompt_steps:
+            yield int(hypothesis.tokens[0, 0])

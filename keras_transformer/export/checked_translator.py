@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.new_version import in_float32
-from keras_transformer.layers.activations import activation_config
-from keras_transformer.layers.stack import plain
+from keras_transformer.layers.base import plain
+from keras_transformer.layers.feed_forward import activation_config
 from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
 from keras_transformer.translation.translator import Translator

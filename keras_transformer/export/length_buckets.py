@@ -6,7 +6,7 @@ sentence, L maximum output length.
 
 import tensorflow as tf
 
-from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.hypotheses import SearchResult
 
 MOST_PADDING = 3
 """Maximum ratio of the longest to the shortest sentence in a group. With a smaller ratio, groups

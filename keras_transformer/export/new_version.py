@@ -7,14 +7,13 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.export.settings import write_settings
 from keras_transformer.export.verification import verify_function
 from keras_transformer.export.warmup import write_warmup_requests
 from keras_transformer.files.atomic import partial_directory, put_in_place
 from keras_transformer.files.checksums import write_checksums
 from keras_transformer.files.version_numbers import HIGHEST_VERSION, version_number
-from keras_transformer.layers.positive_integers import check_positive_integers
 
 
 def write_version(write, directory, version):

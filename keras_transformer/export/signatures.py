@@ -12,7 +12,7 @@ from keras import ops
 from keras_transformer.decoding import decode, score
 from keras_transformer.export import sentences
 from keras_transformer.export.length_buckets import search_by_length_buckets
-from keras_transformer.models.output_length import output_limits
+from keras_transformer.models.translation_model import output_limits
 from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID, shift_right
 
 TEXT = tf.TensorSpec([None], tf.string, "text")

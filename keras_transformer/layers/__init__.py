@@ -1,11 +1,9 @@
 """Keras layers of the Transformer, each usable on its own in a `model.fit` program."""
 
-from keras_transformer.layers.alibi import alibi_bias, alibi_slopes
 from keras_transformer.layers.attention import (
     Attention,
     BlockAttention,
     EluFeatures,
-    HeadwiseDense,
     LinearAttention,
     LocalAttention,
     MultiHeadAttention,
@@ -22,24 +20,26 @@ from keras_transformer.layers.bert_embedding import BertEmbedding
 from keras_transformer.layers.convolutional_embedding import ConvolutionalEmbedding
 from keras_transformer.layers.decoder import Decoder
 from keras_transformer.layers.decoder_block import DecoderBlock
-from keras_transformer.layers.decoding_state import DecodingState
-from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.decoding_step import DecodingState
+from keras_transformer.layers.dense import Dense, HeadwiseDense
+from keras_transformer.layers.dropout import Dropout, WordDropout
 from keras_transformer.layers.encoder import Encoder
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.grid_positions import GridPositions
 from keras_transformer.layers.layer_normalization import LayerNormalization
-from keras_transformer.layers.learned_positions import LearnedPositions
 from keras_transformer.layers.masks import causal_mask, combined_mask, padding_mask
 from keras_transformer.layers.patch_embedding import PatchEmbedding
+from keras_transformer.layers.positions import (
+    LearnedPositions,
+    SinusoidalPositions,
+    sinusoidal_encoding,
+)
+from keras_transformer.layers.relative_positions import alibi_bias, alibi_slopes, rotate
 from keras_transformer.layers.residual import Residual
 from keras_transformer.layers.rnn_decoder import RnnDecoder
 from keras_transformer.layers.rnn_encoder import RnnEncoder
-from keras_transformer.layers.rotary import rotate
-from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions, sinusoidal_encoding
 from keras_transformer.layers.token_embedding import TokenEmbedding
-from keras_transformer.layers.word_dropout import WordDropout
 
 __all__ = [
     "Attention",

@@ -7,11 +7,10 @@ from typing import Any
 
 import keras
 
-from keras_transformer.errors import InputError
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.base import FreezesParts, arguments_of
 from keras_transformer.layers.layer_normalization import LayerNormalization
-from keras_transformer.layers.learned_positions import LearnedPositions
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.positions import LearnedPositions
 from keras_transformer.layers.token_embedding import TokenEmbedding
 from keras_transformer.types import Shape, Tensor
 
@@ -19,7 +18,7 @@ STDDEV = 0.02  # of the initial entries of all tables, as in BERT's own code
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class BertEmbedding(KeepsFrozen, keras.layers.Layer):
+class BertEmbedding(FreezesParts, keras.layers.Layer):
     """LayerNorm(token embedding + segment embedding + position embedding), all of them learned.
 
     Source: https://arxiv.org/abs/1810.04805, section 3 and figure 2. The layer normalization is not
@@ -95,14 +94,7 @@ class BertEmbedding(KeepsFrozen, keras.layers.Layer):
         return (*ids_shape, self.d_model)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "max_length": self.max_length,
-            "num_segments": self.num_segments,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
+        return {**super().get_config(), **arguments_of(self, BertEmbedding)}
 
 
 def ids_and_segments(inputs):

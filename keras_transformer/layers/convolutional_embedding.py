@@ -9,15 +9,15 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.errors import check_positive_integers
+from keras_transformer.layers.base import FreezesParts, arguments_of
 from keras_transformer.layers.grid_positions import GridPositions
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.patch_embedding import check_image_shape, height_and_width
-from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class ConvolutionalEmbedding(KeepsFrozen, keras.layers.Layer):
+class ConvolutionalEmbedding(FreezesParts, keras.layers.Layer):
     """Convolutions that each halve the image, then learned positions for the grid of features.
 
     It stands where `PatchEmbedding` does, as the features of a convolutional network that "Show,
@@ -101,12 +101,7 @@ class ConvolutionalEmbedding(KeepsFrozen, keras.layers.Layer):
         return input_shape[0], rows * columns, self.d_model
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "image_size": self.image_size,
-            "d_model": self.d_model,
-            "num_convolutions": self.num_convolutions,
-        }
+        return {**super().get_config(), **arguments_of(self, ConvolutionalEmbedding)}
 
 
 def _at_least_one(images, batch):

@@ -10,11 +10,12 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.by_name import CROSS_ATTENTIONS
+from keras_transformer.layers.attention.from_config import CROSS_ATTENTIONS
 from keras_transformer.layers.attention.sparse import SparseAttention
+from keras_transformer.layers.base import plain
 from keras_transformer.layers.decoder_block import DecoderBlock
-from keras_transformer.layers.decoding_state import DecodingState
-from keras_transformer.layers.stack import Stack, plain
+from keras_transformer.layers.decoding_step import DecodingState
+from keras_transformer.layers.stack import Stack
 from keras_transformer.types import Shape, Tensor
 
 
@@ -177,7 +178,4 @@ class Decoder(Stack):
         return self.finish(x), state._replace(cache=new_cache)
 
     def get_config(self) -> dict[str, Any]:
-        cross_attention = self.cross_attention
-        if cross_attention is not None:
-            cross_attention = plain(cross_attention)
-        return {**super().get_config(), "cross_attention": cross_attention}
+        return {**super().get_config(), "cross_attention": plain(self.cross_attention)}

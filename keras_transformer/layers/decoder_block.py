@@ -11,16 +11,15 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
-from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
+class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
     """Masked self-attention, cross-attention and feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1. Without cross-attention, the attention to
@@ -190,22 +189,13 @@ class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return weights
 
     def start_cache(self, num_rows: int, max_length: int) -> Any:
-        """Returns the empty cache of `decode_step`: a dict of tensors `(num_rows, ...)`.
-
-        Args:
-            num_rows: B * N, number of hypotheses.
-            max_length: number of steps that the cache has room for.
-        """
+        """Returns the empty cache of `decode_step`, for B * N rows: a dict of tensors."""
         return self.self_attention.start_cache(num_rows, max_length)
 
     def start_memory(
         self, encoder_output: Tensor | None = None, source_padding_mask: Tensor | None = None
     ) -> Any:
-        """Returns what `decode_step` needs from the source: a dict of tensors `(B, ...)`.
-
-        Args:
-            encoder_output, source_padding_mask: see the call.
-        """
+        """Returns what `decode_step` needs from the source: a dict of tensors `(B, ...)`."""
         self._check_source(encoder_output)
         if not self.has_cross_attention:
             return {}
@@ -218,9 +208,7 @@ class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     def start_step(self, step: Tensor, cache: Any) -> Any:
         """Returns what `decode_step` needs to know of a step, the same for all blocks of a decoder.
 
-        Args:
-            step: int scalar, counted from 0.
-            cache: from `start_cache` or the previous step, of any of the blocks.
+        The step is counted from 0; the cache is that of any of the blocks.
         """
         return self.self_attention.start_step(step, cache)
 
@@ -257,26 +245,12 @@ class DecoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return residual.decode_step(x, inner, of_sublayer["outer"]), cache
 
     def get_config(self) -> dict[str, Any]:
-        cross_attention = self.cross_attention and self.cross_attention.attention
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "ff_dim": self.ff_dim,
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "activation": self.activation,
-            "attention": keras.saving.serialize_keras_object(self.self_attention.attention),
-            "cross_attention": keras.saving.serialize_keras_object(cross_attention),
-            "rotary": self.rotary,
-            "has_cross_attention": self.has_cross_attention,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "ff_dropout": self.ff_dropout,
-        }
+        attentions = dict(
+            attention=self.self_attention.attention,
+            cross_attention=self.cross_attention and self.cross_attention.attention,
+        )
+        return {**super().get_config(), **arguments_of(self, DecoderBlock, **attentions)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        names = "attention", "cross_attention"
-        attentions = {
-            name: keras.saving.deserialize_keras_object(config.get(name)) for name in names
-        }
-        return cls(**{**config, **attentions})
+        return cls(**with_layers(config, "attention", "cross_attention"))

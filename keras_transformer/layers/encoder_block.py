@@ -8,16 +8,15 @@ from typing import Any
 import keras
 
 from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
-from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class EncoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
+class EncoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
     """Self-attention and a feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
@@ -115,20 +114,9 @@ class EncoderBlock(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return (x, weights) if return_attention_weights else x
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "ff_dim": self.ff_dim,
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "activation": self.activation,
-            "attention": keras.saving.serialize_keras_object(self.self_attention.attention),
-            "rotary": self.rotary,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "ff_dropout": self.ff_dropout,
-        }
+        attention = self.self_attention.attention
+        return {**super().get_config(), **arguments_of(self, EncoderBlock, attention=attention)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        attention = keras.saving.deserialize_keras_object(config.get("attention"))
-        return cls(**{**config, "attention": attention})
+        return cls(**with_layers(config, "attention"))

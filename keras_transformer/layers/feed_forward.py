@@ -1,4 +1,4 @@
-"""Position-wise feed-forward network (Vaswani et al., 2017, eq. 2).
+"""Position-wise feed-forward network (Vaswani et al., 2017, eq. 2), and its activations by name.
 
 Shapes: B batch, T length, D d_model, F ff_dim.
 """
@@ -6,19 +6,63 @@ Shapes: B batch, T length, D d_model, F ff_dim.
 from typing import Any
 
 import keras
+from keras import ops
 
-from keras_transformer.layers.activations import activation_config, activation_function
-from keras_transformer.layers.decoding_weights import dense_weights, project_rows
+from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.base import FreezesParts, arguments_of
+from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
-from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.types import Shape, Tensor
 
 
+def gelu_tanh(x):
+    """Returns 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), an approximation of GELU.
+
+    It differs from GELU, x times the normal distribution function of x, by at most 5e-4 (Hendrycks
+    and Gimpel, 2016, section 2, https://arxiv.org/abs/1606.08415). GPT-2 has it.
+    """
+    return keras.activations.gelu(x, approximate=True)
+
+
+def gelu_sigmoid(x):
+    """Returns x sigmoid(1.702 x), another approximation of GELU, which differs by at most 0.021.
+
+    Source: Hendrycks and Gimpel, 2016, section 2, https://arxiv.org/abs/1606.08415. Marian has it.
+    """
+    return x * ops.sigmoid(1.702 * x)
+
+
+NAMED = {"gelu_tanh": gelu_tanh, "gelu_sigmoid": gelu_sigmoid}
+"""The activations that Keras does not know by these names."""
+
+
+def activation_function(activation):
+    """Returns the function of a name, of a function, or of what `activation_config` returned.
+
+    Args:
+        activation: a name in `NAMED`, or anything that `keras.activations.get` accepts.
+    """
+    if isinstance(activation, str) and activation in NAMED:
+        return NAMED[activation]
+    try:
+        return keras.activations.get(activation)
+    except (ValueError, TypeError):
+        raise InputError(
+            "Expected gelu_tanh, gelu_sigmoid or the name of one of Keras's activations, such as "
+            f"relu or gelu. Received: activation={activation!r}."
+        ) from None
+
+
+def activation_config(function):
+    """Returns what a layer's config holds for an activation: its name, where it has one."""
+    names = {named: name for name, named in NAMED.items()}
+    return names.get(function) or keras.activations.serialize(function)
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(KeepsFrozen, keras.layers.Layer):
+class FeedForward(FreezesParts, keras.layers.Layer):
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position separately.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 2.
@@ -89,9 +133,4 @@ class FeedForward(KeepsFrozen, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         activation = activation_config(self.activation)
-        return {
-            **super().get_config(),
-            "ff_dim": self.ff_dim,
-            "activation": activation,
-            "dropout": self.dropout,
-        }
+        return {**super().get_config(), **arguments_of(self, FeedForward, activation=activation)}

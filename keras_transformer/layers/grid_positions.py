@@ -8,9 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.base import NotQuantized, arguments_of
 from keras_transformer.types import Shape, Tensor
 
 SHARPNESS = -0.75
@@ -18,7 +17,7 @@ SHARPNESS = -0.75
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class GridPositions(Unquantized, keras.layers.Layer):
+class GridPositions(NotQuantized, keras.layers.Layer):
     """Adds a learned vector for each cell of a grid, such as the patches of an image.
 
     For images of another size, the paper performs "2D interpolation of the pre-trained position
@@ -80,12 +79,7 @@ class GridPositions(Unquantized, keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "rows": self.rows,
-            "columns": self.columns,
-            "resize": self.resize,
-        }
+        return {**super().get_config(), **arguments_of(self, GridPositions)}
 
 
 def resized_grid(grid, num_rows, num_columns):

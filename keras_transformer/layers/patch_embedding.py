@@ -10,16 +10,15 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.base import FreezesParts, arguments_of
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.grid_positions import GridPositions
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
-from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PatchEmbedding(KeepsFrozen, keras.layers.Layer):
+class PatchEmbedding(FreezesParts, keras.layers.Layer):
     """Cuts images into patches, projects each to D and adds learned positions.
 
     z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos, eq. 1 of https://arxiv.org/abs/2010.11929. Here
@@ -129,14 +128,7 @@ class PatchEmbedding(KeepsFrozen, keras.layers.Layer):
         return input_shape[0], length, self.d_model
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "image_size": self.image_size,
-            "patch_size": self.patch_size,
-            "d_model": self.d_model,
-            "class_token": self.class_token,
-            "resize_positions": self.resize_positions,
-        }
+        return {**super().get_config(), **arguments_of(self, PatchEmbedding)}
 
 
 def height_and_width(image_size):

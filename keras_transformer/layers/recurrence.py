@@ -8,9 +8,8 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.errors import InputError
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.base import FreezesParts
 
 
 def gru_step(gates, state, weights):
@@ -68,7 +67,7 @@ def check_cell(cell):
         raise InputError(f"cell must be one of {', '.join(CELLS)}. Received: {cell=}.")
 
 
-class Recurrence(KeepsFrozen, keras.layers.Layer):
+class Recurrence(FreezesParts, keras.layers.Layer):
     """One layer of a recurrent network in one direction.
 
     It computes the products of the inputs with their weights for all positions at once, before the

@@ -7,16 +7,15 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.decoding_weights import add_projection, standardized
+from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of
+from keras_transformer.layers.decoding_step import add_projection, standardized
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.layer_normalization import LayerNormalization
-from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Residual(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
+class Residual(FreezesParts, TracedShape, keras.layers.Layer):
     """Residual connection, dropout and layer normalization around any sublayer.
 
     Post-norm, as in the paper: LayerNorm(x + Dropout(Sublayer(x))) (Vaswani et al., 2017, section
@@ -104,9 +103,4 @@ class Residual(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return x if self.normalize_first else self.normalization(x)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
+        return {**super().get_config(), **arguments_of(self, Residual)}

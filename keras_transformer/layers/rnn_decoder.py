@@ -10,25 +10,27 @@ import keras
 from keras import ops, tree
 
 from keras_transformer import backend
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.attention import SCORES, Attention
-from keras_transformer.layers.decoding_state import DecodingState
+from keras_transformer.layers.base import (
+    FreezesParts,
+    NotQuantized,
+    TracedShape,
+    arguments_of,
+    with_layers,
+)
+from keras_transformer.layers.decoding_step import DecodingState
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
-from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
-from keras_transformer.layers.shape_from_call import ShapeFromCall
-from keras_transformer.layers.shared_layer import config_of_shared
-from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Self, Shape, Tensor
 
 ATTENTIONS = ("bahdanau", "luong", None)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnDecoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
+class RnnDecoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
     """An embedding, GRU or LSTM layers, and attention before or after them.
 
     The state before the first step is tanh(W s), where s sums up the source. In step t, the layers
@@ -364,22 +366,11 @@ class RnnDecoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
         return output, DecodingState(cache, memory)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "embedding": config_of_shared(self.embedding),
-            "num_layers": self.num_layers,
-            "units": self.units,
-            "cell": self.cell,
-            "attention": self.attention,
-            "score": self.score,
-            "input_feeding": self.input_feeding,
-            "dropout": self.dropout,
-        }
+        return {**super().get_config(), **arguments_of(self, RnnDecoder)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
+        return cls(**with_layers(config, "embedding"))
 
 
 def _swap(x):

@@ -9,19 +9,22 @@ import keras
 from keras import ops, tree
 from keras.src.backend import set_keras_mask  # Keras has no public function that attaches a mask
 
+from keras_transformer.errors import check_positive_integers
+from keras_transformer.layers.base import (
+    FreezesParts,
+    NotQuantized,
+    TracedShape,
+    arguments_of,
+    with_layers,
+)
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import known_padding_mask
-from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.recurrence import Recurrence
-from keras_transformer.layers.shape_from_call import ShapeFromCall
-from keras_transformer.layers.shared_layer import config_of_shared
-from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnEncoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
+class RnnEncoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
     """An embedding and a stack of GRU or LSTM layers, each in one direction or in both.
 
     Source: Bahdanau et al., 2015, section 3.2, https://arxiv.org/abs/1409.0473, for both
@@ -144,17 +147,8 @@ class RnnEncoder(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
         return x, self.output_dropouts[-1](state, training=training)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "embedding": config_of_shared(self.embedding),
-            "num_layers": self.num_layers,
-            "units": self.units,
-            "cell": self.cell,
-            "bidirectional": self.bidirectional,
-            "dropout": self.dropout,
-        }
+        return {**super().get_config(), **arguments_of(self, RnnEncoder)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
+        return cls(**with_layers(config, "embedding"))

@@ -7,24 +7,19 @@ from typing import Any
 
 import keras
 
-from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.by_name import attention_by_name
+from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.attention.from_config import attention_from_config
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
-from keras_transformer.layers.dropout import Dropout, check_rates
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.dropout import Dropout, WordDropout, check_rates
 from keras_transformer.layers.layer_normalization import LayerNormalization
-from keras_transformer.layers.learned_positions import LearnedPositions
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.layers.shape_from_call import ShapeFromCall
-from keras_transformer.layers.shared_layer import config_of_shared
-from keras_transformer.layers.sinusoidal_positions import SinusoidalPositions
-from keras_transformer.layers.word_dropout import WordDropout
+from keras_transformer.layers.positions import LearnedPositions, SinusoidalPositions
 from keras_transformer.types import Self, Shape, Tensor
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", None)
 
 
-class Stack(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
+class Stack(FreezesParts, TracedShape, keras.layers.Layer):
     """Embedding, positions, dropout, blocks and, with pre-norm, a final layer normalization.
 
     A subclass makes `self.blocks` and calls them between `embed` and `finish`.
@@ -41,9 +36,9 @@ class Stack(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
             "alibi", which are applied within each self-attention; or None, where the embedding adds
             positions itself or the model has none.
         position_layout, position_base: of sinusoidal positions, see `SinusoidalPositions`.
-        max_length: number of learned positions; the other kinds have no limit.
-        attention: the self-attention: a name in `layers.attention.by_name.ATTENTIONS`, or a dict of
-            a name and arguments, such as {"name": "local", "window": 8}.
+        max_length: number of learned positions; the others have no limit.
+        attention: the self-attention: a name in `layers.attention.from_config.ATTENTIONS`, or a
+            dict of a name and arguments, such as {"name": "local", "window": 8}.
         layer_norm_epsilon: see `LayerNormalization`.
         attention_dropout: rate on the attention weights; linear attention has none.
         ff_dropout: rate within the feed-forward networks, see `FeedForward`.
@@ -106,7 +101,7 @@ class Stack(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
             self.norm = LayerNormalization(layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
 
     def block_arguments(self) -> dict[str, Any]:
-        """Returns the arguments that both kinds of blocks take, with a new attention layer."""
+        """Returns the arguments that the blocks of both take, with a new attention layer."""
         return dict(
             num_heads=self.num_heads,
             ff_dim=self.ff_dim,
@@ -131,7 +126,7 @@ class Stack(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
 
     def new_attention(self, attention: str | dict[str, Any]) -> keras.layers.Layer:
         """Returns a new layer that attends within heads, from its name or a dict."""
-        return attention_by_name(
+        return attention_from_config(
             attention, self.attention_dropout, dtype=self.dtype_policy, name="attention"
         )
 
@@ -170,30 +165,11 @@ class Stack(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return x if self.norm is None else self.norm(x)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "embedding": config_of_shared(self.embedding),
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "ff_dim": self.ff_dim,
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "activation": self.activation,
-            "positions": self.positions,
-            "position_layout": self.position_layout,
-            "position_base": self.position_base,
-            "max_length": self.max_length,
-            "attention": plain(self.attention),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "attention_dropout": self.attention_dropout,
-            "ff_dropout": self.ff_dropout,
-            "word_dropout": self.word_dropout,
-        }
+        return {**super().get_config(), **arguments_of(self, Stack)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
+        return cls(**with_layers(config, "embedding"))
 
 
 def check_num_heads(d_model, num_heads):
@@ -204,8 +180,3 @@ def check_num_heads(d_model, num_heads):
             "d_model must be divisible by num_heads. "
             f"Received: d_model={d_model}, num_heads={num_heads}. Change one of them."
         )
-
-
-def plain(attention):
-    """Returns a name as it is, and a plain dict for the tracked dict that Keras makes of it."""
-    return attention if isinstance(attention, str) else dict(attention)

@@ -10,14 +10,13 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.layers.shape_from_call import ShapeFromCall
-from keras_transformer.layers.unquantized import Unquantized
+from keras_transformer.errors import check_positive_integers
+from keras_transformer.layers.base import NotQuantized, TracedShape, arguments_of
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class TokenEmbedding(Unquantized, ShapeFromCall, keras.layers.Layer):
+class TokenEmbedding(NotQuantized, TracedShape, keras.layers.Layer):
     """Looks up token embeddings, scaled by sqrt(D), and computes logits with the same table.
 
     "We share the same weight matrix between the two embedding layers and the pre-softmax linear
@@ -82,10 +81,4 @@ class TokenEmbedding(Unquantized, ShapeFromCall, keras.layers.Layer):
         return self(hidden, reverse=True)  # a call, so that functional models record the table
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "scale": self.scale,
-            "stddev": self.stddev,
-        }
+        return {**super().get_config(), **arguments_of(self, TokenEmbedding)}

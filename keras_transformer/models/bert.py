@@ -10,19 +10,18 @@ import keras
 from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError
 from keras_transformer.layers import BertEmbedding, Encoder, TokenEmbedding, padding_mask
+from keras_transformer.layers.base import arguments_of, with_layers
 from keras_transformer.layers.bert_embedding import ids_and_segments
 from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.stack import check_num_heads
-from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.self_building import SelfBuilding, build_once
+from keras_transformer.models.base import BaseModel, build_once
 from keras_transformer.types import Self, Shape, Tensor
 
 POSITIONS = ("learned", None)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Bert(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
+class Bert(BaseModel):
     """The encoder of BERT: one vector for each token, and one for the whole text.
 
     Each token attends to the tokens before and after it. `BertPretraining` puts the two objectives
@@ -172,18 +171,37 @@ class Bert(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         return (outputs, {"encoder": weights}) if return_attention_weights else outputs
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "num_layers": self.num_layers,
-            "d_model": self.d_model,
-            "ff_dim": self.ff_dim,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "activation": self.activation,
-            "positions": self.positions,
-            "max_length": self.max_length,
-            "num_segments": self.num_segments,
-            "pooler": self.pooler,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
+        return {**super().get_config(), **arguments_of(self, Bert)}
+
+
+class BertHead(BaseModel):
+    """A model on top of a `Bert`, which it trains with it. Models that share a `Bert` share it.
+
+    Args:
+        bert: `Bert`, with or without trained weights.
+        needs_pooler: whether the subclass reads the pooled output.
+    """
+
+    def __init__(self, bert: Bert, needs_pooler: bool, **kwargs: Any) -> None:
+        if not isinstance(bert, Bert):
+            raise InputError(f"bert must be a Bert, such as Bert(30_522). Received: {bert=}.")
+        if needs_pooler and not bert.pooler:
+            raise InputError(
+                f"{type(self).__name__} reads the pooled output. Received: a Bert with "
+                "pooler=False. Leave pooler=False out."
+            )
+        super().__init__(**{"dtype": bert.dtype_policy, **kwargs})
+        self.autocast = False  # it would round ids that come as floats to bfloat16
+        self.bert = bert
+
+    def encode(
+        self, inputs: Tensor | dict[str, Tensor], return_attention_weights: bool, training: bool
+    ) -> tuple[dict[str, Tensor], Any]:
+        """Returns the outputs of the `Bert`, a dict, and its attention weights or None."""
+        options = dict(return_attention_weights=return_attention_weights, training=training)
+        result = self.bert(inputs, **options)
+        return result if return_attention_weights else (result, None)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(**with_layers(config, "bert"))

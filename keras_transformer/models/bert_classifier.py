@@ -7,12 +7,12 @@ from typing import Any
 
 import keras
 
+from keras_transformer.errors import check_positive_integers
+from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.models.bert import Bert
-from keras_transformer.models.bert_head import BertHead
-from keras_transformer.models.self_building import build_once
+from keras_transformer.models.base import build_once
+from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor
 
 
@@ -47,7 +47,7 @@ class _Classifier(BertHead):
         return (logits, weights) if return_attention_weights else logits
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "num_classes": self.num_classes, "dropout": self.dropout}
+        return {**super().get_config(), **arguments_of(self, _Classifier)}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -87,7 +87,7 @@ class BertTokenClassifier(_Classifier):
     """Classifies each token of a text by its vector, as in finding names.
 
     Source: Devlin et al., 2019, section 5.3, https://arxiv.org/abs/1810.04805. Give the tokens
-    that do not count, such as padding and the later pieces of a word, a sample weight of 0.
+    that do not count, such as padding and the later tokens of a word, a sample weight of 0.
 
     Args:
         bert: see `BertClassifier`; it needs no pooler.

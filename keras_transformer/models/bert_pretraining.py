@@ -9,12 +9,12 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.activations import activation_function
+from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.feed_forward import activation_function
 from keras_transformer.layers.layer_normalization import LayerNormalization
-from keras_transformer.models.bert import Bert
-from keras_transformer.models.bert_head import BertHead
-from keras_transformer.models.self_building import build_once
+from keras_transformer.models.base import build_once
+from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor
 
 
@@ -104,7 +104,7 @@ class BertPretraining(BertHead):
         return (logits, weights) if return_attention_weights else logits
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "next_sentence": self.next_sentence}
+        return {**super().get_config(), **arguments_of(self, BertPretraining)}
 
 
 def _at(positions, x):

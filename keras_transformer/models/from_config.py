@@ -7,7 +7,7 @@ from keras_transformer.config import Config, model_name
 from keras_transformer.config.settings import LARGEST, accepts, check_known, in_words
 from keras_transformer.config.yaml import yaml_word
 from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.by_name import attention_by_name
+from keras_transformer.layers.attention.from_config import attention_from_config
 from keras_transformer.models.rnn_seq2seq import RnnSeq2Seq
 from keras_transformer.models.transformer import Transformer
 
@@ -32,18 +32,18 @@ def check_model_settings(config: Config) -> None:
     parameters = _model_parameters(model_class)
     for name, value in config.model_arguments.items():
         check_known(name, parameters, "an argument of the model")
-        default, kind = parameters[name].default, parameters[name].annotation
+        default, expected = parameters[name].default, parameters[name].annotation
         if name in model_class.ATTENTION_SETTINGS:
-            attention_by_name(value)
+            attention_from_config(value)
             numbers = value if isinstance(value, dict) else {}
             for argument, number in numbers.items():
                 _check_size(f"{name}.{argument}", number)
             continue
-        if kind is inspect.Parameter.empty:
-            kind = int | None if default is None else type(default)
-        if not accepts(kind, value):
+        if expected is inspect.Parameter.empty:
+            expected = int | None if default is None else type(default)
+        if not accepts(expected, value):
             raise InputError(
-                f"Expected {name} to be {in_words(kind)}. "
+                f"Expected {name} to be {in_words(expected)}. "
                 f"Received: model.{name}={value!r}. The default is {yaml_word(default)}."
             )
         _check_size(name, value)

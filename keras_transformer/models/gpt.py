@@ -15,12 +15,12 @@ from keras import ops
 from keras_transformer.config.presets import model_preset
 from keras_transformer.decoding import BatchSearch, DecodingStart, stream
 from keras_transformer.decoding.batch_search import remembered
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers import Decoder, TokenEmbedding
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.layers.stack import check_num_heads, plain
+from keras_transformer.layers.base import arguments_of, plain
+from keras_transformer.layers.stack import check_num_heads
+from keras_transformer.models.base import build_once
 from keras_transformer.models.decoder_model import DecoderModel
-from keras_transformer.models.self_building import build_once
 from keras_transformer.special_ids import END_ID, PAD_ID, SpecialIds
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -332,21 +332,4 @@ class Gpt(DecoderModel):
         return prompt.astype("int32")
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "num_layers": self.num_layers,
-            "d_model": self.d_model,
-            "ff_dim": self.ff_dim,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "activation": self.activation,
-            "positions": self.positions,
-            "max_length": self.max_length,
-            "tie_output": self.tie_output,
-            "attention": plain(self.attention),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "pad_id": self.pad_id,
-            "end_id": self.end_id,
-        }
+        return {**super().get_config(), **arguments_of(self, Gpt)}

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.decoding import DecodingStart
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers import (
     ConvolutionalEmbedding,
     Decoder,
@@ -19,12 +19,11 @@ from keras_transformer.layers import (
     PatchEmbedding,
     TokenEmbedding,
 )
+from keras_transformer.layers.base import arguments_of, with_layers
 from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.layers.shared_layer import config_of_shared
 from keras_transformer.layers.stack import check_num_heads
+from keras_transformer.models.base import build_once
 from keras_transformer.models.decoder_model import DecoderModel
-from keras_transformer.models.self_building import build_once
 from keras_transformer.special_ids import START_ID, shift_right
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -190,7 +189,7 @@ class ImageCaptioner(DecoderModel):
         x, *self_weights, weights["cross"] = self.decoder(target_ids, x, **options)
         if self_weights:  # a recurrent decoder has none
             (weights["decoder"],) = self_weights
-        weights = {kind: layers for kind, layers in weights.items() if layers}
+        weights = {name: layers for name, layers in weights.items() if layers}
         return self.project(x), weights
 
     def encode(self, images: Tensor, training: bool = False) -> Tensor:
@@ -256,28 +255,11 @@ class ImageCaptioner(DecoderModel):
 
     def get_config(self) -> dict[str, Any]:
         decoder = self.decoder if self.has_own_decoder else None
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "image_size": self.image_size,
-            "num_channels": self.num_channels,
-            "features": self.features,
-            "patch_size": self.patch_size,
-            "num_convolutions": self.num_convolutions,
-            "num_layers": self.num_layers,
-            "num_decoder_layers": self.num_decoder_layers,
-            "d_model": self.d_model,
-            "ff_dim": self.ff_dim,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "activation": self.activation,
-            "decoder": decoder and config_of_shared(decoder),
-        }
+        return {**super().get_config(), **arguments_of(self, ImageCaptioner, decoder=decoder)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        decoder = keras.saving.deserialize_keras_object(config["decoder"])
-        return cls(**{**config, "decoder": decoder})
+        return cls(**with_layers(config, "decoder"))
 
 
 def _check_decoder(decoder, vocab_size):

@@ -7,9 +7,10 @@ from typing import Any
 
 import keras
 
+from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers import RnnDecoder, RnnEncoder, padding_mask
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.models.self_building import build_once
+from keras_transformer.layers.base import arguments_of
+from keras_transformer.models.base import build_once
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
 from keras_transformer.types import Shape, Tensor
 
@@ -162,20 +163,4 @@ class RnnSeq2Seq(TranslationModel):
         }
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "source_vocab_size": self.source_vocab_size,
-            "target_vocab_size": self.target_vocab_size,
-            "num_layers": self.num_layers,
-            "num_decoder_layers": self.num_decoder_layers,
-            "d_model": self.d_model,
-            "units": self.units,
-            "cell": self.cell,
-            "bidirectional": self.bidirectional,
-            "attention": self.attention,
-            "score": self.score,
-            "input_feeding": self.input_feeding,
-            "dropout": self.dropout,
-            "share_embeddings": self.share_embeddings,
-            "tie_output": self.tie_output,
-        }
+        return {**super().get_config(), **arguments_of(self, RnnSeq2Seq)}

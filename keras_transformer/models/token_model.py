@@ -12,9 +12,7 @@ from keras import ops
 
 from keras_transformer.backend import TokenLosses
 from keras_transformer.errors import InputError
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
-from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.self_building import SelfBuilding
+from keras_transformer.models.base import BaseModel
 from keras_transformer.types import Tensor
 
 
@@ -30,7 +28,7 @@ class _Step(NamedTuple):
 _STEP = contextvars.ContextVar("step", default=None)  # each replica's thread has its own
 
 
-class TokenModel(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
+class TokenModel(BaseModel):
     """A model whose `call` returns logits, and which trains without an array of all logits.
 
     The output layer, the softmax and the loss are half the work of a small model, most of it

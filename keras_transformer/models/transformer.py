@@ -9,8 +9,9 @@ import keras
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Decoder, Encoder, padding_mask
-from keras_transformer.layers.stack import check_num_heads, plain
-from keras_transformer.models.self_building import build_once
+from keras_transformer.layers.base import arguments_of, plain
+from keras_transformer.layers.stack import check_num_heads
+from keras_transformer.models.base import build_once
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
 from keras_transformer.types import Shape, Tensor
 
@@ -202,7 +203,7 @@ class Transformer(TranslationModel):
             return self.predict_tokens(x)
         x, decoder_weights, cross_weights = x
         weights = {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
-        weights = {kind: layers for kind, layers in weights.items() if layers}
+        weights = {name: layers for name, layers in weights.items() if layers}
         return self.project(x), weights
 
     def encode(self, source_ids: Tensor) -> Tensor:
@@ -216,30 +217,4 @@ class Transformer(TranslationModel):
         }
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "source_vocab_size": self.source_vocab_size,
-            "target_vocab_size": self.target_vocab_size,
-            "num_layers": self.num_layers,
-            "num_decoder_layers": self.num_decoder_layers,
-            "d_model": self.d_model,
-            "ff_dim": self.ff_dim,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "activation": self.activation,
-            "positions": self.positions,
-            "position_layout": self.position_layout,
-            "position_base": self.position_base,
-            "max_length": self.max_length,
-            "share_embeddings": self.share_embeddings,
-            "tie_output": self.tie_output,
-            "scale_embeddings": self.scale_embeddings,
-            "output_bias": self.output_bias,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "attention": plain(self.attention),
-            "cross_attention": plain(self.cross_attention),
-            "attention_dropout": self.attention_dropout,
-            "ff_dropout": self.ff_dropout,
-            "word_dropout": self.word_dropout,
-        }
+        return {**super().get_config(), **arguments_of(self, Transformer)}

@@ -9,21 +9,19 @@ import keras
 from keras import ops
 
 from keras_transformer.config.presets import model_preset
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers import Dense, Encoder, PatchEmbedding
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
-from keras_transformer.layers.positive_integers import check_positive_integers
 from keras_transformer.layers.stack import check_num_heads
-from keras_transformer.layers.unquantized import Unquantized
-from keras_transformer.models.self_building import SelfBuilding, build_once
+from keras_transformer.models.base import BaseModel, build_once
 from keras_transformer.types import Self, Shape, Tensor
 
 POOLINGS = ("class_token", "mean")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class VisionTransformer(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
+class VisionTransformer(BaseModel):
     """Classifies images: patches are the tokens of an encoder, whose output is pooled.
 
     The defaults are ViT-B/16 (table 1) for images of 224 pixels. As in the paper (eq. 1 to 4), the
@@ -181,20 +179,4 @@ class VisionTransformer(SelfBuilding, KeepsFrozen, Unquantized, keras.Model):
         return (x, weights) if return_attention_weights else x
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "image_size": self.image_size,
-            "patch_size": self.patch_size,
-            "num_channels": self.num_channels,
-            "num_layers": self.num_layers,
-            "d_model": self.d_model,
-            "ff_dim": self.ff_dim,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "pooling": self.pooling,
-            "representation_dim": self.representation_dim,
-            "resize_positions": self.resize_positions,
-            "activation": self.activation,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
+        return {**super().get_config(), **arguments_of(self, VisionTransformer)}

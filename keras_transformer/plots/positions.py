@@ -36,7 +36,7 @@ def position_encoding(
     """
     from keras import ops
 
-    from keras_transformer.layers.sinusoidal_positions import sinusoidal_encoding
+    from keras_transformer.layers.positions import sinusoidal_encoding
 
     encoding = sinusoidal_encoding(np.arange(num_positions), d_model, layout)
     encoding = ops.convert_to_numpy(encoding)  # (num_positions, D)

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.special_ids import END_ID, PAD_ID, UNKNOWN_ID, shift_right
 
 COLOURS = {

@@ -9,9 +9,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
 from keras_transformer import backend
-from keras_transformer.backend.parallel_calls import first_call_alone, one_ahead, parallel_calls
+from keras_transformer.backend.parallel_calls import first_call_locked, parallel_calls, prefetched
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.length_batches import length_batches
+from keras_transformer.decoding.batch_search import length_batches
 from keras_transformer.errors import InputError
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.text import without_surrogates
@@ -68,7 +68,7 @@ class ExportedTranslator:
         self._saved_model = tf.saved_model.load(self.path)  # keeps the signatures' variables alive
         self.signatures = self._saved_model.signatures
         self._compiled = {
-            name: first_call_alone(function) for name, function in self.signatures.items()
+            name: first_call_locked(function) for name, function in self.signatures.items()
         }
 
     def __reduce__(self):
@@ -107,7 +107,7 @@ class ExportedTranslator:
                 f"Received: n_best={n_best}. Export with a larger n_best."
             )
         with parallel_calls(backend.num_search_threads()) as begin:
-            for texts, batches in one_ahead(self._begin(begin, texts, n_best) for texts in chunks):
+            for texts, batches in prefetched(self._begin(begin, texts, n_best) for texts in chunks):
                 answers = [[Translation("", 0.0, False)] * n_best for _ in texts]
                 for indices, result in batches:
                     for i, translations in zip(indices, result(), strict=True):

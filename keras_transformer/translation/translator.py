@@ -12,11 +12,10 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.backend.parallel_calls import one_ahead, parallel_calls
+from keras_transformer.backend.parallel_calls import parallel_calls, prefetched
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
-from keras_transformer.decoding.batch_search import check_scores, padded_rows
-from keras_transformer.decoding.length_batches import length_batches
+from keras_transformer.decoding.batch_search import check_scores, length_batches, padded_rows
 from keras_transformer.errors import InputError
 from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.runs import load_run
@@ -177,7 +176,7 @@ class Translator:
             )
         with parallel_calls(backend.num_search_threads()) as begin:
             begun = (self._begin(begin, texts, n_best) for texts in chunks)
-            for texts, truncated, batches in one_ahead(begun):
+            for texts, truncated, batches in prefetched(begun):
                 found = ((indices, result()) for indices, result in batches)
                 yield self._translations(texts, truncated, found, n_best)
 

@@ -52,7 +52,7 @@ class Journeys:
             states, history = cache["states"], cache["history"]
             states = ops.tanh(states + ops.repeat(topics, n, axis=0))[:, None]  # (R, 1, D)
             values = ops.concatenate([states, ops.square(states)], axis=1)  # (R, H, D)
-            [history] = room.cache_update([history], room.cache_place(history, step), [values])
+            [history] = room.cache_update([history], room.cache_position(history, step), [values])
             positions = ops.arange(ops.shape(history)[2], dtype="float32")
             read = ops.cos(positions)[:, None] * history
             push = 0.3 * ops.sum(read, axis=(1, 2))  # (R, D)

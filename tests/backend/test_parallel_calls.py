@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from keras_transformer.backend.parallel_calls import first_call_alone, one_ahead, parallel_calls
-from keras_transformer.decoding.length_batches import length_batches
+from keras_transformer.backend.parallel_calls import first_call_locked, parallel_calls, prefetched
+from keras_transformer.decoding.batch_search import length_batches
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 7])
@@ -74,9 +74,9 @@ def test_one_ahead_makes_the_next_item_first():
             made.append(number)
             yield number
 
-    found = [(item, list(made)) for item in one_ahead(items())]
+    found = [(item, list(made)) for item in prefetched(items())]
     assert found == [(0, [0, 1]), (1, [0, 1, 2]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3])]
-    assert list(one_ahead([])) == []
+    assert list(prefetched([])) == []
 
 
 def test_the_first_call_is_alone():
@@ -90,7 +90,7 @@ def test_the_first_call_is_alone():
             first_ended.set()
         return number
 
-    alone = first_call_alone(function)
+    alone = first_call_locked(function)
     with parallel_calls(4) as begin:
         assert [result() for result in [begin(alone, n) for n in range(8)]] == list(range(8))
 
@@ -104,7 +104,7 @@ def test_a_first_call_that_fails_is_tried_again():
             raise ValueError("once")
         return "done"
 
-    alone = first_call_alone(function)
+    alone = first_call_locked(function)
     with pytest.raises(ValueError, match="once"):
         alone()
     assert alone() == alone() == "done"

@@ -76,7 +76,7 @@ def test_cache_update_replaces_one_position(room):
         for cache, value in zip(expected, values, strict=True):
             cache[:, :, step] = value
         step = ops.convert_to_tensor(step, "int32")
-        place = room.cache_place(caches[0], step)
+        place = room.cache_position(caches[0], step)
         caches = room.cache_update(caches, place, list(map(ops.convert_to_tensor, values)))
         for found, cache in zip(caches, expected, strict=True):
             np.testing.assert_array_equal(ops.convert_to_numpy(found), cache)
@@ -89,8 +89,8 @@ def test_cache_update_changes_no_other_cache(room):
     def run(factor):
         first, second = (room.start_cache(3, 2, 5, 7, "float32") for _ in range(2))
         values = ops.full((3, 2, 7), factor)
-        [first] = room.cache_update([first], room.cache_place(first, 1), [values])
-        [second] = room.cache_update([second], room.cache_place(second, 3), [2 * values])
+        [first] = room.cache_update([first], room.cache_position(first, 1), [values])
+        [second] = room.cache_update([second], room.cache_position(second, 3), [2 * values])
         return first, second, room.start_cache(3, 2, 5, 7, "float32")
 
     compiled = backend.compile_function(run)
@@ -122,7 +122,7 @@ def test_take_entries_follows_each_row(room, tail):
     values = np.random.default_rng(1).normal(size=(3, 5, *tail)).astype("float32")
     indices = np.array([[4, 0], [1, 1], [2, 3]], "int32")
     expected = np.stack([row[places] for row, places in zip(values, indices, strict=True)])
-    found = room.take_entries(ops.convert_to_tensor(values), ops.convert_to_tensor(indices))
+    found = room.batch_gather(ops.convert_to_tensor(values), ops.convert_to_tensor(indices))
     np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
 
 

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from keras_transformer import cli
-from keras_transformer.backend.parallel_calls import one_ahead
+from keras_transformer.backend.parallel_calls import prefetched
 from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
 
@@ -49,7 +49,7 @@ class FakeTranslator:
         ]
 
     def translate_chunks(self, chunks, n_best=1):
-        return (self.translate(texts, n_best) for texts in one_ahead(chunks))
+        return (self.translate(texts, n_best) for texts in prefetched(chunks))
 
     def attention(self, text, target=None):
         target = f" and {target}" if target else ""

@@ -50,7 +50,7 @@ class ToyModel:
         states = state.cache["states"][:, 0, 0]
         states = ops.tanh(ops.matmul(states, self.recurrence) + inputs)
         history = state.cache["history"]
-        place = backend.cache_place(history, step)
+        place = backend.cache_position(history, step)
         [history] = backend.cache_update([history], place, [inputs[:, None]])
         weights = ops.convert_to_tensor(self.position_weights)[: ops.shape(history)[2], None]
         features = states + ops.sum(weights * history[:, 0], axis=1)

@@ -4,7 +4,7 @@ import concurrent.futures
 import threading
 import time
 
-from keras_transformer.decoding.batch_search import MOST_REMEMBERED, remembered
+from keras_transformer.decoding.batch_search import MAX_REMEMBERED, remembered
 
 
 def test_the_search_that_was_not_used_for_longest_is_forgotten():
@@ -13,14 +13,14 @@ def test_the_search_that_was_not_used_for_longest_is_forgotten():
     def ask(key):
         return remembered(cache, key, lambda: made.append(key) or key)
 
-    for key in range(MOST_REMEMBERED):
+    for key in range(MAX_REMEMBERED):
         ask(key)
     ask(0)  # used again, so that 1 is now the oldest
-    ask(MOST_REMEMBERED)
-    assert sorted(cache) == [0, *range(2, MOST_REMEMBERED + 1)]
+    ask(MAX_REMEMBERED)
+    assert sorted(cache) == [0, *range(2, MAX_REMEMBERED + 1)]
     ask(0)
     ask(1)
-    assert made == [*range(MOST_REMEMBERED + 1), 1]
+    assert made == [*range(MAX_REMEMBERED + 1), 1]
 
 
 def test_threads_that_ask_at_the_same_moment_get_one_search():

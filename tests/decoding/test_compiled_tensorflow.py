@@ -1,5 +1,7 @@
 """What only TensorFlow has: graphs of unknown shapes, and sessions without XLA."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -52,8 +54,30 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("lengths", [(5, 2, 11), (7,)])
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.fixture(scope="module")
+def graph_of(model):
+    """From the name of a search to its graph of unknown shapes, traced once for all tests."""
+
+    @functools.cache
+    def graph_of(name):
+        return tf.function(
+            lambda ids: SEARCHES[name](model, ids),
+            input_signature=[tf.TensorSpec([None, None], tf.int32)],
+        )
+
+    return graph_of
+
+
+@pytest.mark.parametrize(
+    "name, lengths",
+    [
+        ("greedy", (5, 2, 11)),
+        ("beam", (5, 2, 11)),
+        ("beam", (7,)),
+        ("sample", (7,)),
+        ("score", (7,)),
+    ],
+)
 def test_a_batch_size_that_is_known_with_a_length_that_is_not(model, name, lengths):
     ids = batch(*lengths)
     graph = tf.function(
@@ -65,11 +89,8 @@ def test_a_batch_size_that_is_known_with_a_length_that_is_not(model, name, lengt
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_one_graph_serves_every_shape(model, name):
-    graph = tf.function(
-        lambda ids: SEARCHES[name](model, ids),
-        input_signature=[tf.TensorSpec([None, None], tf.int32)],
-    )
+def test_one_graph_serves_every_shape(model, graph_of, name):
+    graph = graph_of(name)
     for ids in (batch(5, 2, 11), batch(7), batch(3, 1)):
         for found, expected in zip(graph(ids), SEARCHES[name](model, ids), strict=True):
             assert found.dtype == expected.dtype
@@ -82,9 +103,8 @@ def test_one_graph_serves_every_shape(model, name):
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_the_graph_has_no_xla_operation(model, name):
-    graph = tf.function(lambda ids: SEARCHES[name](model, ids))
-    concrete = graph.get_concrete_function(tf.TensorSpec([None, None], tf.int32))
+def test_the_graph_has_no_xla_operation(graph_of, name):
+    concrete = graph_of(name).get_concrete_function()
     definition = concrete.graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
     names = {node.op for node in nodes}

@@ -131,7 +131,7 @@ def test_eager_is_compiled(model, source_ids):
 @pytest.mark.parametrize("max_length", [2, 17])
 def test_the_scores_are_those_of_forced_decoding(model, source_ids, max_length):
     config = settings(4, 0.9, max_length)
-    ids, scores, _, finished = decode_compiled(model, config, 3)(source_ids)
+    ids, scores, _, finished = parts(decode(model, source_ids, config, 3))
     assert ids.shape == (5, 3, max_length) and finished.any()
     assert finished.all() == (max_length > 2)
     for n in range(3):
@@ -166,7 +166,7 @@ def test_forced_decoding_sums_over_the_real_pieces(model, source_ids):
 
 
 def test_sampling_with_a_model(model, source_ids):
-    greedy = decode_compiled(model, settings(1))(source_ids)
+    greedy = parts(decode(model, source_ids, settings(1)))
     narrow = decode_sampled(model, source_ids, settings(), top_k=1, seed=9)
     assert_same(parts(narrow), greedy)
     config = settings(length_penalty=0.3)

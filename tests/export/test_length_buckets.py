@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.hypotheses import SearchResult
 from keras_transformer.export.length_buckets import search_by_length_buckets
 
 N, L = 2, 9

@@ -116,9 +116,13 @@ def arguments_of(name):
 
 def new_functional(name, dtype):
     """Returns the layer, and a functional model of it alone, of unknown batch and length."""
-    layer = class_of(name)(**arguments_of(name), dtype=dtype, name="tested")
+    layer = class_of(name)(**arguments_of(name), dtype=dtype, name=name_in_model(name))
     given = [keras.Input(tensor.shape[1:], dtype=tensor.dtype) for tensor in LAYERS[name][1]]
     return layer, keras.Model(given, layer(*given))
+
+
+def name_in_model(name):
+    return f"tested_{list(LAYERS).index(name)}"
 
 
 @functools.cache
@@ -158,16 +162,36 @@ def test_a_frozen_layer_has_nothing_to_train(name):
         assert not any(weight.trainable for weight in frozen.weights)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("name", LAYERS)
-def test_save_load_equal(name, dtype, tmp_path, randomize):
-    layer, model = functional(name, dtype)
-    randomize(model)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+def numbers(tensors):
+    return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in tensors]
 
-    copy = loaded.get_layer("tested")
-    assert type(copy) is type(layer) and copy.dtype_policy.name == dtype
+
+@pytest.fixture(scope="module", params=["float32", "mixed_bfloat16"])
+def saved(request, tmp_path_factory, randomize):
+    """One model of all layers side by side, and its file: its dtype, itself, path and outputs."""
+    models = [functional(name, request.param)[1] for name in LAYERS]
+    given = [tensor for model in models for tensor in model.inputs]
+    whole = keras.Model(given, [model.output for model in models])
+    randomize(whole)
+    path = tmp_path_factory.mktemp("saved") / "model.keras"
+    whole.save(path)
+    batch = [values for name in LAYERS for values in batch_of(name)]
+    np.savez(path.with_suffix(".npz"), *batch)
+    return request.param, whole, path, whole(batch)
+
+
+@pytest.fixture(scope="module")
+def loaded(saved):
+    """The same, loaded again: the model and its outputs."""
+    model = keras.models.load_model(saved[2])
+    return model, model([values for name in LAYERS for values in batch_of(name)])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_save_load_equal(name, saved, loaded):
+    dtype, whole, _, outputs = saved
+    layer, copy = (model.get_layer(name_in_model(name)) for model in (whole, loaded[0]))
+    assert type(copy) is type(layer) is class_of(name) and copy.dtype_policy.name == dtype
     for argument, value in arguments_of(name).items():
         found = getattr(copy, argument)
         if argument == "activation":
@@ -175,16 +199,34 @@ def test_save_load_equal(name, dtype, tmp_path, randomize):
         if argument == "embedding":
             value, found = ((x.vocab_size, x.d_model) for x in (value, found))
         assert found == value, argument
-    batch = batch_of(name)
-    before, after = model(batch), loaded(batch)
+    before, after = (tensors[list(LAYERS).index(name)] for tensors in (outputs, loaded[1]))
     precise = dtype == "float32" or name in ("EluFeatures", "PositiveRandomFeatures")
     assert ops.dtype(after) == ("float32" if precise else "bfloat16")
-    before, after = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (before, after))
-    np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(*numbers((after, before)), rtol=1e-6, atol=1e-6)
     for weight, other in zip(layer.weights, copy.weights, strict=True):
         # an embedding that is given to a stack is built before the stack is loaded
         start = -2 if "embedding" in arguments_of(name) else 1
         assert weight.path.split("/")[start:] == other.path.split("/")[start:]
+
+
+def test_all_are_loaded_in_a_new_process(saved):
+    """With nothing but the import of the package, and the same numbers come out."""
+    dtype, _, path, outputs = saved
+    if dtype != "float32":
+        return
+    program = f"""
+import keras_transformer, keras, numpy as np
+from keras import ops
+model = keras.models.load_model({str(path)!r})
+batch = np.load({str(path.with_suffix(".npz"))!r})
+found = model([batch[name] for name in batch.files])
+np.savez({str(path.with_suffix(".outputs.npz"))!r}, *map(ops.convert_to_numpy, found))
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    with np.load(path.with_suffix(".outputs.npz")) as found:
+        for key, value, name in zip(found.files, numbers(outputs), LAYERS, strict=True):
+            np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -192,31 +234,6 @@ def test_a_config_makes_the_same_layer(name):
     config = class_of(name)(**arguments_of(name), name="tested").get_config()
     copy = class_of(name).from_config(config)
     assert copy.get_config() == config
-
-
-def test_all_are_loaded_in_a_new_process(tmp_path, randomize):
-    """With nothing but the import of the package, and the same numbers come out."""
-    expected = {}
-    for number, name in enumerate(LAYERS):
-        _, model = functional(name, "float32")
-        randomize(model)
-        model.save(tmp_path / f"{number}.keras")
-        np.savez(tmp_path / f"{number}.npz", *batch_of(name))
-        expected[number] = ops.convert_to_numpy(model(batch_of(name)))
-    program = f"""
-import keras_transformer, keras, numpy as np
-from keras import ops
-for number in range({len(LAYERS)}):
-    model = keras.models.load_model({str(tmp_path)!r} + f"/{{number}}.keras")
-    batch = np.load({str(tmp_path)!r} + f"/{{number}}.npz")
-    found = ops.convert_to_numpy(model([batch[name] for name in batch.files]))
-    np.save({str(tmp_path)!r} + f"/{{number}}.npy", found)
-"""
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    for (number, value), name in zip(expected.items(), LAYERS, strict=True):
-        found = np.load(tmp_path / f"{number}.npy")
-        np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import layers
-from keras_transformer.layers.decoding_weights import project_rows
+from keras_transformer.layers.decoding_step import project_rows
 
 D, V = 12, 19
 IDS = np.array([[5, 7, 3, 9, 0, 0], [4, 6, 0, 0, 0, 0], [8, 2, 11, 5, 6, 3]], "int32")

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention, rotate
-from keras_transformer.layers.decoding_weights import project_rows
+from keras_transformer.layers.decoding_step import project_rows
 
 B, T, H, K = 2, 7, 3, 6
 

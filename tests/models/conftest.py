@@ -46,22 +46,39 @@ ATTENTION_VARIANTS = {
 }
 
 
+for arguments in ATTENTION_VARIANTS.values():
+    arguments["num_decoder_layers"] = 1  # blocks with the same attention do not differ
+
+
+@pytest.fixture(scope="session")
+def variants():
+    """The constructor arguments of all small models, by name."""
+    every = {**VARIANTS, **ATTENTION_VARIANTS}
+    return {name: {**SIZES, **arguments} for name, arguments in every.items()}
+
+
 @pytest.fixture(params=[*VARIANTS, *ATTENTION_VARIANTS])
-def variant(request):
-    """The constructor arguments of a small model, one kind after the other."""
-    return {**SIZES, **{**VARIANTS, **ATTENTION_VARIANTS}[request.param]}
+def variant(request, variants):
+    """The constructor arguments of one model after the other."""
+    return variants[request.param]
 
 
 @pytest.fixture(params=ATTENTION_VARIANTS)
-def attention_variant(request):
-    """The same of the kinds with another attention."""
-    return {**SIZES, **ATTENTION_VARIANTS[request.param]}
+def attention_variant(request, variants):
+    """The same of those with another attention."""
+    return variants[request.param]
+
+
+@pytest.fixture(params=["all at once", *ATTENTION_VARIANTS])
+def graph_variant(request, variants):
+    """The same of those whose graphs differ in more than a few operations."""
+    return variants[request.param]
 
 
 @pytest.fixture(params=VARIANTS)
-def dense_variant(request):
-    """The same of the kinds with dense attention and positions of their own."""
-    return {**SIZES, **VARIANTS[request.param]}
+def dense_variant(request, variants):
+    """The same of those with dense attention and positions of their own."""
+    return variants[request.param]
 
 
 @pytest.fixture(scope="session")

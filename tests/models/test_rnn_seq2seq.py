@@ -11,7 +11,7 @@ from keras import ops, tree
 
 from keras_transformer import RnnSeq2Seq, Transformer, backend
 from keras_transformer.config import Config, DecodingConfig
-from keras_transformer.decoding import decode, length_penalty
+from keras_transformer.decoding import beam_search, decode, length_penalty
 from keras_transformer.models.from_config import model_class_of
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
@@ -31,6 +31,12 @@ VARIANTS = {
 @pytest.fixture(params=VARIANTS)
 def variant(request):
     return VARIANTS[request.param]
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def model(request):
+    """No test changes it."""
+    return make_model(**VARIANTS[request.param])
 
 
 def make_model(seed=7, vocab_size=23, scale=0.5, **arguments):
@@ -53,8 +59,7 @@ def assert_equal(found, expected):
 # === Properties ===
 
 
-def test_padding_and_neighbours_change_nothing(variant, batch):
-    model = make_model(**variant)
+def test_padding_and_neighbours_change_nothing(model, batch):
     longer = {name: np.pad(ids, ((0, 0), (0, 3))) for name, ids in batch.items()}
     expected = logits_of(model, batch)
     assert_equal(logits_of(model, longer)[:, :5], expected)
@@ -62,8 +67,7 @@ def test_padding_and_neighbours_change_nothing(variant, batch):
     assert_equal(logits_of(model, alone), expected[1:, :3])
 
 
-def test_the_future_changes_nothing_and_the_source_does(variant, batch):
-    model = make_model(**variant)
+def test_the_future_changes_nothing_and_the_source_does(model, batch):
     before = logits_of(model, batch)
     changed = {name: ids.copy() for name, ids in batch.items()}
     changed["target_ids"][0, 3] = 9 - changed["target_ids"][0, 3] % 2
@@ -74,8 +78,7 @@ def test_the_future_changes_nothing_and_the_source_does(variant, batch):
     assert np.abs(logits_of(model, changed)[0, 0] - after[0, 0]).max() > 1e-3
 
 
-def test_a_source_of_padding_alone_gives_finite_logits(variant, batch):
-    model = make_model(**variant)
+def test_a_source_of_padding_alone_gives_finite_logits(model, batch):
     empty = {**batch, "source_ids": np.zeros((2, 4), "int32")}
     assert np.all(np.isfinite(logits_of(model, empty)))
 
@@ -104,8 +107,10 @@ def test_dropout_acts_in_training_alone(variant, batch):
         assert np.abs(changed - expected).max() > 1e-3, acting.path
 
 
-def test_a_compiled_graph_of_any_size(variant, batch):
-    model = make_model(**variant)
+@pytest.mark.parametrize("name", ["Bahdanau", "input feeding"])
+def test_a_compiled_graph_of_any_size(name, batch):
+    """Of the two that have a loop of their own."""
+    model = make_model(**{**VARIANTS[name], "num_decoder_layers": 1})
     call = backend.compile_function(
         lambda *ids: model(dict(zip(batch, ids, strict=True))), model.weights
     )
@@ -123,9 +128,8 @@ def whole_pass(model, source_ids, target_ids):
     return logits_of(model, {"source_ids": source_ids, "target_ids": target_ids})
 
 
-def test_steps_equal_the_whole_pass_when_hypotheses_change_places(variant, batch):
+def test_steps_equal_the_whole_pass_when_hypotheses_change_places(model, batch):
     """As in a beam search: some hypotheses are dropped, others go on twice."""
-    model = make_model(**variant)
     target_ids = np.random.default_rng(2).integers(4, 19, size=(6, 6)).astype("int32")
     order = np.array([2, 0, 2, 5, 4, 4])  # rows 0 to 2 are the first sentence's
     step_fn, state, *_ = model.start_decoding(batch["source_ids"], 9, 3, model.decoding_weights())
@@ -146,14 +150,12 @@ def test_steps_equal_the_whole_pass_when_hypotheses_change_places(variant, batch
 
 def test_a_beam_of_one_is_greedy_and_batches_change_nothing(variant, batch):
     model = make_model(**variant, scale=1.0)
-    one = DecodingConfig(beam_size=1, max_length=8)
+    one = DecodingConfig(beam_size=1, max_length=5)
     greedy = decode(model, batch["source_ids"], one)
     for result in (greedy, decode(model, batch["source_ids"][1:, :4], one)):
         best = ops.convert_to_numpy(result.ids)[-1, 0]
         np.testing.assert_array_equal(best, ops.convert_to_numpy(greedy.ids)[-1, 0, : len(best)])
-    start = model.start_decoding(batch["source_ids"], 8, 1)
-    from keras_transformer.decoding import beam_search
-
+    start = model.start_decoding(batch["source_ids"], 5, 1)
     beam = beam_search(*start, 1)
     np.testing.assert_array_equal(*(ops.convert_to_numpy(x.ids) for x in (beam, greedy)))
     assert_equal(*(ops.convert_to_numpy(x.scores) for x in (beam, greedy)))
@@ -225,7 +227,7 @@ def test_in_mixed_precision(variant, batch, run_eagerly):
     assert ops.dtype(logits) == "bfloat16"
     expected = make_model(**variant)
     assert np.abs(logits_of(model, batch) - logits_of(expected, batch)).max() < 0.3
-    found = decode(model, batch["source_ids"], DecodingConfig(beam_size=2, max_length=5))
+    found = decode(model, batch["source_ids"], DecodingConfig(beam_size=2, max_length=3))
     assert np.all(np.isfinite(ops.convert_to_numpy(found.scores)))
     losses = fit(model, batch, run_eagerly=run_eagerly)
     assert np.all(np.isfinite(losses))
@@ -250,9 +252,9 @@ from keras_transformer import RnnSeq2Seq
 from keras_transformer.training import TokenCrossEntropy
 
 arguments = eval(sys.argv[1])
-model = RnnSeq2Seq(23, num_decoder_layers=2, d_model=8, units=6, **arguments)
+model = RnnSeq2Seq(23, d_model=8, units=6, bidirectional=False, **arguments)
 model.compile("sgd", TokenCrossEntropy(), jit_compile=True)
-ids = np.random.default_rng(1).integers(4, 23, (4, 5)).astype("int32")
+ids = np.random.default_rng(1).integers(4, 23, (4, 3)).astype("int32")
 inputs = {"source_ids": ids, "target_ids": ids}
 history = model.fit(inputs, ids, batch_size=3, verbose=0).history  # 3 rows, then 1
 sys.exit(not np.isfinite(history["loss"][0]))
@@ -275,13 +277,11 @@ def test_xla_trains_it_on_batches_of_different_sizes(arguments):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_within_a_functional_model(batch, tmp_path):
+def test_within_a_functional_model(batch):
     given = {name: keras.Input((None,), dtype="int32", name=name) for name in batch}
     model = keras.Model(given, keras.layers.Softmax()(make_model()(given)))
     assert model.output_shape == (None, None, 23)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(logits_of(loaded, batch), logits_of(model, batch), rtol=1e-5)
+    np.testing.assert_allclose(logits_of(model, batch).sum(axis=-1), 1.0, rtol=1e-5)
 
 
 # === Config and errors ===

@@ -1,5 +1,7 @@
 """A model saved and loaded is the same model, in any form that Keras has."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -15,17 +17,26 @@ def logits_of(model, batch):
     return ops.convert_to_numpy(ops.cast(model(batch), "float32"))
 
 
-def test_save_load_equal(shared_model, variant, batch, tmp_path):
-    model = shared_model(**variant)
+@pytest.mark.parametrize("name", ["all at once", "as in Marian", "performer"])
+def test_save_load_equal(shared_model, variants, name, batch, tmp_path):
+    """Those with weights that the others have not."""
+    model = shared_model(**variants[name])
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded) is Transformer and loaded.get_config() == model.get_config()
-    for argument, value in variant.items():
-        assert getattr(loaded, argument) == value
     assert len(loaded.weights) == len(model.weights)
     for weight, other in zip(model.weights, loaded.weights, strict=True):
         assert weight.path.split("/")[1:] == other.path.split("/")[1:]
     np.testing.assert_allclose(logits_of(loaded, batch), logits_of(model, batch), rtol=1e-6)
+
+
+def test_a_config_makes_the_same_model(variants):
+    for variant in variants.values():
+        config = json.loads(json.dumps(Transformer(23, **variant).get_config()))
+        copy = Transformer.from_config(config)
+        assert copy.get_config() == config
+        for argument, value in variant.items():
+            assert getattr(copy, argument) == value, argument
 
 
 def test_in_mixed_precision(make_model, batch, tmp_path):

@@ -63,11 +63,9 @@ def test_the_order_of_patches_counts_through_their_positions_alone():
 def test_every_pixel_counts(pooling):
     model, images = make(pooling=pooling), random_images(1)
     before = outputs(model, images)
-    for row in range(4):
-        for column in range(6):
-            changed = images.copy()
-            changed[:, row, column, 1] += 1.0
-            assert np.abs(outputs(model, changed) - before).max() > 1e-4, (row, column)
+    changed = np.repeat(images, 24, axis=0)  # each at another pixel
+    changed[..., 1] += np.eye(24).reshape(24, 4, 6)
+    assert np.all(np.abs(outputs(model, changed) - before).max(axis=-1) > 1e-4)
 
 
 def test_an_image_does_not_see_its_neighbours(variant):
@@ -117,8 +115,8 @@ def test_images_of_another_size():
         fixed(random_images(height=8, width=2))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_within_a_functional_model_saved_and_loaded(variant, dtype, tmp_path):
+def test_within_a_functional_model_saved_and_loaded(variant, tmp_path):
+    dtype = "mixed_bfloat16"  # test_new_process.py has a model in float32
     given = keras.Input((4, 6, 3))
     vit = make(**variant, dtype=dtype)
     model = keras.Model(given, keras.layers.Softmax()(vit(given)))
@@ -150,11 +148,11 @@ def test_it_learns_where_a_spot_is():
     for image, label in zip(images, labels, strict=True):
         top, left = 4 * (label // 2) + rng.integers(3), 4 * (label % 2) + rng.integers(3)
         image[top : top + 2, left : left + 2] += 2.0
-    model = VisionTransformer(4, image_size=8, patch_size=2, num_channels=1, num_layers=1,
+    model = VisionTransformer(4, image_size=8, patch_size=4, num_channels=1, num_layers=1,
                               d_model=16, ff_dim=32, num_heads=2, dropout=0.0)  # fmt: skip
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
-    model.fit(images[:500], labels[:500], batch_size=50, epochs=40, verbose=0)
+    model.fit(images[:500], labels[:500], batch_size=50, epochs=15, verbose=0)
     _, accuracy = model.evaluate(images[500:], labels[500:], verbose=0)
     assert accuracy >= 0.95
 
@@ -171,10 +169,17 @@ def expected_count(num_layers, d_model, ff_dim, num_patches, patch_values, num_c
 def test_the_parameters_of_the_base_model():
     """Table 1 says 86 million; timm and torchvision count 86,567,656 with 1,000 classes."""
     assert expected_count(12, 768, 3072, 196, 16 * 16 * 3, 1000) == 86_567_656
-    for model in (VisionTransformer(1000), VisionTransformer.from_preset("vit_b_16", 1000)):
-        with keras.StatelessScope(initialize_variables=False):
-            model.build()
-        assert sum(int(np.prod(weight.shape)) for weight in model.weights) == 86_567_656
+    model = VisionTransformer.from_preset("vit_b_16", 1000)
+    assert VisionTransformer(1000, name=model.name).get_config() == model.get_config()
+    assert model.num_layers == len(model.encoder.blocks) == 12
+    model = VisionTransformer.from_preset("vit_b_16", 1000, num_layers=1)
+    with keras.StatelessScope(initialize_variables=False):
+        model.build()
+    whole, block = (
+        sum(int(np.prod(weight.shape)) for weight in layer.weights)
+        for layer in (model, model.encoder.blocks[0])
+    )
+    assert whole + 11 * block == 86_567_656
     keras.utils.clear_session()  # or the next scope would make the values
     assert make().count_params() == expected_count(2, 10, 17, 6, 12, 7)
     with pytest.raises(ValueError, match="vit_b_16"):

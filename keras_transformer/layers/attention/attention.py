@@ -11,26 +11,30 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.additive import projected_additive_scores
-from keras_transformer.layers.attention.dot_product import (
+from keras_transformer.layers.attention.scores import (
     dot_product_scores,
+    masked_softmax,
+    multiplicative_scores,
+    project,
+    projected_additive_scores,
     scaled_dot_product_scores,
 )
-from keras_transformer.layers.attention.masked_softmax import masked_softmax
-from keras_transformer.layers.attention.multiplicative import multiplicative_scores
-from keras_transformer.layers.attention.projection import project
+from keras_transformer.layers.base import (
+    FreezesParts,
+    NotQuantized,
+    TracedShape,
+    arguments_of,
+    with_layers,
+)
 from keras_transformer.layers.dropout import check_rates
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
-from keras_transformer.layers.shape_from_call import ShapeFromCall
-from keras_transformer.layers.unquantized import Unquantized
 from keras_transformer.types import Self, Shape, Tensor
 
 SCORES = ("dot_product", "scaled_dot_product", "multiplicative", "additive")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Attention(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
+class Attention(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
     """context = sum_s softmax_s(score(q, k_s)) v_s: a soft look-up of the query among the keys.
 
     Source: Bahdanau et al., 2015, eqs. 5 and 6, https://arxiv.org/abs/1409.0473, with the scores of
@@ -227,14 +231,8 @@ class Attention(KeepsFrozen, Unquantized, ShapeFromCall, keras.layers.Layer):
         return scores[..., 0]
 
     def get_config(self) -> dict[str, Any]:
-        score = self.score
-        if callable(score):
-            score = keras.saving.serialize_keras_object(score)
-        config = {"score": score, "units": self.units, "dropout": self.dropout}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, Attention)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        if isinstance(config["score"], dict):
-            config = {**config, "score": keras.saving.deserialize_keras_object(config["score"])}
-        return cls(**config)
+        return cls(**with_layers(config, "score"))

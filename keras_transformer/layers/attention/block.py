@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers.attention.scaled_dot_product import scaled_dot_product_attention
 from keras_transformer.layers.attention.sparse import (
     SparseAttention,
@@ -15,7 +16,7 @@ from keras_transformer.layers.attention.sparse import (
     in_blocks,
     real_positions,
 )
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.base import arguments_of
 from keras_transformer.types import Tensor
 
 
@@ -79,4 +80,4 @@ class BlockAttention(SparseAttention):
         return from_blocks(ops.reshape(context, shape), length)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "block_size": self.block_size}
+        return {**super().get_config(), **arguments_of(self, BlockAttention)}

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.errors import InputError
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.base import arguments_of
 from keras_transformer.types import Shape, Tensor
 
 LARGEST_EXPONENT = 36.0
@@ -144,4 +144,4 @@ class PositiveRandomFeatures(keras.layers.Layer):
         return (*input_shape[:-1], self.num_features)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "num_features": self.num_features, "seed": self.seed}
+        return {**super().get_config(), **arguments_of(self, PositiveRandomFeatures)}

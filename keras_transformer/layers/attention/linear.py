@@ -9,19 +9,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.feature_maps import EluFeatures
 from keras_transformer.layers.attention.scaled_dot_product import check_heads
 from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_blocks
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
 from keras_transformer.layers.masks import check_lengths, known_padding_mask
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.layers.shape_from_call import ShapeFromCall
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LinearAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
+class LinearAttention(FreezesParts, TracedShape, keras.layers.Layer):
     """context = phi(q) · (sum_s phi(k_s) v_s) / phi(q) · (sum_s phi(k_s)).
 
     Source: https://arxiv.org/abs/2006.16236, eqs. 4 to 6 and, if causal, 8 to 11. With
@@ -185,14 +183,8 @@ class LinearAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return self._divided(ops.einsum("bnhm,bhmv->bnhv", query, memory["sums"]))
 
     def get_config(self) -> dict[str, Any]:
-        feature_map = keras.saving.serialize_keras_object(self.feature_map)
-        return {
-            **super().get_config(),
-            "feature_map": feature_map,
-            "chunk_size": self.chunk_size,
-        }
+        return {**super().get_config(), **arguments_of(self, LinearAttention)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        feature_map = keras.saving.deserialize_keras_object(config["feature_map"])
-        return cls(**{**config, "feature_map": feature_map})
+        return cls(**with_layers(config, "feature_map"))

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers.attention.scaled_dot_product import scaled_dot_product_attention
 from keras_transformer.layers.attention.sparse import (
     SparseAttention,
@@ -19,7 +20,7 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.base import arguments_of
 from keras_transformer.types import Tensor
 
 
@@ -94,4 +95,4 @@ class LocalAttention(SparseAttention):
         return from_blocks(ops.reshape(context, shape), length)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "window": self.window}
+        return {**super().get_config(), **arguments_of(self, LocalAttention)}

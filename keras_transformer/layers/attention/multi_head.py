@@ -9,22 +9,19 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.headwise_dense import HeadwiseDense
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
-from keras_transformer.layers.decoding_weights import dense_weights, project_rows
-from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.keeps_frozen import KeepsFrozen
+from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.decoding_step import dense_weights, project_rows
+from keras_transformer.layers.dense import Dense, HeadwiseDense
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import known_padding_mask
-from keras_transformer.layers.positive_integers import check_positive_integers
-from keras_transformer.layers.rotary import rotate
-from keras_transformer.layers.shape_from_call import ShapeFromCall
+from keras_transformer.layers.relative_positions import rotate
 from keras_transformer.types import Self, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
+class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in the
@@ -214,14 +211,7 @@ class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return {"input": dense_weights(inputs, norm), "output": self._output_weights(centered)}
 
     def memory_weights(self, norm: LayerNormalization | None = None, centered: bool = False) -> Any:
-        """Returns the weights for `attend_to_memory`.
-
-        Args:
-            norm, centered: see `decoding_weights`.
-        Returns:
-            {"query": those of the query projection, "output": those of the output projection},
-            each from `dense_weights`.
-        """
+        """Returns those for `attend_to_memory`, {"query", "output"}; see `decoding_weights`."""
         query = dense_weights([self.query_projection], norm)
         return {"query": query, "output": self._output_weights(centered)}
 
@@ -229,13 +219,9 @@ class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return dense_weights([self.output_projection], centered=centered)
 
     def start_cache(self, num_rows: int, max_length: int) -> Any:
-        """Returns the empty cache for `decode_step`.
+        """Returns the empty cache for `decode_step`, of R rows and `max_length` positions: a dict.
 
-        Args:
-            num_rows: R, number of hypotheses.
-            max_length: number of positions that the cache has room for.
-        Returns:
-            Dict of tensors `(R, ...)`, with the names that `attention` gives them.
+        The names and shapes of its tensors are those of `attention`.
         """
         return self.attention.start_cache(
             num_rows, max_length, self.num_heads, self.width_per_head, self.value_width
@@ -244,11 +230,7 @@ class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     def start_step(self, step: Tensor, cache: Any) -> Any:
         """Returns what `decode_step` needs to know of a step, the same for all layers of a decoder.
 
-        Args:
-            step: int scalar, counted from 0.
-            cache: from `start_cache` or the previous step, of any of the layers.
-        Returns:
-            {"position": `(1,)`, "attention": what `attention` needs}.
+        The step is counted from 0; the cache is that of any of the layers.
         """
         attention = self.attention.start_step(step, cache)
         return {"position": ops.reshape(step, (1,)), "attention": attention}
@@ -280,13 +262,7 @@ class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
     def start_memory(
         self, key: Tensor, value: Tensor | None = None, padding_mask: Tensor | None = None
     ) -> Any:
-        """Returns the projected keys and values for `attend_to_memory`.
-
-        Args:
-            key, value, padding_mask: see the call.
-        Returns:
-            Dict of tensors `(B, ...)`, with the names that `attention` gives them.
-        """
+        """Returns the projected keys and values for `attend_to_memory`: a dict of `(B, ...)`."""
         value = key if value is None else value
         padding_mask = known_padding_mask(padding_mask, key, value)
         return self.attention.start_memory(
@@ -321,22 +297,11 @@ class MultiHeadAttention(KeepsFrozen, ShapeFromCall, keras.layers.Layer):
         return ops.reshape(x, (batch, length, self.num_heads * self.value_width))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "head_dim": self.head_dim,
-            "attention": keras.saving.serialize_keras_object(self.attention),
-            "use_bias": self.use_bias,
-            "value_dim": self.value_dim,
-            "output_dim": self.output_dim,
-            "sliced": self.sliced,
-            "rotary": self.rotary,
-        }
+        return {**super().get_config(), **arguments_of(self, MultiHeadAttention)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        attention = keras.saving.deserialize_keras_object(config["attention"])
-        return cls(**{**config, "attention": attention})
+        return cls(**with_layers(config, "attention"))
 
 
 def _check_ranks(*shapes):

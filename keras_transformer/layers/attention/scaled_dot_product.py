@@ -13,15 +13,15 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError
-from keras_transformer.layers.alibi import alibi_bias
-from keras_transformer.layers.attention.masked_softmax import (
+from keras_transformer.layers.attention.scores import (
     MASKED_SCORE,
     masked_softmax,
     softmax,
 )
+from keras_transformer.layers.base import TracedShape, arguments_of
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
-from keras_transformer.layers.shape_from_call import ShapeFromCall
+from keras_transformer.layers.relative_positions import alibi_bias
 from keras_transformer.types import Shape, Tensor
 
 
@@ -72,7 +72,7 @@ def check_heads(query_shape, key_shape, value_shape):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
+class ScaledDotProductAttention(TracedShape, keras.layers.Layer):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim)) V for each head; no trained weights.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 1. Costs T x S scores per head.
@@ -170,7 +170,7 @@ class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
     def start_cache(
         self, num_rows: int, max_length: int, num_heads: int, head_dim: int, value_dim: int
     ) -> Any:
-        """Returns the empty cache for `decode_step`, with room for keys and values.
+        """Returns the empty cache for `decode_step`, for keys and values.
 
         Returns:
             {"keys": `(R, H, L, K)`, "values": `(R, H, L, K')`}.
@@ -188,8 +188,8 @@ class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
             step: int scalar, counted from 0.
             cache: from `start_cache` or the previous step, of any of the layers.
         Returns:
-            {"place": where the caches have this position, see `backend.cache_place`; "score_bias":
-            `(L,)`, `(1, 1, L)` or `(H, 1, L)` float32, which is added to the scores}.
+            {"position": where the caches have this position, see `backend.cache_position`;
+            "score_bias": `(L,)`, `(1, 1, L)` or `(H, 1, L)` float32, which is added to the scores}.
         """
         keys = cache["keys"]
         positions = ops.arange(ops.shape(keys)[2], dtype="int32")
@@ -198,7 +198,7 @@ class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
         # two Python numbers would have the dtype of floatx
         bias = ops.zeros((), "float32") if bias is None else bias
         bias = ops.where(self.may_see(step, positions), bias, MASKED_SCORE)
-        return {"place": backend.cache_place(keys, step), "score_bias": bias}
+        return {"position": backend.cache_position(keys, step), "score_bias": bias}
 
     def decode_step(
         self, query: Tensor, key: Tensor, value: Tensor, step: Any, cache: Any
@@ -214,7 +214,7 @@ class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
         """
         num_heads, head_dim = query.shape[1:]
         caches = [cache["keys"], cache["values"]]
-        keys, values = backend.cache_update(caches, step["place"], [key, value])
+        keys, values = backend.cache_update(caches, step["position"], [key, value])
         query = ops.reshape(query * (1.0 / math.sqrt(head_dim)), (-1, num_heads, 1, head_dim))
         scores = ops.cast(ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2))), "float32")
         weights = softmax(scores + step["score_bias"])
@@ -263,4 +263,4 @@ class ScaledDotProductAttention(ShapeFromCall, keras.layers.Layer):
         return ops.transpose(context, (0, 2, 1, 3))
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "alibi": self.alibi, "dropout": self.dropout}
+        return {**super().get_config(), **arguments_of(self, ScaledDotProductAttention)}

@@ -10,8 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.alibi import alibi_bias
-from keras_transformer.layers.attention.masked_softmax import masked_softmax
+from keras_transformer.errors import check_positive_integers
+from keras_transformer.layers.attention.scores import masked_softmax
 from keras_transformer.layers.attention.sparse import (
     SparseAttention,
     distances_to_neighbours,
@@ -20,7 +20,8 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.positive_integers import check_positive_integers
+from keras_transformer.layers.base import arguments_of
+from keras_transformer.layers.relative_positions import alibi_bias
 from keras_transformer.types import Tensor
 
 
@@ -28,7 +29,7 @@ from keras_transformer.types import Tensor
 class StridedAttention(SparseAttention):
     """Each position sees its neighbourhood, and every stride-th position beyond it.
 
-    softmax over |t - s| < stride or (t - s) mod stride = 0, both kinds in one softmax (the paper's
+    softmax over |t - s| < stride or (t - s) mod stride = 0, both in one softmax (the paper's
     "merged" head). The paper's attention (section 4.2) is causal; without `causal` this one sees
     both sides. A head has 3 T stride + T^2 / stride scores: about T^1.5 with a stride near sqrt(T).
     With a stride of T or more it equals `ScaledDotProductAttention`.
@@ -104,4 +105,4 @@ class StridedAttention(SparseAttention):
         return from_blocks(context, length)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "stride": self.stride}
+        return {**super().get_config(), **arguments_of(self, StridedAttention)}

@@ -12,7 +12,7 @@ from keras_transformer.layers import (
     PositiveRandomFeatures,
     ScaledDotProductAttention,
 )
-from keras_transformer.layers.decoding_weights import project_rows
+from keras_transformer.layers.decoding_step import project_rows
 
 B, T, S, H, K = 2, 5, 7, 3, 11
 D, D_K, D_V = 12, 17, 19  # widths of query, key and value

@@ -3,17 +3,17 @@
 import pytest
 
 from keras_transformer.layers import LinearAttention, LocalAttention, PositiveRandomFeatures
-from keras_transformer.layers.attention.by_name import (
+from keras_transformer.layers.attention.from_config import (
     ATTENTIONS,
     CROSS_ATTENTIONS,
-    attention_by_name,
+    attention_from_config,
 )
 
 
 def test_each_name_makes_a_new_layer():
     for name in ATTENTIONS:
-        layer = attention_by_name(name, dtype="mixed_bfloat16")
-        assert layer is not attention_by_name(name)
+        layer = attention_from_config(name, dtype="mixed_bfloat16")
+        assert layer is not attention_from_config(name)
         assert layer.compute_dtype == "bfloat16"
         assert hasattr(layer, "attend_to_memory") and hasattr(layer, "decode_step")
     assert set(CROSS_ATTENTIONS) < set(ATTENTIONS)
@@ -21,10 +21,10 @@ def test_each_name_makes_a_new_layer():
 
 def test_arguments_reach_the_layer():
     given = {"name": "local", "window": 3}
-    layer = attention_by_name(given, alibi=True)
+    layer = attention_from_config(given, alibi=True)
     assert isinstance(layer, LocalAttention) and layer.window == 3 and layer.alibi
     assert given == {"name": "local", "window": 3}
-    layer = attention_by_name({"name": "performer", "num_features": 9, "chunk_size": 4})
+    layer = attention_from_config({"name": "performer", "num_features": 9, "chunk_size": 4})
     assert isinstance(layer, LinearAttention) and layer.chunk_size == 4
     assert isinstance(layer.feature_map, PositiveRandomFeatures)
     assert layer.feature_map.num_features == 9
@@ -48,4 +48,4 @@ def test_arguments_reach_the_layer():
 )
 def test_what_it_does_not_know_is_refused(attention, received):
     with pytest.raises(ValueError, match=f"Received: .*{received}"):
-        attention_by_name(attention)
+        attention_from_config(attention)

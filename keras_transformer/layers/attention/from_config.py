@@ -27,11 +27,11 @@ CROSS_ATTENTIONS = ("dense", "linear", "performer")
 
 
 def _has_weights(name):
-    kind = ATTENTIONS[name]
-    return isinstance(kind, type) and issubclass(kind, ScaledDotProductAttention)
+    layer = ATTENTIONS[name]
+    return isinstance(layer, type) and issubclass(layer, ScaledDotProductAttention)
 
 
-def attention_by_name(attention, dropout=0.0, **options):
+def attention_from_config(attention, dropout=0.0, **options):
     """Returns a new layer that attends within heads.
 
     Args:

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import LayerNormalization
-from keras_transformer.layers.decoding_weights import (
+from keras_transformer.layers.decoding_step import (
     add_projection,
     dense_weights,
     project_rows,

@@ -1,13 +1,14 @@
-"""The weights of dense layers in the form in which the steps of decoding read them.
+"""What the steps of decoding read: the state of a model, and the weights of its dense layers.
 
 A step has few rows, so that each of its operations costs more than its arithmetic. What does not
 depend on the rows is therefore computed once, before the first step.
 
-Shapes: R rows, D width of the input, F width of the output.
+Shapes: B batch, N hypotheses of each input, R rows, H heads, D width of the input, F width of the
+output.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -15,6 +16,19 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.types import Tensor
+
+
+class DecodingState(NamedTuple):
+    """Nested lists and dicts of tensors, named by the layers that read them, between two steps."""
+
+    cache: Any
+    """Tensors `(B * N, H, time or 1, ...)`, one row for each hypothesis, which each step updates:
+    the keys and values of self-attention, for example. Row b * N + n is hypothesis n of input b.
+    Tensors `(B * N, ...)` of rank 1 or 2 have no time, such as the states of recurrent layers."""
+
+    memory: Any
+    """Tensors `(B, ...)`, one row for each input, which no step changes: the keys and values of the
+    source, for example."""
 
 
 def dense_weights(

@@ -1,12 +1,14 @@
-"""A mix-in for models that create their weights themselves before they are trained or exported."""
+"""What all models share: they create their weights themselves before training or export."""
 
 from typing import Any
 
 import keras
 
+from keras_transformer.layers.base import FreezesParts, NotQuantized
 
-class SelfBuilding:
-    """Builds a model whose weights follow from the arguments of its constructor, when it must be.
+
+class BaseModel(FreezesParts, NotQuantized, keras.Model):
+    """A model whose weights follow from the arguments of its constructor; builds them when it must.
 
     - `fit`: TensorFlow traces a step again if its first trace creates weights, as Keras's
       optimizers do. With all weights there before, a training begins in half the time.

@@ -1,0 +1,111 @@
+"""What our layers and models share: freezing, output shapes, configurations, no quantization."""
+
+import inspect
+from typing import Any
+
+import keras
+from keras import tree
+
+from keras_transformer.errors import InputError
+from keras_transformer.types import Shape
+
+
+class FreezesParts:
+    """A mix-in: a layer with `trainable = False` freezes its parts also when it is built later.
+
+    Keras freezes the sublayers and weights that are there when `trainable` becomes False. Those of
+    a layer that is frozen before it is built, or loaded from a file, come later.
+    """
+
+    def _post_build(self):  # what Keras calls after `build`
+        super()._post_build()
+        if not self.trainable:
+            self.trainable = True  # Keras on TensorFlow ignores what changes nothing
+            self.trainable = False
+
+
+class TracedShape:
+    """A mix-in: the `compute_output_shape` that Keras's wrappers, as `TimeDistributed`, ask for.
+
+    Keras would take a symbolic call's output from it alone, as if the call had no options. So the
+    symbolic call is traced still, with its options, such as `return_attention_weights`.
+    """
+
+    built: bool  # of the layer
+    build: Any
+
+    def compute_output_spec(self, *arguments: Any, **options: Any) -> Any:
+        return keras.Operation.compute_output_spec(self, *arguments, **options)
+
+    def compute_output_shape(self, *shapes: Shape, **named: Shape) -> Shape:
+        """Returns the shape of the call's output for the shapes of its inputs; builds the layer.
+
+        Args:
+            shapes, named: those of the inputs, in the order of the call; the names are those that
+                `build` has for them.
+        Raises:
+            NotImplementedError: the call needs more than these inputs. `summary` expects this.
+        """
+        shapes = tuple(shape for shape in (*shapes, *named.values()) if shape is not None)
+        if not self.built:
+            self.build(*shapes)
+        inputs = [tree.map_shape_structure(keras.KerasTensor, shape) for shape in shapes]
+        try:
+            return self.compute_output_spec(*inputs).shape
+        except (ValueError, TypeError) as error:
+            raise NotImplementedError(f"{type(self).__name__}: {error}") from error
+
+
+class NotQuantized:
+    """A mix-in: refuses `quantize`. Keras would only warn, and skip such layers one by one.
+
+    These layers read one another's kernels (tied embeddings, decoding), which works with floating
+    point kernels but not with integer kernels and their scales.
+    """
+
+    def quantize(self, mode: str | None = None, **options: Any) -> None:
+        """Raises ValueError: there are no integer kernels."""
+        raise InputError(
+            f"{type(self).__name__} computes in floating point and cannot be quantized. "
+            f"Received: mode={mode!r}. Train or load it with dtype='mixed_bfloat16' for half the "
+            "bytes; in a model of your own, leave it out by `quantize(filters=...)` of Keras 3.15."
+        )
+
+
+def arguments_of(layer: Any, layer_class: Any, **others: Any) -> dict[str, Any]:
+    """Returns the constructor's arguments for the `get_config` of `layer`, with plain values.
+
+    Args:
+        layer: layer or model.
+        layer_class: the class whose `__init__` has the arguments: `layer` is of it or a subclass.
+        others: arguments of which the layer has no attribute of the same name and value.
+    """
+    names = [n for n in inspect.signature(layer_class.__init__).parameters if n != "kwargs"][1:]
+    return {n: _saved(others[n] if n in others else getattr(layer, n)) for n in names}
+
+
+def _saved(value):
+    return config_of_shared(value) if isinstance(value, keras.layers.Layer) else plain(value)
+
+
+def with_layers(config: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Returns `config` with the arguments `names` as layers again, for `from_config`."""
+    saved = {name: config[name] for name in names if isinstance(config.get(name), dict)}
+    load = keras.saving.deserialize_keras_object
+    return {**config, **{name: load(value) for name, value in saved.items()}}
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as it is, but a plain dict for the tracked one that Keras makes of a dict."""
+    return dict(value) if isinstance(value, dict) else value
+
+
+def config_of_shared(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Returns the configuration of a layer; while a model is saved, with an id of what is shared.
+
+    Keras gives the id to an object that comes up again, and then marks its first place too. But it
+    has copied that by then if it is inside the configuration of another layer, and would make two
+    layers of one. So here each place is a second one.
+    """
+    keras.saving.serialize_keras_object(layer)
+    return keras.saving.serialize_keras_object(layer)
