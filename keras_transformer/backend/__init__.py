@@ -8,7 +8,6 @@ import keras
 
 from keras_transformer.backend.portable import (
     TokenLosses,
-    adam_step,
     add_bias,
     cache_place,
     cache_update,
@@ -31,7 +30,6 @@ from keras_transformer.backend.portable import (
 
 if keras.backend.backend() == "tensorflow":
     from keras_transformer.backend.tensorflow import (
-        adam_step,
         add_bias,
         cache_place,
         cache_update,
@@ -53,7 +51,6 @@ if keras.backend.backend() == "tensorflow":
 
 __all__ = [
     "TokenLosses",
-    "adam_step",
     "add_bias",
     "cache_place",
     "cache_update",

@@ -177,11 +177,6 @@ class TrainingConfig(SettingsGroup):
     static_shapes: bool = False
     """Whether batches have a few fixed shapes, for XLA and TPUs."""
 
-    def __post_init__(self):
-        if self.schedule == "paper":  # the name of noam in earlier versions
-            object.__setattr__(self, "schedule", "noam")
-        super().__post_init__()
-
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig(SettingsGroup):

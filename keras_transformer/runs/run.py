@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -69,7 +68,7 @@ FREE_SETTINGS = {
 class Identity:
     """Identifies a run, so that its files are not mixed with those of another run.
 
-    Fields that are not known, as in a run of an earlier version of this package, are "" or None.
+    Fields that are not known, as the text of an imported run, are "" or None.
     """
 
     run_id: str = ""
@@ -278,7 +277,7 @@ class Run:
         """Raises `InputError` if `config` describes another model or training than this run's."""
         old, new = (dataclasses.asdict(c) for c in (self.load_config(), config))
         for model in (old["model"], new["model"]):
-            model["name"] = model_name(model)  # runs of earlier versions do not name it
+            model["name"] = model_name(model)  # which need not be named
         for group in ("data", "tokenizer", "model", "training"):
             for key in sorted(old[group].keys() | new[group].keys()):
                 then, now = old[group].get(key), new[group].get(key)
@@ -368,16 +367,7 @@ class Run:
     def default_checkpoint(self) -> str:
         """Returns which weights the training chose by validation, "best" or "averaged"."""
         finished = self.finished()
-        if finished is None:
-            return "best"
-        if "checkpoint" in finished:
-            return finished["checkpoint"]
-        # written by an earlier version, which always used the mean
-        best_score, best = -1.0, self.checkpoints.best()
-        with contextlib.suppress(DamagedCheckpoint):
-            best_score = -1.0 if best is None else self.checkpoints.read_state(best).best_score
-        mean_score = finished["metrics"].get("val_bleu", math.inf)
-        return "averaged" if mean_score >= best_score else "best"
+        return "best" if finished is None else finished["checkpoint"]
 
     def finished(self) -> dict[str, Any] | None:
         """Returns the content of `finished.json`, or None if training has not ended."""
@@ -401,13 +391,13 @@ def checksum_of_tokenizers(tokenizers):
 
 def _check_finished(finished):
     """Raises `ValueError`, `KeyError` or `TypeError` if the content is not a `finished.json`."""
-    kinds = {"step": int, "limit": str, "value": int | float, "reason": str, "metrics": dict}
-    for name, kind in kinds.items():
-        if not isinstance(finished[name], kind):
+    types = {"step": int, "limit": str, "value": int | float, "reason": str, "metrics": dict}
+    for name, expected in types.items():
+        if not isinstance(finished[name], expected):
             raise InputError(name)
     if not all(isinstance(value, int | float) for value in finished["metrics"].values()):
         raise InputError("metrics")
-    if finished["limit"] not in LIMITS or finished.get("checkpoint", "best") not in CHECKPOINTS:
+    if finished["limit"] not in LIMITS or finished["checkpoint"] not in CHECKPOINTS:
         raise InputError("limit")
 
 

@@ -1,6 +1,5 @@
 """Training: `train`, and the parts that serve any `model.fit`."""
 
-from keras_transformer.training.adam import Adam
 from keras_transformer.training.callbacks import BleuCallback, SampleTranslations
 from keras_transformer.training.interruption import Interrupted
 from keras_transformer.training.losses import TokenCrossEntropy
@@ -16,7 +15,6 @@ from keras_transformer.training.train import train
 from keras_transformer.training.tune_decoding import TunedDecoding, tune_decoding
 
 __all__ = [
-    "Adam",
     "BleuCallback",
     "CosineDecay",
     "InverseSquareRoot",

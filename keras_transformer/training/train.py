@@ -19,7 +19,6 @@ from keras_transformer.runs.checkpoints import bytes_of
 from keras_transformer.runs.run import Run
 from keras_transformer.runs.weights import write_weights
 from keras_transformer.training import distribution
-from keras_transformer.training.adam import Adam
 from keras_transformer.training.begin import begin, check_same_data, create_or_restore
 from keras_transformer.training.fit import fit
 from keras_transformer.training.interruption import Interruption
@@ -253,7 +252,7 @@ def make_optimizer(training, schedule):
     """Returns the Adam of the paper (section 5.3); the end of a `Decay` becomes its variable."""
     settings = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm)
     if training.ema is None:
-        adam = Adam(schedule, **settings)
+        adam = keras.optimizers.Adam(schedule, **settings)
     else:
         adam = AveragingAdam(schedule, decay=training.ema, **settings)
     if isinstance(schedule, Decay):

@@ -371,17 +371,6 @@ def test_decoding_takes_whole_numbers_for_numbers():
     assert DecodingConfig(length_penalty=1).length_penalty == 1
 
 
-def test_the_schedule_may_have_the_name_of_earlier_versions(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text("training: {schedule: paper}\n")
-    for config in (
-        Config.load(path),
-        Config().override(["training.schedule=paper"]),
-        Config(training=TrainingConfig(schedule="paper")),
-    ):
-        assert config == Config() and config.training.schedule == "noam"
-
-
 class Another(Transformer):
     """A model with arguments of its own."""
 

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer.files.checksums import write_checksums
 from keras_transformer.models import Transformer
 from keras_transformer.runs.checkpoints import (
     Checkpoints,
@@ -142,7 +143,7 @@ def test_a_weights_file_has_the_weights_alone(tmp_path):
     with h5py.File(path) as file:
         assert "encoder" in file and "optimizer" not in file
 
-    model.save_weights(path)  # as Keras does, and earlier versions of this package
+    model.save_weights(path)  # as Keras does, with the state of the optimizer
     other = compiled_model(seed=2)
     read_weights(other, path)
     assert_equal(weights_of(other), weights_of(model))
@@ -270,7 +271,7 @@ def test_a_flipped_bit_of_the_state_is_damage_and_no_other_run(tmp_path):
         checkpoints.read_state(checkpoints.path(1))
 
 
-def test_damaged_checksums_of_an_old_checkpoint_end_no_training(tmp_path):
+def test_damaged_checksums_of_another_checkpoint_end_no_training(tmp_path):
     checkpoints, model = Checkpoints(tmp_path), compiled_model(seed=1)
     for step in (1, 2):
         checkpoints.save(model, TrainingState(step=step), keep=9)
@@ -292,11 +293,15 @@ def test_the_best_checkpoint_of_each_that_training_may_go_on_from_is_kept(tmp_pa
     "content",
     [
         *("5", "[1]", "null", '{"step": "4"}', '{"steps": 4}'),
-        *('{"best_score": null}', '{"best_bleu": null}', '{"best_bleu": 1.0, "best_score": "1"}'),
+        *('{"best_score": null}', '{"best_score": "1"}', '{"training_logs": []}'),
     ],
 )
 def test_a_state_of_other_types_is_damaged(tmp_path, content):
+    (tmp_path / "state.json").write_text("{}")
+    write_checksums(tmp_path)
+    assert Checkpoints(tmp_path).read_state(tmp_path) == TrainingState()
     (tmp_path / "state.json").write_text(content)
+    write_checksums(tmp_path)
     with pytest.raises(DamagedCheckpoint):
         Checkpoints(tmp_path).read_state(tmp_path)
 

@@ -44,6 +44,7 @@ def make_run(tokenizer, tmp_path, files):
         model.build()
         model.save_weights(run.averaged_path)
         end = {"step": 1, "limit": "max_steps", "value": 1, "reason": "", "metrics": {}}
+        end["checkpoint"] = "averaged"
         run.finished_path.write_text(json.dumps(end))
         return run.path
 
