@@ -46,7 +46,7 @@ SENTENCE_PAIRS = [
 
 LONGEST_FILES = {
     "test_train.py",
-    "test_divided_step.py",
+    "test_gradient_accumulation.py",
     "test_end_to_end.py",
     "test_documentation.py",
     "test_tour.py",

@@ -20,9 +20,8 @@ TENSORFLOW = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "tensorflo
 TENSORFLOW_ROOMS = ("tokenizers/", "data/", "export/", "serving/")
 TENSORFLOW_FILES = (
     "backend/tensorflow.py",
-    "training/distribution/slurm.py",
-    "training/distribution/tensorflow.py",
-    "training/divided_step.py",
+    "training/gradient_accumulation.py",
+    "training/tensorflow_distribution.py",
     "translation/exported_translator.py",
 )
 ROOMS = (  # each may import those that stand before it

@@ -23,7 +23,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import keras_transformer  # rooms load when used: tokenizers need TensorFlow, training does not
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import is_being_written, replacing
@@ -188,7 +187,7 @@ class Run:
 
     def _lock_file(self):
         """Returns an open file that is locked until it is closed."""
-        import fcntl  # Windows does not have it, and the rest of this room does not need it
+        import fcntl  # Windows does not have it, and nothing else here needs it
 
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -258,13 +257,12 @@ class Run:
 
         Those of an imported run share a vocabulary and split text in two ways: it has two files.
         """
+        from keras_transformer.tokenizers import load  # needs TensorFlow, which training may not
+
         if config.tokenizer.shared and not any(self.tokenizer_path.glob("source.*")):
-            tokenizers = [keras_transformer.tokenizers.load(self.tokenizer_path)] * 2
+            tokenizers = [load(self.tokenizer_path)] * 2
         else:
-            tokenizers = [
-                keras_transformer.tokenizers.load(self.tokenizer_path, name)
-                for name in ("source", "target")
-            ]
+            tokenizers = [load(self.tokenizer_path, name) for name in ("source", "target")]
         expected = self.identity.tokenizers
         if expected not in (None, checksum_of_tokenizers(tokenizers)):
             raise InputError(

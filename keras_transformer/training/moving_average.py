@@ -1,8 +1,8 @@
 """An exponential moving average of the weights, which is validated and kept instead of them.
 
 Keras's own (`use_ema`) validates the weights and not their average, and replaces the weights by it
-at the end of each `model.fit`. A training here is several of them if it is interrupted, and would go
-on from other weights.
+at the end of each `model.fit`. A training here is several of them if it is interrupted, and would
+go on from other weights.
 
 What this file relies on in Keras 3.15 that is not part of its public interface:
 `optimizer._trainable_variables`, the variables that `build` was called with.

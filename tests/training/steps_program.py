@@ -2,7 +2,7 @@
 
     python steps_program.py STRATEGY DEVICES BATCHES.npz CASES.json OUTPUT.npz
 
-`test_divided_step.py` runs it in processes of their own: TensorFlow takes its devices once.
+`test_gradient_accumulation.py` runs it in fresh processes, as TensorFlow takes its devices once.
 """
 
 import json

@@ -236,9 +236,9 @@ def test_the_better_weights_are_the_default(trained, tmp_path):
 def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
     config, tmp_path, start, train_quietly
 ):
-    from keras_transformer.training import progress
+    from keras_transformer.training import training_loop
 
-    run, step_end = tmp_path / "run", progress.SaveAndStop.on_train_batch_end
+    run, step_end = tmp_path / "run", training_loop.SaveAndStop.on_train_batch_end
 
     def spoil(saver, batch, logs=None):
         if saver.state.step == 7:  # the weights of step 8, at which a checkpoint is due
@@ -246,7 +246,7 @@ def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
         step_end(saver, batch, logs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.SaveAndStop, "on_train_batch_end", spoil)
+        patch.setattr(training_loop.SaveAndStop, "on_train_batch_end", spoil)
         # the validation of NaN weights has no translations to score
         message = (
             r"a weight is not finite at step 8, at a learning rate of \S+: .* from .*step-00000004"
@@ -270,9 +270,9 @@ def test_a_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_qui
 
 def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_quietly):
     """The weights are finite, but so large that no number of the model is."""
-    from keras_transformer.training import BleuCallback, progress
+    from keras_transformer.training import BleuCallback, training_loop
 
-    step_end, translated = progress.SaveAndStop.on_train_batch_end, []
+    step_end, translated = training_loop.SaveAndStop.on_train_batch_end, []
 
     def spoil(saver, batch, logs=None):
         if saver.state.step == 7:
@@ -281,7 +281,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path
         step_end(saver, batch, logs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.SaveAndStop, "on_train_batch_end", spoil)
+        patch.setattr(training_loop.SaveAndStop, "on_train_batch_end", spoil)
         patch.setattr(
             BleuCallback, "translations", lambda self: translated.append(1) or self.references
         )
@@ -305,7 +305,7 @@ def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, train_quietly, config
 def test_another_process_that_made_the_run_meanwhile_is_noticed(
     config, tmp_path, train_quietly, monkeypatch
 ):
-    begin_module = importlib.import_module("keras_transformer.training.begin")
+    begin_module = importlib.import_module("keras_transformer.training.start_or_resume")
     check, other = begin_module.check_start, config.override(["training.seed=2"])
 
     def check_then_lose(*arguments):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
-from keras_transformer.training.divided_step import with_divided_step
+from keras_transformer.training.gradient_accumulation import with_divided_step
 
 CASES = {
     "one": {
@@ -218,7 +218,7 @@ def test_keras_cannot_fit_on_several_workers(results):
     assert "of Keras/error" in results["2 workers-0"], f"Keras {keras.__version__} can"
 
 
-# === What is relied on in Keras, see the docstring of `divided_step` ===
+# === What is relied on in Keras, see the docstring of `gradient_accumulation` ===
 
 
 @keras.saving.register_keras_serializable("tests")
