@@ -11,6 +11,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.decoding.candidates import largest
 from keras_transformer.errors import InputError
+from keras_transformer.models.from_config import check_model_settings
 from keras_transformer.runs.run import Run, checksum_of_tokenizers, load_run
 from keras_transformer.special_ids import PAD_ID, START_ID, shift_right
 
@@ -45,7 +46,7 @@ def check_teachers(paths, init_from, max_length):
         run.weights_path()
         config = run.load_config()
         try:  # its learned positions may be too few for the text
-            config.merged({"data": {"max_length": max_length}})
+            check_model_settings(config.merged({"data": {"max_length": max_length}}))
         except ValueError as error:
             raise InputError(f"{error} (the run {run.path}, in distill_from)") from None
     if init_from is not None:
