@@ -22,7 +22,6 @@ STEPS = 10
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.5),
     "clipped": lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.1),
-    "adam": lambda: keras.optimizers.Adam(0.01),
     "averaging": lambda: AveragingAdam(0.01, decay=0.7),
     "accumulating": lambda: keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
 }

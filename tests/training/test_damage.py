@@ -181,7 +181,7 @@ def test_a_checkpoint_of_another_run_is_refused(run, longer, start):
     (checkpoint / "state.json").write_text(json.dumps({**state, "run_id": "another"}))
     write_checksums(checkpoint)
     before = files_of(run)
-    for use in (load_run, lambda path: start(longer, path)):
+    for use in (lambda path: load_run(path, "last"), lambda path: start(longer, path)):
         with pytest.raises(ValueError, match="step-00000012, which belongs to another run"):
             use(run)
     assert files_of(run) == before

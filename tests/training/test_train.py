@@ -19,11 +19,15 @@ import pytest
 from keras_transformer.config import Config
 from keras_transformer.runs.run import Run
 
-# trains with the settings of the YAML file argv[1] into argv[2], in a process of its own
+# trains with the settings of the YAML file argv[1] into argv[2], in a process of its own, without
+# compiling the steps, which would take longer than all of them
 TRAIN = """
 import sys
 from keras_transformer.config import Config
+from keras_transformer.models.token_model import TokenModel
 from keras_transformer.training import train
+compile_model = TokenModel.compile
+TokenModel.compile = lambda *args, **kwargs: compile_model(*args, **kwargs, run_eagerly=True)
 train(Config.load(sys.argv[1]), sys.argv[2])
 """
 
