@@ -8,7 +8,7 @@ PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loa
 # what runs on every backend of Keras
 BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/decoding \
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
-	tests/training/test_adam.py tests/training/test_metrics.py tests/training/test_precision.py \
+	tests/training/test_metrics.py tests/training/test_one_device.py \
 	tests/training/test_schedules.py tests/test_without_tensorflow.py
 
 .PHONY: help install quickstart test test-slow test-docs test-notebooks test-types test-package \

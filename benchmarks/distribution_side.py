@@ -20,7 +20,7 @@ from training_side import (
 )
 
 from keras_transformer.models import Transformer
-from keras_transformer.training import Adam, TokenCrossEntropy
+from keras_transformer.training import TokenCrossEntropy
 from keras_transformer.training.distribution import start
 
 
@@ -69,7 +69,7 @@ def make_model(distribution, preset, num_parts):
     keras.utils.set_random_seed(1)
     model = our_model(distribution.model_class(Transformer, num_parts), SIZES[preset])
     model.build()
-    optimizer = Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9)
+    optimizer = keras.optimizers.Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, TokenCrossEntropy(LABEL_SMOOTHING))
     model.optimizer.build(model.trainable_variables)
     return model

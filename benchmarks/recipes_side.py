@@ -74,7 +74,7 @@ def main():
 
     model_class = model_class_of(config)
     if on_tensorflow:
-        from keras_transformer.training.divided_step import with_divided_step
+        from keras_transformer.training.gradient_accumulation import with_divided_step
 
         model_class = with_divided_step(model_class, num_parts)
     model = model_class(vocab_size, **config.model_arguments)

@@ -107,7 +107,7 @@ def dataset_of(batches):
     return tf.data.Dataset.from_generator(lambda: examples_of(batches), output_signature=signature)
 
 
-def fit(model, loss, batches, adam):
+def fit(model, loss, batches):
     """Returns the seconds of the second epoch, and the loss of each of its steps."""
     import keras
 
@@ -126,7 +126,7 @@ def fit(model, loss, batches, adam):
             self.losses.append(float(total - self.before) / rows)
             self.before = total
 
-    model.compile(adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9), loss)
+    model.compile(keras.optimizers.Adam(LEARNING_RATE, beta_2=0.98, epsilon=1e-9), loss)
     clock = Clock()
     model.fit(
         dataset_of(batches).repeat(2).prefetch(2),
@@ -142,10 +142,10 @@ def fit(model, loss, batches, adam):
 def ours(batches, sizes, bfloat16, threads, **model_arguments):
     start_keras(bfloat16, threads)
     from keras_transformer import Transformer
-    from keras_transformer.training import Adam, TokenCrossEntropy
+    from keras_transformer.training import TokenCrossEntropy
 
     model = our_model(Transformer, sizes, **model_arguments)
-    return fit(model, TokenCrossEntropy(LABEL_SMOOTHING), batches, Adam)
+    return fit(model, TokenCrossEntropy(LABEL_SMOOTHING), batches)
 
 
 def our_model(model_class, sizes, **model_arguments):
@@ -205,7 +205,7 @@ def keras_hub(batches, sizes, bfloat16, threads):
         def call(self, y_true, y_pred):
             return loss(ops.cast(y_true, "int32"), y_pred)
 
-    return fit(model, Smoothed(reduction="sum"), batches, keras.optimizers.Adam)
+    return fit(model, Smoothed(reduction="sum"), batches)
 
 
 # === PyTorch: nn.Transformer and Hugging Face's Marian ===

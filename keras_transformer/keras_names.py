@@ -54,7 +54,6 @@ CLASSES = {
         "VisionTransformer",
     ),
     "training": (
-        "Adam",
         "CosineDecay",
         "InverseSquareRoot",
         "LinearDecay",

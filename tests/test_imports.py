@@ -22,9 +22,8 @@ TENSORFLOW = {"tensorflow", "tensorflow_text", "tensorflow_datasets", "tensorflo
 TENSORFLOW_SUBPACKAGES = ("tokenizers/", "data/", "export/", "serving/")
 TENSORFLOW_FILES = (
     "backend/tensorflow.py",
-    "training/distribution/slurm.py",
-    "training/distribution/tensorflow.py",
-    "training/divided_step.py",
+    "training/gradient_accumulation.py",
+    "training/tensorflow_distribution.py",
     "translation/exported_translator.py",
 )
 SUBPACKAGES = (  # each may import those that stand before it

@@ -8,7 +8,6 @@ import keras
 
 from keras_transformer.backend.portable import (
     TokenLosses,
-    adam_step,
     add_bias,
     batch_gather,
     cache_position,
@@ -31,7 +30,6 @@ from keras_transformer.backend.portable import (
 
 if keras.backend.backend() == "tensorflow":
     from keras_transformer.backend.tensorflow import (
-        adam_step,
         add_bias,
         batch_gather,
         cache_position,
@@ -53,7 +51,6 @@ if keras.backend.backend() == "tensorflow":
 
 __all__ = [
     "TokenLosses",
-    "adam_step",
     "add_bias",
     "cache_position",
     "cache_update",

@@ -245,17 +245,6 @@ def without_gradients(function):
     return function
 
 
-def adam_step(optimizer, gradient, variable, learning_rate):
-    """Updates a weight and its moments, which are variables of a `keras.optimizers.Adam`.
-
-    Args:
-        optimizer: the `keras.optimizers.Adam`, or one of a subclass.
-        gradient, variable: of one shape.
-        learning_rate: scalar.
-    """
-    keras.optimizers.Adam.update_step(optimizer, gradient, variable, learning_rate)
-
-
 def enable_determinism():
     """Makes all later operations deterministic: the same input gives the same bits."""
     if keras.backend.backend() == "torch":

@@ -7,7 +7,6 @@ tokens per chunk, V vocabulary.
 import contextlib
 import functools
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -506,35 +505,6 @@ def compile_function(function, variables=()):
         return graph(*tensors)
 
     return first_call_locked(compiled)
-
-
-def adam_step(optimizer, gradient, variable, learning_rate):
-    """As in `portable.py`, in one operation, which reads and writes each array once.
-
-    `portable.py` is used for gradients of some rows alone, for replicas, whose variables are
-    several, and on devices other than CPUs, where XLA fuses Keras's operations.
-    """
-    is_dense = isinstance(gradient, tf.Tensor)
-    if optimizer.amsgrad or not is_dense or tf.distribute.has_strategy() or _has_accelerator():
-        portable.adam_step(optimizer, gradient, variable, learning_rate)
-        return
-    dtype = variable.dtype
-    index = optimizer._get_variable_index(variable)
-    moments = optimizer._momentums[index], optimizer._velocities[index]
-    betas = [tf.cast(beta, dtype) for beta in (optimizer.beta_1, optimizer.beta_2)]
-    step = keras.ops.cast(optimizer.iterations + 1, dtype)
-    tf.raw_ops.ResourceApplyAdam(
-        var=variable.handle,
-        m=moments[0].value.handle,
-        v=moments[1].value.handle,
-        beta1_power=tf.pow(betas[0], step),
-        beta2_power=tf.pow(betas[1], step),
-        lr=tf.cast(learning_rate, dtype),
-        beta1=betas[0],
-        beta2=betas[1],
-        epsilon=tf.cast(optimizer.epsilon, dtype),
-        grad=tf.cast(gradient, dtype),
-    )
 
 
 def enable_determinism():

@@ -23,11 +23,6 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import check_space, partial_directory, put_in_place
 from keras_transformer.files.checksums import check_checksums, remove_with_checksum, write_checksums
-from keras_transformer.runs.old_checkpoints import (
-    keyed_by_index,
-    upgrade_state,
-    variables_by_index,
-)
 from keras_transformer.runs.weights import read_weights, write_weights
 from keras_transformer.types import StrPath, Tensor
 
@@ -72,7 +67,7 @@ class TrainingState:
     num_target_tokens: int = 0
     """Number of target tokens per epoch, without padding, for the same purpose."""
     run_id: str = ""
-    """The run that the checkpoint belongs to; "" in checkpoints of earlier versions."""
+    """The run that the checkpoint belongs to."""
 
 
 class DamagedCheckpoint(InputError):
@@ -136,9 +131,9 @@ class Checkpoints:
 
     def check(self, path: pathlib.Path) -> None:
         """Raises `DamagedCheckpoint` if the weights or the state are not as they were saved."""
-        state = self.read_state(path)
+        self.read_state(path)
         try:
-            check_checksums(path, [WEIGHTS, "state.json"], is_required=state.run_id != "")
+            check_checksums(path, [WEIGHTS, "state.json"])
         except ValueError as error:
             raise DamagedCheckpoint(path, error) from None
 
@@ -198,13 +193,10 @@ class Checkpoints:
         """
         state = self.read_state(path)
         try:
-            files = [WEIGHTS, "state.json", "state.npz"]
-            check_checksums(path, files, is_required=state.run_id != "")
+            check_checksums(path, [WEIGHTS, "state.json", "state.npz"])
             read_weights(model, path / WEIGHTS)
             with np.load(path / "state.npz") as tensors:
                 variables = training_state(model)
-                if keyed_by_index(tensors):
-                    variables = variables_by_index(model)
                 for key, variable in variables.items():
                     variable.assign(tensors[key])
             if not all_finite([*model.weights, *variables.values()]):
@@ -307,9 +299,8 @@ class Checkpoints:
 
 def _read_state(path):
     try:
-        check_checksums(path, ["state.json"], is_required=False)  # old checkpoints have none
-        content = json.loads((path / "state.json").read_text())
-        state = TrainingState(**upgrade_state(content))
+        check_checksums(path, ["state.json"])
+        state = TrainingState(**json.loads((path / "state.json").read_text()))
         for field in dataclasses.fields(state):
             value = getattr(state, field.name)
             if not isinstance(value, int | float if field.type is float else field.type):

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -24,7 +23,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import keras_transformer  # rooms load when used: tokenizers need TensorFlow, training does not
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import is_being_written, replacing
@@ -69,7 +67,7 @@ FREE_SETTINGS = {
 class Identity:
     """Identifies a run, so that its files are not mixed with those of another run.
 
-    Fields that are not known, as in a run of an earlier version of this package, are "" or None.
+    Fields that are not known, as the text of an imported run, are "" or None.
     """
 
     run_id: str = ""
@@ -189,7 +187,7 @@ class Run:
 
     def _lock_file(self):
         """Returns an open file that is locked until it is closed."""
-        import fcntl  # Windows does not have it, and the rest of this room does not need it
+        import fcntl  # Windows does not have it, and nothing else here needs it
 
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -259,13 +257,12 @@ class Run:
 
         Those of an imported run share a vocabulary and split text in two ways: it has two files.
         """
+        from keras_transformer.tokenizers import load  # needs TensorFlow, which training may not
+
         if config.tokenizer.shared and not any(self.tokenizer_path.glob("source.*")):
-            tokenizers = [keras_transformer.tokenizers.load(self.tokenizer_path)] * 2
+            tokenizers = [load(self.tokenizer_path)] * 2
         else:
-            tokenizers = [
-                keras_transformer.tokenizers.load(self.tokenizer_path, name)
-                for name in ("source", "target")
-            ]
+            tokenizers = [load(self.tokenizer_path, name) for name in ("source", "target")]
         expected = self.identity.tokenizers
         if expected not in (None, checksum_of_tokenizers(tokenizers)):
             raise InputError(
@@ -278,7 +275,7 @@ class Run:
         """Raises `InputError` if `config` describes another model or training than this run's."""
         old, new = (dataclasses.asdict(c) for c in (self.load_config(), config))
         for model in (old["model"], new["model"]):
-            model["name"] = model_name(model)  # runs of earlier versions do not name it
+            model["name"] = model_name(model)  # which need not be named
         for group in ("data", "tokenizer", "model", "training"):
             for key in sorted(old[group].keys() | new[group].keys()):
                 then, now = old[group].get(key), new[group].get(key)
@@ -368,16 +365,7 @@ class Run:
     def default_checkpoint(self) -> str:
         """Returns which weights the training chose by validation, "best" or "averaged"."""
         finished = self.finished()
-        if finished is None:
-            return "best"
-        if "checkpoint" in finished:
-            return finished["checkpoint"]
-        # written by an earlier version, which always used the mean
-        best_score, best = -1.0, self.checkpoints.best()
-        with contextlib.suppress(DamagedCheckpoint):
-            best_score = -1.0 if best is None else self.checkpoints.read_state(best).best_score
-        mean_score = finished["metrics"].get("val_bleu", math.inf)
-        return "averaged" if mean_score >= best_score else "best"
+        return "best" if finished is None else finished["checkpoint"]
 
     def finished(self) -> dict[str, Any] | None:
         """Returns the content of `finished.json`, or None if training has not ended."""
@@ -401,13 +389,13 @@ def checksum_of_tokenizers(tokenizers):
 
 def _check_finished(finished):
     """Raises `ValueError`, `KeyError` or `TypeError` if the content is not a `finished.json`."""
-    kinds = {"step": int, "limit": str, "value": int | float, "reason": str, "metrics": dict}
-    for name, kind in kinds.items():
-        if not isinstance(finished[name], kind):
+    types = {"step": int, "limit": str, "value": int | float, "reason": str, "metrics": dict}
+    for name, expected in types.items():
+        if not isinstance(finished[name], expected):
             raise InputError(name)
     if not all(isinstance(value, int | float) for value in finished["metrics"].values()):
         raise InputError("metrics")
-    if finished["limit"] not in LIMITS or finished.get("checkpoint", "best") not in CHECKPOINTS:
+    if finished["limit"] not in LIMITS or finished["checkpoint"] not in CHECKPOINTS:
         raise InputError("limit")
 
 

@@ -2,8 +2,6 @@
 
 import contextlib
 
-from keras_transformer.runs.old_weights import in_todays_layout
-
 
 def write_weights(model, path):
     """Writes the weights of a model to a `.weights.h5` file."""
@@ -12,8 +10,8 @@ def write_weights(model, path):
 
 
 def read_weights(model, path):
-    """Gives a model the weights in a `.weights.h5` file, of this version or an earlier one."""
-    with in_todays_layout(path) as path, _without_optimizer(model):
+    """Gives a model the weights in a `.weights.h5` file."""
+    with _without_optimizer(model):
         model.load_weights(path)
 
 

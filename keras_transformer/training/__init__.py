@@ -1,11 +1,9 @@
 """Training: `train`, and the parts that serve any `model.fit`."""
 
-from keras_transformer.training.adam import Adam
 from keras_transformer.training.callbacks import BleuCallback, SampleTranslations
 from keras_transformer.training.interruption import Interrupted
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
-from keras_transformer.training.run_lexicon import write_lexicon
 from keras_transformer.training.schedules import (
     CosineDecay,
     InverseSquareRoot,
@@ -14,9 +12,9 @@ from keras_transformer.training.schedules import (
 )
 from keras_transformer.training.train import train
 from keras_transformer.training.tune_decoding import TunedDecoding, tune_decoding
+from keras_transformer.training.write_lexicon import write_lexicon
 
 __all__ = [
-    "Adam",
     "BleuCallback",
     "CosineDecay",
     "InverseSquareRoot",

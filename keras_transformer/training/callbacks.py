@@ -44,6 +44,8 @@ class TranslationCallback(keras.callbacks.Callback):
 
     def set_model(self, model: keras.Model) -> None:
         """Called by `fit`, before the first epoch."""
+        if model is self.model:  # another `fit` of the same model: the search is compiled already
+            return
         super().set_model(model)
         self.translator = Translator(model, self.tokenizer, self.target_tokenizer, self.decoding)
 

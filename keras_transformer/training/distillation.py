@@ -8,10 +8,10 @@ import shlex
 import numpy as np
 from keras import ops
 
-import keras_transformer  # its room data loads when used, because it needs TensorFlow
 from keras_transformer import backend
 from keras_transformer.decoding.candidates import largest
 from keras_transformer.errors import InputError
+from keras_transformer.models.from_config import check_model_settings
 from keras_transformer.runs.run import Run, checksum_of_tokenizers, load_run
 from keras_transformer.special_ids import PAD_ID, START_ID, shift_right
 
@@ -46,7 +46,7 @@ def check_teachers(paths, init_from, max_length):
         run.weights_path()
         config = run.load_config()
         try:  # its learned positions may be too few for the text
-            config.merged({"data": {"max_length": max_length}})
+            check_model_settings(config.merged({"data": {"max_length": max_length}}))
         except ValueError as error:
             raise InputError(f"{error} (the run {run.path}, in distill_from)") from None
     if init_from is not None:
@@ -69,6 +69,9 @@ def predicted_labels(paths, share, batches, write):
         batches: `TranslationBatches`; its tokenizers are those of the runs.
         write: called with each line of the report.
     """
+    from keras_transformer.data.batch_plan import plan_static_batches, static_shapes
+    from keras_transformer.data.soft_labels import SoftLabels
+
     write(f"teachers    {len(paths)} predict the labels of the training text")
     models = [load_run(path)[0] for path in paths]
     variables = [variable for model in models for variable in model.variables]
@@ -80,9 +83,8 @@ def predicted_labels(paths, share, batches, write):
     probabilities = np.zeros(ids.shape, "float32")
     batch_tokens = min(BATCH_PROBABILITIES // vocab_size, BATCH_TOKENS)
     batch_tokens = max(batch_tokens, batches.max_length)
-    batch_plan = keras_transformer.data.batch_plan
-    shapes = batch_plan.static_shapes(batch_tokens, batches.max_length)
-    plan = batch_plan.plan_static_batches(source.lengths, target.lengths, shapes)
+    shapes = static_shapes(batch_tokens, batches.max_length)
+    plan = plan_static_batches(source.lengths, target.lengths, shapes)
     for pairs, (num_rows, length) in plan:
         rows = [side.padded(pairs, num_rows, length) for side in (source, target)]
         is_real = rows[1] != PAD_ID
@@ -91,7 +93,7 @@ def predicted_labels(paths, share, batches, write):
         ids[places], probabilities[places] = (ops.convert_to_numpy(x)[is_real] for x in found)
     agree = np.mean(ids[:, 0] == target.ids)
     write(f"            they prefer the label of the text for {agree:.1%} of the tokens")
-    return keras_transformer.data.soft_labels.SoftLabels.of(ids, probabilities, share)
+    return SoftLabels.of(ids, probabilities, share)
 
 
 def _best(models, num_labels, source_ids, labels):

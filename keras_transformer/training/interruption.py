@@ -3,6 +3,8 @@
 import contextlib
 import signal
 
+import keras
+
 
 class Interrupted(Exception):
     """Training was told to stop by a signal; its work is saved.
@@ -74,3 +76,26 @@ class Interruption:
         finally:
             for signal_number, handler in before.items():
                 signal.signal(signal_number, handler)
+
+
+class ObeyAtOnce(keras.callbacks.Callback):
+    """Lets a signal stop a validation immediately, since a validation may take long.
+
+    In the list of callbacks it comes after those that compute the score, the last part of a
+    validation, and before those that write. It is not used with several workers: they agree to stop
+    after a step or after a whole validation.
+
+    Args:
+        interruption: `Interruption`.
+    """
+
+    def __init__(self, interruption):
+        super().__init__()
+        self.interruption = interruption
+
+    def on_test_batch_begin(self, batch, logs=None):
+        # not when the validation begins: weights and averages are exchanged then
+        self.interruption.obey_at_once()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.interruption.at_once = False

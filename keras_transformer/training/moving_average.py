@@ -1,7 +1,8 @@
 """An exponential moving average of the weights, which is validated and kept instead of them.
 
-Keras's own (`use_ema`) replaces the weights by their average at the end of each `model.fit`. A
-training here is several of them if it is interrupted, and would go on from other weights.
+Keras's own (`use_ema`) validates the weights and not their average, and replaces the weights by it
+at the end of each `model.fit`. A training here is several of them if it is interrupted, and would
+go on from other weights.
 
 What this file relies on in Keras 3.15 that is not part of its public interface:
 `optimizer._trainable_variables`, the variables that `build` was called with.
@@ -11,10 +12,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.training.adam import Adam
 
-
-class AveragingAdam(Adam):
+class AveragingAdam(keras.optimizers.Adam):
     """Adam that also keeps an exponential moving average of the weights.
 
     average = d average + (1 - d) weight after each step, with d = min(decay, (t - 1) / (t + 8)) at

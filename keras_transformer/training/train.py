@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,29 +11,17 @@ import tqdm
 
 from keras_transformer import backend
 from keras_transformer.config import Config
-from keras_transformer.files.atomic import check_space, replacing
-from keras_transformer.files.checksums import checksum
 from keras_transformer.models.from_config import model_class_of
-from keras_transformer.runs.checkpoints import bytes_of
 from keras_transformer.runs.run import Run
-from keras_transformer.runs.weights import write_weights
 from keras_transformer.training import distribution
-from keras_transformer.training.adam import Adam
-from keras_transformer.training.begin import begin, check_same_data, create_or_restore
-from keras_transformer.training.fit import fit
-from keras_transformer.training.interruption import Interruption
+from keras_transformer.training.final_weights import candidates, choose_weights, save_final_weights
+from keras_transformer.training.interruption import Interruption, ObeyAtOnce
 from keras_transformer.training.moving_average import AveragesInPlace, AveragingAdam
-from keras_transformer.training.planned_end import PlannedEnd
-from keras_transformer.training.precision import times_float32
-from keras_transformer.training.progress import (
-    Log,
-    ObeyAtOnce,
-    ProgressBar,
-    SaveAndStop,
-    TensorBoardOfEpochs,
-)
-from keras_transformer.training.schedules import Decay, schedule_of
-from keras_transformer.training.selection import candidates, choose_weights
+from keras_transformer.training.one_device import times_float32
+from keras_transformer.training.schedules import Decay, PlannedEnd, schedule_of
+from keras_transformer.training.start_or_resume import begin, check_same_data, create_or_restore
+from keras_transformer.training.training_log import Log, ProgressBar, TensorBoardOfEpochs
+from keras_transformer.training.training_loop import SaveAndStop, evaluate, fit
 from keras_transformer.training.translation_task import TranslationTask
 from keras_transformer.types import StrPath
 
@@ -108,12 +95,10 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
         # === Data ===
         task.prepare(config, run, init_from, devices, write)
 
-        # === Reproducibility ===
+        # === Model and optimizer ===
         keras.utils.set_random_seed(training.seed)
         if training.deterministic:
             backend.enable_determinism()
-
-        # === Model ===
         with devices.scope():
             model_class = devices.model_class(
                 model_class_of(config), training.gradient_accumulation_steps
@@ -127,18 +112,10 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                 jit_compile="auto" if training.jit_compile is None else training.jit_compile,
             )
             model.optimizer.build(model.trainable_variables)
-        write(f"model       {model.count_params():,} parameters")
-        write(f"devices     {describe_step(training, devices)}")
-        if model.jit_compile and not training.static_shapes:
-            write("            XLA compiles each shape of a batch: set training.static_shapes=true")
-        if training.mixed_precision and (times := times_float32(training.mixed_precision)) > 1.2:
-            write(
-                f"            {training.mixed_precision} is slow here: a product takes {times:.1f} "
-                "times as long as in float32. Without training.mixed_precision, steps are shorter"
-            )
+        report_on(model, training, devices, write)
 
         with Interruption.watched() as interruption:
-            # === Start, or go on ===
+            # === A new run, or the last checkpoint of this one ===
             saved = devices.from_chief(
                 lambda: create_or_restore(config, run, init_from, model, task, write)
             )
@@ -146,40 +123,32 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             _, state = saved
             devices.copy_from_chief([*model.variables, *model.optimizer.variables])
 
-            # === Train ===
+            # === Fit ===
             averages = None
             if training.ema is not None:
                 averages = AveragesInPlace(model, in_place=state.step > 0)
             saver = SaveAndStop(
                 run.checkpoints, state, task, training, interruption, devices, averages
             )
+            callbacks = [saver]
+            if isinstance(schedule, Decay):
+                callbacks.append(PlannedEnd(schedule, state, training))
+            if averages is not None:
+                callbacks.append(averages)
             log = Log(run.metrics_path, state, task, write)
             progress_bar = ProgressBar(state, training)
             is_only_worker = devices.num_workers == 1  # several workers stop together
-            every_worker = [saver]
-            if isinstance(schedule, Decay):
-                every_worker.append(PlannedEnd(schedule, state, training))
-            if averages is not None:
-                every_worker.append(averages)
-            callbacks = every_worker
             if devices.is_chief:
                 log.drop_what_was_lost(is_at_end=saver.limit is not None)
                 obey_at_once = [ObeyAtOnce(interruption)] if is_only_worker else []
-                tensorboard = TensorBoardOfEpochs(run.tensorboard_path)
-                callbacks = [
-                    progress_bar,
-                    *task.callbacks(),
-                    *obey_at_once,
-                    log,
-                    *every_worker,
-                    tensorboard,
-                ]
+                shown = [progress_bar, *task.callbacks(), *obey_at_once, log]
+                callbacks = [*shown, *callbacks, TensorBoardOfEpochs(run.tensorboard_path)]
             try:
                 fit(model, task.batches, task.valid_batches, training, saver, callbacks, devices)
             finally:
                 progress_bar.close()
 
-            # === Choose the weights ===
+            # === Save the best weights ===
             def load(paths):
                 if devices.is_chief:
                     run.checkpoints.load_mean(model, paths)
@@ -200,60 +169,33 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                 )
             if devices.is_chief:
                 write(f"weights     {best}, chosen by validation {task.score_name}")
-                finish(run, model, state, saver, training, best, best_mean, metrics)
+                save_final_weights(run, model, saver, best, best_mean, metrics)
             return devices.from_chief(lambda: metrics)
 
 
-def evaluate(model, valid_batches, training, devices):
-    """Returns the metrics of the model on the validation data, "val_" before each name."""
-    row_multiple = devices.num_replicas * training.gradient_accumulation_steps
-    metrics = model.evaluate(
-        devices.dataset(valid_batches.dataset(repeat=False, row_multiple=row_multiple)),
-        steps=len(valid_batches),
-        return_dict=True,
-        verbose=0,
-    )
-    return {f"val_{name}": value for name, value in metrics.items()}
-
-
-def finish(run, model, state, saver, training, best, best_mean, metrics):
-    """Writes the averaged weights, and `finished.json`."""
-    finished = {
-        "step": state.step,
-        "limit": saver.limit,
-        "value": getattr(training, saver.limit),
-        "reason": saver.reason,
-        "checkpoint": best.checkpoint,
-        "metrics": metrics,
-    }
-    if best_mean is not None:
-        run.checkpoints.load_mean(model, best_mean.paths)
-        with replacing(run.averaged_path) as partial:
-            check_space(run.path, bytes_of(model.weights))
-            write_weights(model, partial)
-        finished["num_averaged"] = len(best_mean.paths)
-        finished["averaged_checksum"] = checksum(run.averaged_path)
-    with replacing(run.finished_path) as partial:
-        partial.write_text(json.dumps(finished, indent=2))
-
-
-def describe_step(training, devices):
-    """Returns a line about the devices and the micro-batches that share a step."""
+def report_on(model, training, devices, write):
+    """Writes the size of the model, who shares a step, and what makes the steps slow."""
+    write(f"model       {model.count_params():,} parameters")
     num_parts = devices.num_replicas * training.gradient_accumulation_steps
-    tokens = training.batch_tokens
-    if num_parts == 1:
-        return f"{devices}, {tokens:,} tokens per step"
-    return (
-        f"{devices}, {tokens:,} tokens per step in {num_parts} parts of about "
-        f"{tokens // num_parts:,}; the learning rate does not change"
-    )
+    tokens, parts = training.batch_tokens, ""
+    if num_parts > 1:
+        parts = f" in {num_parts} parts of about {tokens // num_parts:,}"
+        parts += "; the learning rate does not change"
+    write(f"devices     {devices}, {tokens:,} tokens per step{parts}")
+    if model.jit_compile and not training.static_shapes:
+        write("            XLA compiles each shape of a batch: set training.static_shapes=true")
+    if training.mixed_precision and (times := times_float32(training.mixed_precision)) > 1.2:
+        write(
+            f"            {training.mixed_precision} is slow here: a product takes {times:.1f} "
+            "times as long as in float32. Without training.mixed_precision, steps are shorter"
+        )
 
 
 def make_optimizer(training, schedule):
     """Returns the Adam of the paper (section 5.3); the end of a `Decay` becomes its variable."""
     settings = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm)
     if training.ema is None:
-        adam = Adam(schedule, **settings)
+        adam = keras.optimizers.Adam(schedule, **settings)
     else:
         adam = AveragingAdam(schedule, decay=training.ema, **settings)
     if isinstance(schedule, Decay):

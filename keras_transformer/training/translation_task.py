@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 
-import keras_transformer  # its rooms load when used: tokenizers need TensorFlow
 from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.run import Identity, Run, build_model
@@ -92,11 +91,12 @@ class TranslationTask:
 
     def _soft_labels(self, run, write):
         """Returns the `SoftLabels` of a run: those that it has saved, or new ones."""
+        from keras_transformer.data.soft_labels import SoftLabels
+
         training = self.config.training
         if run.has_soft_labels:
             num_tokens = len(self.batches.rows[1].ids)
-            load = keras_transformer.data.soft_labels.SoftLabels.load
-            return load(run.soft_labels_path, num_tokens, training.distill_share)
+            return SoftLabels.load(run.soft_labels_path, num_tokens, training.distill_share)
         return predicted_labels(teachers_of(training), training.distill_share, self.batches, write)
 
     def save(self, run):
@@ -156,6 +156,8 @@ class TranslationTask:
 
 def ready_tokenizers(config, run, init_from):
     """Returns the `(source, target)` tokenizers of a run or a file; None: they must be trained."""
+    from keras_transformer.tokenizers import from_file
+
     if run.exists:
         return run.load_tokenizers(config)
     if init_from is not None:
@@ -163,7 +165,7 @@ def ready_tokenizers(config, run, init_from):
     if teachers := teachers_of(config.training):
         return Run(teachers[0]).load_tokenizers(config)
     if config.tokenizer.model is not None:
-        return (keras_transformer.tokenizers.from_file(config.tokenizer.model),) * 2
+        return (from_file(config.tokenizer.model),) * 2
     return None
 
 
@@ -182,24 +184,26 @@ def read_corpora(data, seed, write):
 
 def _validation_files(data):
     """Returns the `ParallelCorpus` of the validation files, None where none are named."""
+    from keras_transformer.data import ParallelCorpus
+
     if data.source_valid is None:
         return None
-    return keras_transformer.data.ParallelCorpus.from_files(data.source_valid, data.target_valid)
+    return ParallelCorpus.from_files(data.source_valid, data.target_valid)
 
 
 def _training_text(data):
     """Returns the training corpus, and the validation corpus of its data set, which may be None."""
-    if data.dataset is not None:
-        from keras_transformer.data.tfds import from_tfds
+    from keras_transformer.data import ParallelCorpus
+    from keras_transformer.data.tfds import from_tfds
 
+    if data.dataset is not None:
         return from_tfds(data.dataset.removeprefix("tfds:"))
     if data.source_train is None:
         raise InputError(
             "Expected data to train on: source_train and target_train, or dataset. "
             "Received: neither. Give both files, or the name of a data set."
         )
-    from_files = keras_transformer.data.ParallelCorpus.from_files
-    return from_files(data.source_train, data.target_train), None
+    return ParallelCorpus.from_files(data.source_train, data.target_train), None
 
 
 def training_text_of_run(run, config, write):
@@ -243,22 +247,24 @@ def _text_of_run(run, other):
 
 def make_batches(name, corpus, **settings):
     """Returns the `TranslationBatches` of a corpus; errors say which text they are about."""
+    from keras_transformer.data import TranslationBatches
+
     try:
-        return keras_transformer.data.TranslationBatches(corpus, **settings)
+        return TranslationBatches(corpus, **settings)
     except ValueError as error:
         raise InputError(f"{error} (the {name} text)") from None
 
 
 def train_tokenizers(config, corpus, write):
     """Returns the `(source, target)` tokenizers that the settings describe."""
+    from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
+
     settings = config.tokenizer
 
     def trained_on(sentences):
         if settings.kind == "wordpiece":
-            return keras_transformer.tokenizers.WordPieceTokenizer.train(
-                sentences, settings.vocab_size
-            )
-        return keras_transformer.tokenizers.SentencePieceTokenizer.train(
+            return WordPieceTokenizer.train(sentences, settings.vocab_size)
+        return SentencePieceTokenizer.train(
             sentences,
             settings.vocab_size,
             settings.model_type,

@@ -127,23 +127,32 @@ def config_of(files):
 
 @pytest.fixture(scope="session")
 def train_quietly():
-    """Trains, and keeps the lines of the report in its attribute `lines`."""
+    """Trains without compiling the steps, and keeps the lines of the report as `lines`.
+
+    To compile a step takes longer than ten steps of such a small model. `test_tasks.py` compiles.
+    """
+    from keras_transformer.models.token_model import TokenModel
     from keras_transformer.training import train
 
-    lines = []
+    lines, compile_model = [], TokenModel.compile
+
+    def compile_eagerly(*args, **kwargs):
+        return compile_model(*args, **{**kwargs, "jit_compile": False}, run_eagerly=True)
 
     def run(config, output, **kwargs):
         lines.clear()
-        return train(config, output, write=lines.append, **kwargs)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TokenModel, "compile", compile_eagerly)
+            return train(config, output, write=lines.append, **kwargs)
 
     run.lines = lines
     return run
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory, sentence_pairs, train_quietly):
+def trained(made_once, sentence_pairs, train_quietly):
     """`(config, path)` of a run that has ended; a test copies it before it changes anything."""
-    path = tmp_path_factory.mktemp("trained")
-    config = config_of(write_pairs(path, sentence_pairs))
-    train_quietly(config, path / "run")
-    return config, path / "run"
+    pairs = made_once("pairs_of_trained", lambda path: write_pairs(path, sentence_pairs))
+    config = config_of((pairs / "pairs.en", pairs / "pairs.de"))
+    made = made_once("trained", lambda path: train_quietly(config, path / "run"))
+    return config, made / "run"

@@ -2,7 +2,7 @@
 
     python steps_program.py STRATEGY DEVICES BATCHES.npz CASES.json OUTPUT.npz
 
-`test_divided_step.py` runs it in processes of their own: TensorFlow takes its devices once.
+`test_gradient_accumulation.py` runs it in fresh processes, as TensorFlow takes its devices once.
 """
 
 import json
@@ -22,7 +22,6 @@ STEPS = 10
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.5),
     "clipped": lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.1),
-    "adam": lambda: keras.optimizers.Adam(0.01),
     "averaging": lambda: AveragingAdam(0.01, decay=0.7),
     "accumulating": lambda: keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
 }

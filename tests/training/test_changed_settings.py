@@ -12,7 +12,7 @@ from keras_transformer.config.settings import settings
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.training import train
-from keras_transformer.training.begin import check_start
+from keras_transformer.training.start_or_resume import check_start
 
 FREE = {
     "training.max_steps",

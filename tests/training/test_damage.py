@@ -120,12 +120,18 @@ def test_a_damaged_tokenizer_is_refused(run, longer, start):
         b"{}",
         b"[]",
         b"5",
-        b'{"step": 10, "limit": 7, "value": 10, "reason": "", "metrics": {}}',
-        b'{"step": 10, "limit": "seed", "value": 10, "reason": "", "metrics": {}}',
-        b'{"step": 10, "limit": "patience", "value": 1, "reason": "", "metrics": {"a": []}}',
+        {"limit": 7},
+        {"limit": "seed"},
+        {"limit": "patience", "metrics": {"a": []}},
+        {"checkpoint": "first"},
+        {"checkpoint": None},
     ],
 )
 def test_how_it_ended_is_checked_before_anything_changes(run, longer, start, content):
+    if isinstance(content, dict):  # what is wrong in a file that is right otherwise
+        content = json.dumps(
+            {**json.loads((run / "finished.json").read_text()), **content}
+        ).encode()
     (run / "finished.json").write_bytes(content)
     before = files_of(run)
     for use in (load_run, lambda path: start(longer, path)):
@@ -175,7 +181,7 @@ def test_a_checkpoint_of_another_run_is_refused(run, longer, start):
     (checkpoint / "state.json").write_text(json.dumps({**state, "run_id": "another"}))
     write_checksums(checkpoint)
     before = files_of(run)
-    for use in (load_run, lambda path: start(longer, path)):
+    for use in (lambda path: load_run(path, "last"), lambda path: start(longer, path)):
         with pytest.raises(ValueError, match="step-00000012, which belongs to another run"):
             use(run)
     assert files_of(run) == before
@@ -217,26 +223,6 @@ def test_text_of_another_size_is_refused_with_the_sizes(
         start(longer.override(fewer), run)
 
 
-def test_a_run_of_an_earlier_version_goes_on_and_gets_its_checksums(run, longer, start):
-    (run / "identity.json").unlink()
-    for path in (run / "checkpoints").iterdir():
-        (path / "SHA256SUMS").unlink()
-        state = json.loads((path / "state.json").read_text())
-        del state["run_id"], state["training_logs"]
-        (path / "state.json").write_text(json.dumps(state))
-    finished = json.loads((run / "finished.json").read_text())
-    for name in ("checkpoint", "num_averaged", "averaged_checksum"):
-        del finished[name]
-    for bleu, expected in ((-0.5, "best"), (100.0, "averaged")):  # what the mean had reached
-        finished["metrics"]["val_bleu"] = bleu
-        (run / "finished.json").write_text(json.dumps(finished))
-        assert Run(run).default_checkpoint() == expected
-    load_run(run)
-    start(longer, run)
-    assert Run(run).identity.run_id == "" and Run(run).identity.training_text is not None
-    assert Run(run).identity.tokenizers is not None
-
-
 def test_the_better_weights_are_the_default(trained, tmp_path):
     config, path = trained
     run = Run(shutil.copytree(path, tmp_path / "run"))
@@ -250,9 +236,9 @@ def test_the_better_weights_are_the_default(trained, tmp_path):
 def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
     config, tmp_path, start, train_quietly
 ):
-    from keras_transformer.training import progress
+    from keras_transformer.training import training_loop
 
-    run, step_end = tmp_path / "run", progress.SaveAndStop.on_train_batch_end
+    run, step_end = tmp_path / "run", training_loop.SaveAndStop.on_train_batch_end
 
     def spoil(saver, batch, logs=None):
         if saver.state.step == 7:  # the weights of step 8, at which a checkpoint is due
@@ -260,7 +246,7 @@ def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
         step_end(saver, batch, logs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.SaveAndStop, "on_train_batch_end", spoil)
+        patch.setattr(training_loop.SaveAndStop, "on_train_batch_end", spoil)
         # the validation of NaN weights has no translations to score
         message = (
             r"a weight is not finite at step 8, at a learning rate of \S+: .* from .*step-00000004"
@@ -284,9 +270,9 @@ def test_a_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_qui
 
 def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_quietly):
     """The weights are finite, but so large that no number of the model is."""
-    from keras_transformer.training import BleuCallback, progress
+    from keras_transformer.training import BleuCallback, training_loop
 
-    step_end, translated = progress.SaveAndStop.on_train_batch_end, []
+    step_end, translated = training_loop.SaveAndStop.on_train_batch_end, []
 
     def spoil(saver, batch, logs=None):
         if saver.state.step == 7:
@@ -295,7 +281,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path
         step_end(saver, batch, logs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.SaveAndStop, "on_train_batch_end", spoil)
+        patch.setattr(training_loop.SaveAndStop, "on_train_batch_end", spoil)
         patch.setattr(
             BleuCallback, "translations", lambda self: translated.append(1) or self.references
         )
@@ -319,7 +305,7 @@ def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, train_quietly, config
 def test_another_process_that_made_the_run_meanwhile_is_noticed(
     config, tmp_path, train_quietly, monkeypatch
 ):
-    begin_module = importlib.import_module("keras_transformer.training.begin")
+    begin_module = importlib.import_module("keras_transformer.training.start_or_resume")
     check, other = begin_module.check_start, config.override(["training.seed=2"])
 
     def check_then_lose(*arguments):

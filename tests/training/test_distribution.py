@@ -12,8 +12,10 @@ import pytest
 
 from keras_transformer.config import TrainingConfig
 from keras_transformer.training.distribution import Distribution, start
-from keras_transformer.training.distribution.slurm import config_from_slurm
-from keras_transformer.training.distribution.tensorflow import TensorFlowDistribution
+from keras_transformer.training.tensorflow_distribution import (
+    TensorFlowDistribution,
+    config_from_slurm,
+)
 
 CLUSTER = {"worker": ["localhost:1", "localhost:2"]}
 # the command, on two logical devices where argv[1] is 2

@@ -6,8 +6,7 @@ import signal
 import keras
 import pytest
 
-from keras_transformer.training.interruption import Interrupted, Interruption
-from keras_transformer.training.progress import ObeyAtOnce
+from keras_transformer.training.interruption import Interrupted, Interruption, ObeyAtOnce
 
 
 def test_a_signal_waits_for_a_good_moment():

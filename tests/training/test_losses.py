@@ -159,7 +159,7 @@ def test_labels_may_have_a_last_axis_of_1(batch):
 # === R-Drop ===
 
 
-def fitted(dropout, r_drop, batch_size=4):
+def fitted(run_eagerly, dropout, r_drop, batch_size=4):
     """Returns the model after a step of gradient descent, and what `fit` reports."""
     keras.utils.set_random_seed(3)
     model = Transformer(11, num_layers=1, d_model=8, ff_dim=12, num_heads=2, dropout=dropout)
@@ -169,22 +169,25 @@ def fitted(dropout, r_drop, batch_size=4):
     inputs = {"source_ids": source_ids, "target_ids": target_ids}
     weights = (labels != 0) / np.count_nonzero(labels)
     loss = TokenCrossEntropy(0.1, r_drop)
-    model.compile(keras.optimizers.SGD(0.5), loss, metrics=[TokenAccuracy(), Perplexity()])
+    metrics = [TokenAccuracy(), Perplexity()]
+    model.compile(keras.optimizers.SGD(0.5), loss, metrics=metrics, run_eagerly=run_eagerly)
     history = model.fit(inputs, labels, batch_size, sample_weight=weights, verbose=0).history
     return model.get_weights(), {name: values[0] for name, values in history.items()}
 
 
-def test_without_dropout_r_drop_changes_nothing():
+def test_without_dropout_r_drop_changes_nothing(run_eagerly):
     """Both predictions are the same, so their divergence is 0 and their mean is each of them."""
-    weights, metrics = fitted(dropout=0.0, r_drop=0.0)
-    with_it, its_metrics = fitted(dropout=0.0, r_drop=5.0)
+    weights, metrics = fitted(run_eagerly, dropout=0.0, r_drop=0.0)
+    with_it, its_metrics = fitted(run_eagerly, dropout=0.0, r_drop=5.0)
     assert its_metrics == pytest.approx(metrics, rel=1e-5)
     for one, other in zip(weights, with_it, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_with_dropout_the_loss_rises_with_the_factor_of_the_divergence():
-    losses = [fitted(dropout=0.4, r_drop=r_drop)[1]["loss"] for r_drop in (1e-9, 1.0, 3.0)]
+def test_with_dropout_the_loss_rises_with_the_factor_of_the_divergence(run_eagerly):
+    losses = [
+        fitted(run_eagerly, dropout=0.4, r_drop=r_drop)[1]["loss"] for r_drop in (1e-9, 1.0, 3.0)
+    ]
     assert losses[1] > losses[0] + 0.01  # the two predictions differ
     assert losses[2] - losses[0] == pytest.approx(3 * (losses[1] - losses[0]), rel=1e-3)
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.run import Run, build_model, load_weights
-from keras_transformer.training import BleuCallback, Interrupted, progress
+from keras_transformer.training import BleuCallback, Interrupted, training_loop
 
 
 def flat(variables):
@@ -19,7 +19,7 @@ def flat(variables):
 def spied(monkeypatch):
     """The weights after each step, and those that are translated with, by their step."""
     steps, validated = {}, {}
-    step_end, translations = progress.SaveAndStop.on_train_batch_end, BleuCallback.translations
+    step_end, translations = training_loop.SaveAndStop.on_train_batch_end, BleuCallback.translations
 
     def on_train_batch_end(saver, batch, logs=None):
         steps[saver.state.step + 1] = flat(saver.model.trainable_variables)
@@ -32,7 +32,7 @@ def spied(monkeypatch):
         validated[max(steps)] = flat(callback.model.trainable_variables)
         return translations(callback)
 
-    monkeypatch.setattr(progress.SaveAndStop, "on_train_batch_end", on_train_batch_end)
+    monkeypatch.setattr(training_loop.SaveAndStop, "on_train_batch_end", on_train_batch_end)
     monkeypatch.setattr(BleuCallback, "translations", translate)
     return steps, validated
 

@@ -11,8 +11,8 @@ import pytest
 
 from keras_transformer.config import TrainingConfig
 from keras_transformer.runs.checkpoints import TrainingState
-from keras_transformer.training import Interrupted, progress
-from keras_transformer.training.planned_end import PlannedEnd
+from keras_transformer.training import Interrupted, training_log, training_loop
+from keras_transformer.training.schedules import PlannedEnd
 
 
 class Simulation:
@@ -130,9 +130,9 @@ def config(config, monkeypatch):
         clock.now += 1
         return clock.now
 
-    monkeypatch.setattr(
-        progress, "time", types.SimpleNamespace(**{**vars(time), "monotonic": monotonic})
-    )
+    for module in (training_log, training_loop):
+        fake = types.SimpleNamespace(**{**vars(time), "monotonic": monotonic})
+        monkeypatch.setattr(module, "time", fake)
     return config.override(
         [
             "training.max_steps=400",
@@ -174,7 +174,7 @@ def test_a_training_that_is_interrupted_has_a_rate_of_zero_at_its_end_too(
     tmp_path, config, train_quietly
 ):
     config = config.override(["training.schedule=linear"])
-    step_end = progress.SaveAndStop.on_train_batch_end
+    step_end = training_loop.SaveAndStop.on_train_batch_end
 
     def interrupted(saver, batch, logs=None):
         if saver.state.step == 9:
@@ -182,7 +182,7 @@ def test_a_training_that_is_interrupted_has_a_rate_of_zero_at_its_end_too(
         step_end(saver, batch, logs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.SaveAndStop, "on_train_batch_end", interrupted)
+        patch.setattr(training_loop.SaveAndStop, "on_train_batch_end", interrupted)
         with pytest.raises(Interrupted):
             train_quietly(config, tmp_path / "run")
     state = json.loads((tmp_path / "run/checkpoints/step-00000010/state.json").read_text())

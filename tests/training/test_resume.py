@@ -9,7 +9,7 @@ import pytest
 
 from keras_transformer.config import Config
 from keras_transformer.runs.checkpoints import Checkpoints, TrainingState
-from keras_transformer.training import progress
+from keras_transformer.training import training_loop
 
 SETTINGS = [
     "model.num_layers=1",
@@ -26,7 +26,7 @@ def clock(monkeypatch):
     """What the training takes for the time, in seconds: `clock.now`."""
     clock = types.SimpleNamespace(now=1000.0)
     fake = types.SimpleNamespace(**{**vars(time), "monotonic": lambda: clock.now})
-    monkeypatch.setattr(progress, "time", fake)
+    monkeypatch.setattr(training_loop, "time", fake)
     return clock
 
 

@@ -15,7 +15,7 @@ from keras_transformer.config import GROUPS, Config
 from keras_transformer.config.settings import settings
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.token_model import TokenModel
-from keras_transformer.training import Adam, train
+from keras_transformer.training import train
 from keras_transformer.training.schedules import schedule_of
 
 SMALL = {
@@ -167,7 +167,7 @@ def test_the_defaults_are_something_else(start_training, spied):
     assert spied.determinism == [] and spied.compiled == ["auto"]
     assert type(model) is Transformer and model.dtype_policy.name == "float32"
     assert model.loss.label_smoothing == 0.1 and model.loss.r_drop == 0.0
-    assert type(model.optimizer) is Adam
+    assert type(model.optimizer).__name__ == "Adam"
     assert [learned["model_type"] for learned in spied.learned] == ["bpe"]
     rates = [16**-0.5 * i * 4000**-1.5 for i in (1, 2, 3)]
     assert_is_adam(model.optimizer, rates, clip_norm=None)

@@ -3,7 +3,7 @@
 import json
 
 from keras_transformer.runs.run import Run
-from keras_transformer.training.selection import CLEARLY_BETTER
+from keras_transformer.training.final_weights import CLEARLY_BETTER
 from keras_transformer.training.train import train_task
 from keras_transformer.training.translation_task import TranslationTask
 

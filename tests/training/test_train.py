@@ -19,11 +19,15 @@ import pytest
 from keras_transformer.config import Config
 from keras_transformer.runs.run import Run
 
-# trains with the settings of the YAML file argv[1] into argv[2], in a process of its own
+# trains with the settings of the YAML file argv[1] into argv[2], in a process of its own, without
+# compiling the steps, which would take longer than all of them
 TRAIN = """
 import sys
 from keras_transformer.config import Config
+from keras_transformer.models.token_model import TokenModel
 from keras_transformer.training import train
+compile_model = TokenModel.compile
+TokenModel.compile = lambda *args, **kwargs: compile_model(*args, **kwargs, run_eagerly=True)
 train(Config.load(sys.argv[1]), sys.argv[2])
 """
 
@@ -33,11 +37,11 @@ TRAIN_WITH_SIGNAL = (
     """
 import os, sys
 from keras_transformer.runs import checkpoints
-from keras_transformer.training import progress, callbacks
-owner, name, calls = {"step": (progress.SaveAndStop, "on_train_batch_end", 6),
+from keras_transformer.training import callbacks, interruption, training_loop
+owner, name, calls = {"step": (training_loop.SaveAndStop, "on_train_batch_end", 6),
     "write": (checkpoints, "put_in_place", 2), "rename": (os, "rename", 2),
     "translation": (callbacks.TranslationCallback, "translations", 2),
-    "validation": (progress.ObeyAtOnce, "on_test_batch_begin", 2)}[sys.argv[3]]
+    "validation": (interruption.ObeyAtOnce, "on_test_batch_begin", 2)}[sys.argv[3]]
 function = getattr(owner, name)
 def call(*args, **kwargs):
     global calls
@@ -129,7 +133,8 @@ def test_a_run_holds_what_the_next_command_needs(trained):
         records[0].keys()
     )
     assert all(0 < record["validation_share"] < 1 for record in records[:3])
-    chosen = max(records[3:], key=lambda record: record["val_bleu"])
+    chosen = records[3] if read_finished(run)["checkpoint"] == "best" else records[4]
+    assert 1.005 * chosen["val_bleu"] >= max(record["val_bleu"] for record in records[3:])
     assert {name: chosen[name] for name in metrics} == pytest.approx(metrics)
     assert Config.load(run / "config.yaml") == config
 

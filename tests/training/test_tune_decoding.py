@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.config import Config
@@ -14,6 +15,14 @@ from keras_transformer.training import tune_decoding
 from keras_transformer.translation.evaluation import bleu
 
 
+@pytest.fixture(autouse=True)
+def eager_searches():
+    """To compile a search takes longer than it does here."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture
 def path(trained, tmp_path):
     return shutil.copytree(trained[1], tmp_path / "run")
@@ -21,10 +30,10 @@ def path(trained, tmp_path):
 
 def test_the_run_then_translates_with_the_best_search(path, corpus):
     before, lines = Config.load(path / "config.yaml"), []
-    tuned = tune_decoding(path, None, (2, 1, 3), (0.0, 2.0), write=lines.append)
+    tuned = tune_decoding(path, None, (2, 1), (0.0, 2.0), write=lines.append)
     after = Config.load(path / "config.yaml")
     assert after == dataclasses.replace(before, decoding=tuned.decoding)
-    assert "6 searches" in lines[0] and len(lines) == 7  # one beam of 1, and the run's own
+    assert "4 searches" in lines[0] and len(lines) == 5  # one beam of 1, and the run's own
 
     scores = {}
     for decoding in ({}, {"beam_size": 1}, {"beam_size": 2, "length_penalty": 2.0}):

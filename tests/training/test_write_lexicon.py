@@ -16,7 +16,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.training import write_lexicon
 
-run_lexicon = importlib.import_module("keras_transformer.training.run_lexicon")
+module = importlib.import_module("keras_transformer.training.write_lexicon")
 SIZES = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
 
 
@@ -44,6 +44,7 @@ def make_run(tokenizer, tmp_path, files):
         model.build()
         model.save_weights(run.averaged_path)
         end = {"step": 1, "limit": "max_steps", "value": 1, "reason": "", "metrics": {}}
+        end["checkpoint"] = "averaged"
         run.finished_path.write_text(json.dumps(end))
         return run.path
 
@@ -95,7 +96,7 @@ def test_pairs_that_training_leaves_out_are_left_out(make_run, sentence_pairs):
 
 
 def test_of_much_text_every_nth_pair_is_read(make_run, corpus, monkeypatch):
-    monkeypatch.setattr(run_lexicon, "MOST_PAIRS", -(-len(corpus) // 3))
+    monkeypatch.setattr(module, "MOST_PAIRS", -(-len(corpus) // 3))
     lines = []
     write_lexicon(make_run(), write=lines.append)
     assert f"from {len(corpus.source[::3])} pairs" in lines[-1]
@@ -111,9 +112,7 @@ def test_text_without_a_pair_that_is_short_enough_is_refused(make_run):
 def test_a_run_that_cannot_be_written_is_refused_before_the_work(make_run, monkeypatch):
     run = make_run()
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
-    monkeypatch.setattr(
-        run_lexicon.Lexicon, "learn", lambda *arguments: pytest.fail("minutes of work")
-    )
+    monkeypatch.setattr(module.Lexicon, "learn", lambda *arguments: pytest.fail("minutes of work"))
     with pytest.raises(ValueError, match="Expected a directory to write to.*cannot be written"):
         write_lexicon(run)
 

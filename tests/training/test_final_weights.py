@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from keras_transformer.training.selection import Candidate, candidates, choose_weights
+from keras_transformer.training.final_weights import Candidate, candidates, choose_weights
 
 
 class FakeCheckpoints:

@@ -5,7 +5,7 @@ The weights in the data hold that division (`data.TranslationBatches`), so the g
 are summed, on whichever replica and in whichever micro-batch they are, and nothing is averaged.
 
 What this file relies on in Keras 3.15 that is not part of its public interface; tests in
-`test_divided_step.py` fail if Keras changes one of these:
+`test_gradient_accumulation.py` fail if Keras changes one of these:
 
 - `optimizer._all_reduce_sum_gradients(grads_and_vars)`: the only place where the optimizer sums
   gradients over the replicas. It is looked up on the optimizer in every update, so an attribute of

@@ -8,7 +8,7 @@ from keras_transformer.files.text import check_directory
 from keras_transformer.models.from_config import check_model, check_model_settings
 from keras_transformer.runs.run import Run, load_weights
 from keras_transformer.training.distillation import check_teachers, teachers_of
-from keras_transformer.training.progress import check_log
+from keras_transformer.training.training_log import check_log
 
 
 def begin(config, run, init_from, devices, stack, write):

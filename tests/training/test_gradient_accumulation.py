@@ -12,37 +12,32 @@ import tensorflow as tf
 
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
-from keras_transformer.training.divided_step import with_divided_step
+from keras_transformer.training.gradient_accumulation import with_divided_step
 
+FLOAT16 = {"optimizer": "averaging", "dtype": "mixed_float16"}
 CASES = {
     "one": {
         "sgd": {},
         "clipped": {"optimizer": "clipped"},
-        "adam": {"optimizer": "adam"},
         "averages": {"optimizer": "averaging"},
-        "averages, float16": {"optimizer": "averaging", "dtype": "mixed_float16"},
-        "parts 2": {"parts": 2},
         "parts 4": {"parts": 4},
-        "float16": {"dtype": "mixed_float16"},
-        "of Keras, parts": {"optimizer": "accumulating", "of_keras": True},
+        "float16": FLOAT16,
     },
     "2 replicas": {
         "sgd": {},
-        "clipped": {"optimizer": "clipped"},
-        "adam": {"optimizer": "adam"},
+        "clipped": {"optimizer": "clipped", "parts": 2},
         "averages": {"optimizer": "averaging"},
-        "parts 2": {"parts": 2},
-        "float16": {"dtype": "mixed_float16"},
-        "of Keras, clipped": {"optimizer": "clipped", "of_keras": True},
+        "float16": FLOAT16,
     },
     "4 replicas": {"sgd": {}},
     "2 workers": {
         "sgd": {},
-        "adam": {"optimizer": "adam"},
         "averages": {"optimizer": "averaging"},
         "of Keras": {"of_keras": True},
     },
-    "2 workers in float16": {"float16": {"dtype": "mixed_float16"}},
+    "2 workers in float16": {"float16": FLOAT16},
+    "one of Keras": {"parts": {"optimizer": "accumulating", "of_keras": True}},
+    "2 replicas of Keras": {"clipped": {"optimizer": "clipped", "of_keras": True}},
 }
 
 
@@ -60,10 +55,10 @@ class Results(dict):
 
     def __missing__(self, key):
         division = key.rpartition("-")[0]
-        number, _, kind = division.partition(" ")
-        has_workers = kind.startswith("workers")
-        strategy = {"": "one", "replicas": "mirrored"}.get(kind, "multi_worker")
-        devices = number if kind == "replicas" else "1"
+        number = division.partition(" ")[0]
+        has_workers, has_replicas = "workers" in division, "replicas" in division
+        strategy = "multi_worker" if has_workers else "mirrored" if has_replicas else "one"
+        devices = number if has_replicas else "1"
         cases = json.dumps(CASES[division])
         processes = {}
         for worker in range(2 if has_workers else 1):
@@ -99,10 +94,8 @@ def relative_error(found, expected):
 
 
 DIVIDED = [
-    ("one-0", "parts 2"),
     ("one-0", "parts 4"),
     ("2 replicas-0", "sgd"),
-    ("2 replicas-0", "parts 2"),
     pytest.param("4 replicas-0", "sgd", marks=pytest.mark.slow),
     pytest.param("2 workers-0", "sgd", marks=pytest.mark.slow),
     pytest.param("2 workers-1", "sgd", marks=pytest.mark.slow),
@@ -134,7 +127,7 @@ def test_ten_steps_are_those_of_one_device(results, division, case):
     "division, case",
     [
         ("one-0", "averages"),
-        ("one-0", "averages, float16"),
+        ("one-0", "float16"),
         ("2 replicas-0", "averages"),
         pytest.param("2 workers-0", "averages", marks=pytest.mark.slow),
         pytest.param("2 workers-1", "averages", marks=pytest.mark.slow),
@@ -165,7 +158,7 @@ def test_the_moving_average_is_that_of_the_steps(results, division, case):
 )
 @pytest.mark.parametrize("name", ["loss", "perplexity", "accuracy"])
 def test_the_curves_of_adam_are_those_of_one_device(results, division, name):
-    curve, expected = (results[key][f"adam/{name}"] for key in (division, "one-0"))
+    curve, expected = (results[key][f"averages/{name}"] for key in (division, "one-0"))
     np.testing.assert_allclose(curve, expected, rtol=1e-4)
 
 
@@ -176,7 +169,7 @@ def test_float16_divided_is_float16_of_one_device(results, division):
     curve, expected = (results[key]["float16/loss"] for key in (division, "one-0"))
     assert expected[-1] < expected[0] - 0.1  # the loss is scaled, and gradients are not lost
     np.testing.assert_allclose(curve, expected, rtol=1e-2)
-    np.testing.assert_allclose(expected, results["one-0"]["sgd/loss"], rtol=1e-2)
+    np.testing.assert_allclose(expected, results["one-0"]["averages/loss"], rtol=5e-2)
 
 
 @pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -197,19 +190,18 @@ def test_workers_draw_their_own_dropout(results):
 # === What Keras does not do: where it does, `DividedStep` loses an override ===
 
 
+@pytest.mark.slow
 def test_keras_averages_what_it_accumulates(results):
     """keras-team/keras#20582; two batches of unequal numbers of tokens are two halves to it."""
-    assert (
-        relative_error(results["one-0"]["of Keras, parts/end"], results["one-0"]["sgd/end"]) > 1e-3
-    )
+    found = results["one of Keras-0"]["parts/end"]
+    assert relative_error(found, results["one-0"]["sgd/end"]) > 1e-3
 
 
+@pytest.mark.slow
 def test_keras_clips_before_it_sums(results):
-    found = results["2 replicas-0"]
-    if "of Keras, clipped/error" not in found:
-        assert (
-            relative_error(found["of Keras, clipped/end"], results["one-0"]["clipped/end"]) > 1e-4
-        )
+    found = results["2 replicas of Keras-0"]
+    if "clipped/error" not in found:
+        assert relative_error(found["clipped/end"], results["one-0"]["clipped/end"]) > 1e-4
 
 
 @pytest.mark.slow
@@ -218,7 +210,7 @@ def test_keras_cannot_fit_on_several_workers(results):
     assert "of Keras/error" in results["2 workers-0"], f"Keras {keras.__version__} can"
 
 
-# === What is relied on in Keras, see the docstring of `divided_step` ===
+# === What is relied on in Keras, see the docstring of `gradient_accumulation` ===
 
 
 @keras.saving.register_keras_serializable("tests")

@@ -7,8 +7,8 @@ import pytest
 
 from keras_transformer.config import TrainingConfig
 from keras_transformer.runs.checkpoints import TrainingState
-from keras_transformer.training import distribution, progress
-from keras_transformer.training.fit import StepCallbacks
+from keras_transformer.training import distribution, training_log
+from keras_transformer.training.training_loop import SaveAndStop, StepCallbacks
 
 
 class Terminal(io.StringIO):
@@ -31,7 +31,7 @@ def test_the_bar_shows_the_time_to_the_limit_that_comes_first(max_minutes, time_
     state = TrainingState(num_pairs=1, num_target_tokens=1)
     training = TrainingConfig(max_steps=110, max_minutes=max_minutes)
     state.step = 10
-    bar = progress.ProgressBar(state, training)
+    bar = training_log.ProgressBar(state, training)
     bar.on_train_begin()
     now = bar.bar.start_t
     monkeypatch.setattr(bar.bar, "_time", lambda: now + 100)
@@ -42,7 +42,7 @@ def test_the_bar_shows_the_time_to_the_limit_that_comes_first(max_minutes, time_
 
 def test_the_bar_knows_no_time_before_the_first_step(monkeypatch):
     monkeypatch.setattr("sys.stderr", Terminal())
-    bar = progress.ProgressBar(types.SimpleNamespace(step=3), TrainingConfig(max_steps=9))
+    bar = training_log.ProgressBar(types.SimpleNamespace(step=3), TrainingConfig(max_steps=9))
     bar.on_train_begin()
     assert "3/9 [00:00<?, ?step/s]" in str(bar.bar)
     bar.close()
@@ -50,11 +50,11 @@ def test_the_bar_knows_no_time_before_the_first_step(monkeypatch):
 
 def test_the_log_says_which_share_of_the_time_a_validation_takes(tmp_path, monkeypatch):
     seconds = iter([100.0, 118.0, 120.0])  # 18 of training, 2 of validation
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(training_log.time, "monotonic", lambda: next(seconds))
     state = TrainingState(num_pairs=1, num_target_tokens=1)
     task = types.SimpleNamespace(batches=[None], monitor="val_bleu")
     path, lines = tmp_path / "metrics.jsonl", []
-    log = progress.Log(path, state, task, lines.append)
+    log = training_log.Log(path, state, task, lines.append)
     log.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=0.1)))
     log.on_epoch_begin(0)
     log.on_test_begin()
@@ -66,7 +66,7 @@ def test_the_log_says_which_share_of_the_time_a_validation_takes(tmp_path, monke
 def test_a_validation_that_is_done_again_has_no_share(tmp_path):
     state = TrainingState(num_pairs=1, num_target_tokens=1)
     task = types.SimpleNamespace(batches=[None], monitor="val_bleu")
-    log = progress.Log(tmp_path / "metrics.jsonl", state, task, lambda line: None)
+    log = training_log.Log(tmp_path / "metrics.jsonl", state, task, lambda line: None)
     log.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=0.1)))
     log.on_test_begin()
     log.on_epoch_end(0, {"loss": 2.0})
@@ -91,9 +91,9 @@ def test_no_step_waits_until_the_device_has_ended_it(on_terminal, monkeypatch):
     training = TrainingConfig(max_steps=9, checkpoint_every=3)
     devices = distribution.Distribution()
     interruption = types.SimpleNamespace(signal_number=None)
-    saver = progress.SaveAndStop(None, state, None, training, interruption, devices)
+    saver = SaveAndStop(None, state, None, training, interruption, devices)
     saver.set_model(types.SimpleNamespace(weights=[]))
-    bar = progress.ProgressBar(state, training)
+    bar = training_log.ProgressBar(state, training)
     bar.on_train_begin()
     steps = StepCallbacks([bar, saver])
     losses = [Loss(), Loss(), Loss()]
@@ -113,7 +113,7 @@ def test_a_loss_that_is_not_finite_is_that_of_its_step(bad_step, noticed_after):
     devices = distribution.Distribution()
     interruption = types.SimpleNamespace(signal_number=None)
     checkpoints = types.SimpleNamespace(newest=lambda: None)
-    saver = progress.SaveAndStop(checkpoints, state, None, training, interruption, devices)
+    saver = SaveAndStop(checkpoints, state, None, training, interruption, devices)
     optimizer = types.SimpleNamespace(learning_rate=0.1)
     saver.set_model(types.SimpleNamespace(weights=[], optimizer=optimizer))
     steps = 0

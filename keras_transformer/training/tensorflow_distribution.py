@@ -1,17 +1,17 @@
-"""Training with TensorFlow, on one device or on several (`tf.distribute`)."""
+"""Training with TensorFlow on one device or several, on one machine or several."""
 
 import contextlib
+import json
 import os
 import pickle
+import sys
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
-from keras_transformer.training.distribution.base import Distribution, WorkerLost
-from keras_transformer.training.distribution.cluster import own_task, read_tf_config, workers_of
-from keras_transformer.training.distribution.slurm import config_from_slurm
-from keras_transformer.training.divided_step import with_divided_step
+from keras_transformer.training.gradient_accumulation import with_divided_step
+from keras_transformer.training.one_device import Distribution, WorkerLost
 
 BYTES_AT_ONCE = 2**18  # of what a chief sends: as integers, they take four times as many
 
@@ -193,3 +193,65 @@ def _tpu():
             f"Received: strategy='tpu'; TensorFlow says: {error}. "
             "On a TPU machine, use KERAS_BACKEND=jax, which is tested."
         ) from None
+
+
+# === The workers of several machines ===
+
+
+def read_tf_config():
+    """Returns the content of TF_CONFIG, a dict that is empty if the variable is not set.
+
+    Raises:
+        InputError: it is not a JSON object with the right types.
+    """
+    text = os.environ.get("TF_CONFIG", "{}")
+    try:
+        config = json.loads(text)
+        workers_of(config)
+        int(config.get("task", {}).get("index", 0))
+        return config
+    except (ValueError, TypeError, AttributeError):
+        raise InputError(
+            "Expected TF_CONFIG to be a JSON object with a cluster (lists of hosts) and a task. "
+            f"Received: TF_CONFIG={text}."
+        ) from None
+
+
+def workers_of(config):
+    """Returns the `(type, index)` of each worker in a TF_CONFIG, the chief first."""
+    cluster = config.get("cluster", {})
+    return [(kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, [])))]
+
+
+def own_task(config):
+    """Returns the `(type, index)` of this process.
+
+    Raises:
+        InputError: this process is not one of the workers.
+    """
+    task = config.get("task", {})
+    task = task.get("type"), int(task.get("index", -1))
+    if task not in workers_of(config):
+        raise InputError(
+            "Expected TF_CONFIG to name this process among the workers of its cluster. "
+            f"Received: TF_CONFIG={json.dumps(config)}. Write it as "
+            '{"cluster": {"worker": ["host:port"]}, "task": {"type": "worker", "index": 0}}.'
+        )
+    return task
+
+
+def config_from_slurm():
+    """Returns what TF_CONFIG would say about the tasks of this SLURM step."""
+    if "SLURM_STEP_NUM_TASKS" not in os.environ:
+        raise InputError(
+            "Expected a description of the workers, in TF_CONFIG or from SLURM's srun. "
+            "Received: strategy='multi_worker' and neither of them. Set TF_CONFIG on each machine, "
+            "or choose mirrored for the devices of one machine."
+        )
+    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+        gpus_per_node=sys.maxsize,  # lets it name any number of tasks per node
+        gpus_per_task=1,
+        auto_set_gpu=False,  # SLURM has assigned the GPUs already
+    )
+    cluster = resolver.cluster_spec().as_dict()
+    return {"cluster": cluster, "task": {"type": resolver.task_type, "index": resolver.task_id}}

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import keras_transformer  # its rooms load when used: data and tokenizers need TensorFlow
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
@@ -78,5 +77,7 @@ def write_lexicon(
 
 def _rows(tokenizer, texts):
     """Returns the tokens of each text, without the end token: list of int32 arrays."""
-    rows = keras_transformer.data.ragged_ids.RaggedIds.encode(tokenizer, texts)
+    from keras_transformer.data.ragged_ids import RaggedIds
+
+    rows = RaggedIds.encode(tokenizer, texts)
     return [rows.row(i)[:-1] for i in range(len(rows.lengths))]

@@ -5,7 +5,7 @@ import importlib
 import keras
 import pytest
 
-from keras_transformer.training import precision
+from keras_transformer.training import one_device
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -17,13 +17,15 @@ def test_products_of_both_precisions_are_compared(policy, monkeypatch):
         "float32": iter([0.01, 0.2, 0.1, 0.4]),
     }
     dtype_of = keras.backend.standardize_dtype
-    monkeypatch.setattr(precision, "_seconds", lambda matrix: next(seconds[dtype_of(matrix.dtype)]))
-    assert precision.times_float32(policy) == pytest.approx(3.0)
+    monkeypatch.setattr(
+        one_device, "_seconds", lambda matrix: next(seconds[dtype_of(matrix.dtype)])
+    )
+    assert one_device.times_float32(policy) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float32"])
 def test_the_device_computes_the_products(policy):
-    assert precision.times_float32(policy) > 0
+    assert one_device.times_float32(policy) > 0
 
 
 def test_a_training_says_that_its_precision_is_slow(config, start_training, monkeypatch):

@@ -6,8 +6,13 @@ better.
 """
 
 import dataclasses
+import json
 
 from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import check_space, replacing
+from keras_transformer.files.checksums import checksum
+from keras_transformer.runs.checkpoints import bytes_of
+from keras_transformer.runs.weights import write_weights
 
 NUM_AVERAGED = (2, 3, 5, 10)
 """Numbers of last checkpoints that are averaged: each mean is a candidate."""
@@ -81,3 +86,31 @@ def choose_weights(candidates, load, validate, record, monitor):
     best_mean = max(means, key=score)
     best = single if score(single) > CLEARLY_BETTER * score(best_mean) else best_mean
     return best[0], best_mean[0], best[1]
+
+
+def save_final_weights(run, model, saver, best, best_mean, metrics):
+    """Writes the averaged weights, and `finished.json`.
+
+    Args:
+        run: `Run`.
+        model: its model, which gets the averaged weights.
+        saver: the `SaveAndStop` that has ended the training.
+        best, best_mean, metrics: what `choose_weights` has returned.
+    """
+    finished = {
+        "step": saver.state.step,
+        "limit": saver.limit,
+        "value": getattr(saver.config, saver.limit),
+        "reason": saver.reason,
+        "checkpoint": best.checkpoint,
+        "metrics": metrics,
+    }
+    if best_mean is not None:
+        run.checkpoints.load_mean(model, best_mean.paths)
+        with replacing(run.averaged_path) as partial:
+            check_space(run.path, bytes_of(model.weights))
+            write_weights(model, partial)
+        finished["num_averaged"] = len(best_mean.paths)
+        finished["averaged_checksum"] = checksum(run.averaged_path)
+    with replacing(run.finished_path) as partial:
+        partial.write_text(json.dumps(finished, indent=2))

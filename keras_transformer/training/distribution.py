@@ -1,4 +1,4 @@
-"""Starts the devices that a strategy names."""
+"""The devices that train one model together: one, the replicas of TensorFlow, or those of JAX."""
 
 import contextlib
 
@@ -6,8 +6,9 @@ import keras
 
 from keras_transformer.config import STRATEGIES
 from keras_transformer.errors import InputError
-from keras_transformer.training.distribution import jax
-from keras_transformer.training.distribution.base import Distribution, WorkerLost
+from keras_transformer.training.one_device import Distribution, WorkerLost
+
+__all__ = ["Distribution", "JaxDistribution", "WorkerLost", "start", "started"]
 
 
 @contextlib.contextmanager
@@ -46,14 +47,46 @@ def start(strategy="auto", write=print):
             f"Expected a strategy: {', '.join(STRATEGIES)}. Received: strategy={strategy!r}."
         )
     if keras.backend.backend() == "tensorflow":
-        from keras_transformer.training.distribution import tensorflow
+        from keras_transformer.training import tensorflow_distribution
 
-        return tensorflow.start(strategy, write)
+        return tensorflow_distribution.start(strategy, write)
     if keras.backend.backend() == "jax":
-        return jax.start(strategy)
+        return _jax_distribution(strategy)
     if strategy not in ("auto", "one"):
         raise InputError(
             "Expected one device: PyTorch trains on one. Received: "
             f"strategy={strategy!r}. Use the TensorFlow or the JAX backend."
         )
     return Distribution()
+
+
+class JaxDistribution(Distribution):
+    """All JAX devices of this machine; each takes an equal number of rows of every batch.
+
+    JAX computes a step as one operation on the whole batch, so the step is that of one device.
+    """
+
+    def __init__(self):
+        parallel = keras.distribution.DataParallel()
+        self._before = keras.distribution.distribution()
+        keras.distribution.set_distribution(parallel)  # `fit` reads it too
+        self.num_replicas = parallel.device_mesh.devices.size
+
+    def close(self):
+        keras.distribution.set_distribution(self._before)
+
+
+def _jax_distribution(strategy):
+    """Returns what `start` returns with JAX."""
+    if strategy == "multi_worker":
+        raise InputError(
+            "Expected the devices of one machine with JAX. Received: strategy='multi_worker'. "
+            "Use the TensorFlow backend for several machines."
+        )
+    devices = keras.distribution.list_devices()
+    if strategy == "tpu" and not devices[0].startswith("tpu"):
+        raise InputError(
+            f"Expected a TPU. Received: strategy='tpu'; JAX has the devices {devices}. "
+            "Install jax[tpu] on a TPU machine, or choose auto."
+        )
+    return Distribution() if strategy == "one" or len(devices) == 1 else JaxDistribution()
