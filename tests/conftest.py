@@ -144,9 +144,9 @@ def exported(translator, made_once):
 @pytest.fixture(scope="session")
 def exported_translator(exported):
     """The export, read back into Python."""
-    from keras_transformer.translation.loading import load_export
+    from keras_transformer.translation.loading import load
 
-    return load_export(exported.parent)
+    return load(exported.parent)
 
 
 @pytest.fixture(scope="session")

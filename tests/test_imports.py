@@ -23,7 +23,7 @@ TENSORFLOW_FILES = (
     "training/distribution/slurm.py",
     "training/distribution/tensorflow.py",
     "training/divided_step.py",
-    "translation/exported_translator.py",
+    "translation/saved_model_translator.py",
 )
 ROOMS = (  # each may import those that stand before it
     *("errors", "types", "special_ids", "keras_names"),

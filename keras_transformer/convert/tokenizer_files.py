@@ -2,7 +2,7 @@
 
 import json
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, import_library
 
 END_OF_TEXT = "<|endoftext|>"
 """GPT-2's special token, which its vocab.json has and does not mark."""
@@ -49,7 +49,7 @@ def read_tokenizer(directory):
         normalizer = _checked_normalizer(content, path)
         is_uncased = _is_uncased(normalizer, _tokenizer_config(directory))
         return _word_piece(model["vocab"], path, is_uncased)
-    library = _library()
+    library = import_library("tokenizers")
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library has no class of its own
@@ -89,7 +89,7 @@ def _tokenizer_config(directory):
 
 def _byte_level_bpe(directory):
     """Returns the tokenizer of GPT-2's own files, vocab.json and merges.txt."""
-    library = _library()
+    library = import_library("tokenizers")
     files = [str(directory / name) for name in ("vocab.json", "merges.txt")]
     try:
         tokenizer = library.Tokenizer(library.models.BPE.from_file(*files))
@@ -180,14 +180,3 @@ def _word_piece(file_ids, path, is_uncased):
             f"Received: {path}, without {', '.join(missing)}."
         )
     return tokenizer, [file_ids[piece] for piece in tokenizer.pieces]
-
-
-def _library():
-    try:
-        import tokenizers
-    except ModuleNotFoundError:
-        raise InputError(
-            "Expected the libraries that conversion needs. Received: no tokenizers. "
-            'Install them, in the clone of this package: pip install ".[convert]".'
-        ) from None
-    return tokenizers

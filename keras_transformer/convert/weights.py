@@ -95,6 +95,17 @@ class Weights:
         tensor = self.take(name, shape)
         variable.assign(tensor if change is None else change(tensor))
 
+    def copy_dense(self, name, layer, has_bias=True):
+        """Copies a dense layer, whose kernel PyTorch keeps as `(output, input)`."""
+        self.copy(f"{name}.weight", layer.kernel, np.transpose)
+        if has_bias:
+            self.copy(f"{name}.bias", layer.bias)
+
+    def copy_normalization(self, name, layer):
+        """Copies the scale and the bias of a layer normalization."""
+        self.copy(f"{name}.weight", layer.gamma)
+        self.copy(f"{name}.bias", layer.beta)
+
     def take_copy(self, name, of, tensor):
         """Takes the tensor `name`, if it is there; it must have the numbers of the tensor `of`."""
         if name in self and not np.array_equal(self.take(name, tensor.shape), tensor):

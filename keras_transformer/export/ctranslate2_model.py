@@ -7,15 +7,13 @@ import pathlib
 
 import ml_dtypes
 
-from keras_transformer.errors import InputError
-from keras_transformer.export.checked_translator import check_float16, checked_translator
+from keras_transformer.errors import InputError, import_library
 from keras_transformer.export.ctranslate2_spec import check_model, transformer_spec
-from keras_transformer.export.new_version import check_can_export, write_version
-from keras_transformer.export.settings import write_settings
+from keras_transformer.export.exportable import check_float16, exportable_translator
 from keras_transformer.export.verification import Tolerance, verify_greedy
+from keras_transformer.export.versions import check_can_export, write_settings, write_version
 from keras_transformer.special_ids import END_ID
 from keras_transformer.tokenizers import MarianTokenizer
-from keras_transformer.translation.ctranslate2_translator import ctranslate2_library
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 
@@ -70,12 +68,12 @@ def export_ctranslate2(
         export_ctranslate2(keras_transformer.load("runs/python"), "export/models/fast")
     """
     check_can_export(directory, version)
-    ctranslate2_library()
+    import_library("ctranslate2")
     if weights not in TOLERANCES:
         raise InputError(
             f"weights must be one of {', '.join(TOLERANCES)}. Received: weights={weights!r}."
         )
-    translator = checked_translator(translator, n_best)
+    translator = exportable_translator(translator, n_best)
     check_model(translator)
     if weights == "float16":
         check_float16(translator.model.weights)

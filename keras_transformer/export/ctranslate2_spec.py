@@ -5,13 +5,13 @@ Shapes: D d_model, V vocabulary.
 
 import numpy as np
 
-from keras_transformer.export.checked_translator import (
+from keras_transformer.errors import import_library
+from keras_transformer.export.exportable import (
     OtherLibrary,
     activation_of,
     float32_array,
 )
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
-from keras_transformer.translation.ctranslate2_translator import ctranslate2_library
 
 CTRANSLATE2 = OtherLibrary(
     "CTranslate2",
@@ -45,7 +45,7 @@ def transformer_spec(translator):
     Args:
         translator: `Translator` that `check_model` has passed.
     """
-    specs, model = ctranslate2_library().specs, translator.model
+    specs, model = import_library("ctranslate2").specs, translator.model
     activation = specs.Activation[CTRANSLATE2.activations[activation_of(model)]]
     stack = dict(pre_norm=model.normalize_first, activation=activation)
     if model.positions == "rotary":

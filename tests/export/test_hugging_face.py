@@ -10,7 +10,7 @@ pytest.importorskip("safetensors", reason="needs the extra convert")
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.convert.marian import read_marian
-from keras_transformer.convert.safetensors_files import read_tensors
+from keras_transformer.convert.tensor_files import read_tensors
 from keras_transformer.export import export_hugging_face, hugging_face
 from keras_transformer.export.verification import ExportError, Verification
 from keras_transformer.models import RnnSeq2Seq, Transformer

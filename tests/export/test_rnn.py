@@ -9,7 +9,7 @@ from keras_transformer.config import Config
 from keras_transformer.export import export_saved_model
 from keras_transformer.plots import attention_maps
 from keras_transformer.training import train
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_from_a_run_to_an_export(run, corpus, tmp_path):
     assert translator.sample(texts, seed=1) == translator.sample(texts, seed=1)
 
     export_saved_model(translator, tmp_path / "export", n_best=2)  # verified in a new process
-    exported = load_export(tmp_path / "export")
+    exported = load(tmp_path / "export")
     assert set(exported.signatures) == {
         "serving_default", "n_best", "attention", "score", "encode", "decode",
     }  # fmt: skip
@@ -65,11 +65,11 @@ def test_from_a_run_to_an_export(run, corpus, tmp_path):
 
 
 def test_a_model_without_attention_is_exported_without_its_signature(run, tokenizer):
-    from keras_transformer.export.signatures import served_functions
+    from keras_transformer.export.signatures import Signatures
 
     model = keras_transformer.RnnSeq2Seq(tokenizer.vocab_size, d_model=8, units=6, attention=None)
     model.build()
     translator = keras_transformer.Translator(model, tokenizer)
     assert translator.attention("A dog runs.").weights == {}
-    functions = served_functions(model, tokenizer, tokenizer, translator.decoding)
+    functions = Signatures(translator).functions()
     assert "attention" not in functions and "score" in functions

@@ -17,14 +17,14 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import keras_transformer
 from keras_transformer.config import Config, DecodingConfig
-from keras_transformer.export import export_saved_model, new_version, saved_model
-from keras_transformer.export.checked_translator import checked_translator
-from keras_transformer.export.fresh_process import xla_in
+from keras_transformer.export import export_saved_model, saved_model, versions
+from keras_transformer.export.exportable import exportable_translator
+from keras_transformer.export.serving_session import xla_in
 from keras_transformer.export.verification import ExportError, Verification
 from keras_transformer.models import Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.tokenizers import WordPieceTokenizer
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 from keras_transformer.translation.translator import Translator
 
 
@@ -135,8 +135,8 @@ def test_half_precision_is_exported_in_float32(tokenizer):
     sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
     model = Transformer(tokenizer.vocab_size, **sizes, dtype="mixed_bfloat16")
     half = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2), batch_size=3)
-    full = checked_translator(half, 1)
-    assert full.model.compute_dtype == "float32" and checked_translator(full, 1) is full
+    full = exportable_translator(half, 1)
+    assert full.model.compute_dtype == "float32" and exportable_translator(full, 1) is full
     assert (full.tokenizer, full.target_tokenizer) == (tokenizer, tokenizer)
     assert (full.decoding, full.batch_size) == (half.decoding, 3)
     for ours, theirs in zip(full.model.get_weights(), model.get_weights(), strict=True):
@@ -156,7 +156,7 @@ def test_version_that_another_export_took_is_not_overwritten(
 ):
     (tmp_path / "1").mkdir()
     numbers = iter([1, 2])  # 1: read before the other export was there
-    monkeypatch.setattr(new_version, "_next_version", lambda _: next(numbers))
+    monkeypatch.setattr(versions, "_next_version", lambda _: next(numbers))
     assert export_saved_model(translator, tmp_path).name == "2"
     assert os.listdir(tmp_path / "1") == []
 
@@ -210,20 +210,20 @@ def test_a_damaged_export_is_refused(exported, tmp_path):
         damaged = bytes([whole[middle] ^ 0xFF])  # a fixed value may stand there already
         (copy / file).write_bytes(whole[:middle] + damaged + whole[middle + 1 :])
         with pytest.raises(ValueError, match=f"which is damaged .{file} is not.*Export it again"):
-            load_export(tmp_path)
+            load(tmp_path)
         (copy / file).write_bytes(whole)
     (copy / "variables/variables.index").unlink()
     with pytest.raises(ValueError, match="variables.index: No such file"):
-        load_export(tmp_path)
+        load(tmp_path)
     (copy / "SHA256SUMS").write_text("")
     with pytest.raises(ValueError, match="SHA256SUMS is empty"):
-        load_export(tmp_path)
+        load(tmp_path)
     (copy / "SHA256SUMS").unlink()
     with pytest.raises(ValueError, match="SHA256SUMS is missing"):
-        load_export(tmp_path)
+        load(tmp_path)
     (copy / "assets.extra/keras_transformer.json").write_text('{"n_be')
     with pytest.raises(ValueError, match="which is damaged .Unterminated string.*Export it again"):
-        load_export(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["a directory", "an empty directory", "a file"])
@@ -312,7 +312,7 @@ def test_export_that_is_not_proven_leaves_nothing(translator, tmp_path, monkeypa
     "cross_attention", ["dense", pytest.param("linear", marks=pytest.mark.slow)]
 )
 def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cross_attention):
-    from keras_transformer.translation.loading import load_export
+    from keras_transformer.translation.loading import load
 
     model = Transformer(
         tokenizer.vocab_size,
@@ -324,7 +324,7 @@ def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cr
         cross_attention=cross_attention,
     )
     translator = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2, max_length=20))
-    exported = load_export(export_saved_model(translator, tmp_path).parent)
+    exported = load(export_saved_model(translator, tmp_path).parent)
     source = [source for source, _ in sentence_pairs[:5]]
     assert exported(source) == translator(source)
     assert ("attention" in exported.signatures) == (cross_attention == "dense")

@@ -8,6 +8,9 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
+from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.export import signatures
+
 PROGRAM = pathlib.Path(__file__).with_name("unchecked_feeds.py")
 
 
@@ -30,23 +33,21 @@ def test_every_signature_refuses_another_rank(refusals, name):
 
 
 def test_a_large_batch_is_searched_in_parts(translator, monkeypatch):
-    from keras_transformer.export import length_buckets
-
     ids = tf.constant([[5, 6, 3, 0]] * 7 + [[5, 6, 7, 3]] * 4)
     sizes = []
 
     def search(source_ids):
         tf.py_function(lambda n: sizes.append(int(n)), [tf.shape(source_ids)[0]], [])
         num = tf.shape(source_ids)[0]
-        return length_buckets.SearchResult(
+        return SearchResult(
             ids=source_ids[:, None, :1],
             scores=tf.cast(source_ids[:, :1], tf.float32),
             lengths=tf.ones([num, 1], tf.int32),
             finished=tf.ones([num, 1], tf.bool),
         )
 
-    monkeypatch.setattr(length_buckets, "MOST_TOGETHER", 12)
-    found = length_buckets.search_by_length_buckets(search, ids, 1, 2)
+    monkeypatch.setattr(signatures, "MOST_TOGETHER", 12)
+    found = signatures.search_by_length(search, ids, 1, 2)
     assert sizes == [3, 3, 3, 2] and found.finished.numpy().all()
 
 

@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export import export_text_generator, new_version
+from keras_transformer.export import export_text_generator, generation
 from keras_transformer.export.verification import ExportError, verify_function
 from keras_transformer.models import Gpt
 from keras_transformer.serving.loaded_model import LoadedModel
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 
 PROMPTS = [
     "A dog",
@@ -86,7 +86,7 @@ def test_a_version_is_whole_and_is_no_translator(path):
     assert os.listdir(path.parent) == ["1"]
     assert {"SHA256SUMS", "assets.extra", "saved_model.pb"} <= set(os.listdir(path))
     with pytest.raises(ValueError, match="Expected an export of a translator"):
-        load_export(path.parent)
+        load(path.parent)
 
 
 def test_another_answer_is_found(path, tokenizer):
@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_refused(gpt, tokenizer, tmp_path, monkeypatch):
     def fail(*_):
         raise ExportError("not the same")
 
-    monkeypatch.setattr(new_version, "verify_function", fail)
+    monkeypatch.setattr(generation, "verify_function", fail)
     with pytest.raises(ExportError, match="not the same"):
         export_text_generator(gpt, tokenizer, tmp_path, DECODING)
     assert os.listdir(tmp_path) == ["1"] and os.listdir(tmp_path / "1") == []

@@ -9,7 +9,8 @@ import tensorflow as tf
 from keras_transformer.config import DecodingConfig
 from keras_transformer.export import verification
 from keras_transformer.export.verification import ExportError, _is_near_tie, verify
-from keras_transformer.translation.translator import Translation, Translator
+from keras_transformer.translation.base_translator import Translation
+from keras_transformer.translation.translator import Translator
 
 
 def test_export_of_another_search_is_not_proven(exported, translator):
@@ -96,7 +97,7 @@ def test_other_texts_of_the_same_scores_are_not_proven(served, translator, right
     """As of an export with another target tokenizer: near-ties are rare where all is right."""
 
     served(lambda texts: [best._replace(text=f"{best.text} ja") for best in right(texts)])
-    with pytest.raises(ExportError, match="at most 5% of the texts. Received: 86 of 86"):
+    with pytest.raises(ExportError, match="at most 5% of the inputs. Received: 86 of 86"):
         verify("a path", translator)
 
 

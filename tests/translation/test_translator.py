@@ -18,9 +18,10 @@ from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.translation import loading
+from keras_transformer.translation.base_translator import Translation
 from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.translation.loading import load
-from keras_transformer.translation.translator import Translation, Translator
+from keras_transformer.translation.translator import Translator
 
 NUM_LAYERS, NUM_DECODER_LAYERS, NUM_HEADS = 1, 2, 4
 GREEDY = DecodingConfig(beam_size=1)
@@ -604,7 +605,7 @@ def test_a_run_is_loaded_with_its_search(greedy_translator, model, tokenizer, so
 def test_an_export_is_loaded(tmp_path, monkeypatch, part):
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "saved_model.pb").touch()
-    monkeypatch.setattr(loading, "load_export", lambda path: ("export", path))
+    monkeypatch.setattr(loading, "load", lambda path: ("export", path))
     assert load(str(tmp_path / part)) == ("export", tmp_path / part)
     with pytest.raises(ValueError, match="one set of weights. Received: checkpoint='best'"):
         load(tmp_path / part, checkpoint="best")
