@@ -174,7 +174,7 @@ def test_a_wrong_export_does_not_appear(translator, tmp_path, monkeypatch):
         return spec
 
     monkeypatch.setattr(ctranslate2_model, "transformer_spec", with_a_wrong_weight)
-    with pytest.raises(ExportError, match="as the translator does"):
+    with pytest.raises(ExportError, match="must (answer|score) as"):
         export_ctranslate2(translator, tmp_path / "models")
     assert not (tmp_path / "models").exists()
 
@@ -190,7 +190,8 @@ def test_bad_arguments_are_refused_before_anything_is_written(translator, tmp_pa
     assert not (tmp_path / "models").exists()
 
 
-def test_the_directory_needs_neither_tensorflow_nor_this_package(exported_ctranslate2, translator):
+def test_the_directory_needs_no_tensorflow(exported_ctranslate2, translator):
+    """The program that translates with it needs not even this package."""
     settings = {"decoding": vars(translator.decoding)}
     settings |= ctranslate2_model.search_settings(translator)
     request = {"settings": settings, "batches": [["A dog runs."]]}
@@ -200,9 +201,17 @@ sys.argv[1:] = [{str(exported_ctranslate2)!r}]
 sys.stdin = io.StringIO({json.dumps(request)!r})
 runpy.run_path({str(ctranslate2_model.SEARCH_PROGRAM)!r}, run_name="__main__")
 assert not {{"tensorflow", "keras", "keras_transformer"}} & set(sys.modules)
+print()
+for name in ("tensorflow", "keras"):
+    sys.modules[name] = None  # an import of it fails
+import keras_transformer
+translator = keras_transformer.load({str(exported_ctranslate2)!r})
+print([answers[0] for answers in translator.translate_chunks([["A dog runs."], [""]])])
 """
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "Ein Hund" in json.loads(process.stdout)[0][0][0], process.stderr
+    found, answers = process.stdout.splitlines()
+    assert "Ein Hund" in json.loads(found)[0][0][0], process.stderr
+    assert "Ein Hund" in answers and "Translation(text='', score=0.0" in answers
 
 
 def test_without_the_library_one_line_says_what_to_install(

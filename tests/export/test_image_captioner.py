@@ -25,10 +25,12 @@ def captioner(randomize):
 
 
 @pytest.fixture(scope="module")
-def served(captioner, tmp_path_factory):
+def served(captioner, tmp_path_factory, unverified):
     """The signature as the embedded server calls it."""
     directory = tmp_path_factory.mktemp("captioner")
-    model = LoadedModel(export_image_captioner(captioner, directory, WORDS, DECODING))
+    with unverified():
+        path = export_image_captioner(captioner, directory, WORDS, DECODING)
+    model = LoadedModel(path)
     yield model.signatures["serving_default"]
     model.close()
 

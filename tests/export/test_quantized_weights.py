@@ -61,12 +61,13 @@ def test_one_graph_expands_all_weights(translator, tmp_path, monkeypatch):
     "weights, size", [("int8", 0.4), pytest.param("bfloat16", 0.5, marks=pytest.mark.slow)]
 )
 def test_an_export_is_small_and_translates_with_the_rounded_weights(
-    weights, size, translator, exported, texts, tmp_path
+    weights, size, translator, exported, texts, tmp_path, unverified
 ):
-    path = export_saved_model(translator, tmp_path, n_best=2, weights=weights)
+    with unverified():
+        path = export_saved_model(translator, tmp_path, n_best=2, weights=weights)
     assert num_bytes(path) < size * num_bytes(exported)
     settings = json.loads((path / "assets.extra/keras_transformer.json").read_text())
-    assert settings["weights"] == weights and settings["verification"]["num_texts"] > 64
+    assert settings["weights"] == weights
 
     model = QuantizedWeights(translator.model, weights).model
     rounded = Translator(model, translator.tokenizer, decoding=translator.decoding)

@@ -96,15 +96,21 @@ def test_nothing_of_this_machine_is_in_it(exported):
         assert not [place for place in places if place.encode() in content], path
 
 
-def test_separate_tokenizers_of_both_kinds(tokenizer, tmp_path):
+def test_separate_tokenizers_of_both_types(tokenizer, tmp_path, unverified):
     pieces = ["[UNK]", *string.ascii_letters, *(f"##{letter}" for letter in string.ascii_letters)]
     source_tokenizer = WordPieceTokenizer("\n".join(pieces).encode())
     sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
     model = Transformer(source_tokenizer.vocab_size, tokenizer.vocab_size, **sizes)
     decoding = DecodingConfig(beam_size=1, max_length=12, max_source_length=10)
     translator = Translator(model, source_tokenizer, tokenizer, decoding)
-    path = export_saved_model(translator, tmp_path / "new")  # raises if it is not proven
+    with unverified():
+        path = export_saved_model(translator, tmp_path / "new")
     assert tree(tmp_path / "new")[0] == "1" and path == tmp_path / "new" / "1"
+    texts = ["A dog runs in the park, and so on.", "zebra", "\u4e16", ""]
+    found, expected = load(path).translate(texts), translator.translate(texts)
+    assert [best.truncated for (best,) in expected] == [True, True, True, False]
+    for (ours,), (theirs,) in zip(found, expected, strict=True):
+        assert ours == theirs._replace(score=pytest.approx(theirs.score, abs=1e-5))
 
 
 def test_a_run_is_exported_with_the_weights_and_the_search_that_are_named(
@@ -311,9 +317,9 @@ def test_export_that_is_not_proven_leaves_nothing(translator, tmp_path, monkeypa
 @pytest.mark.parametrize(
     "cross_attention", ["dense", pytest.param("linear", marks=pytest.mark.slow)]
 )
-def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cross_attention):
-    from keras_transformer.translation.loading import load
-
+def test_other_attention_is_exported_too(
+    tmp_path, tokenizer, sentence_pairs, cross_attention, unverified
+):
     model = Transformer(
         tokenizer.vocab_size,
         num_layers=1,
@@ -324,7 +330,8 @@ def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cr
         cross_attention=cross_attention,
     )
     translator = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2, max_length=20))
-    exported = load(export_saved_model(translator, tmp_path).parent)
+    with unverified():
+        exported = load(export_saved_model(translator, tmp_path).parent)
     source = [source for source, _ in sentence_pairs[:5]]
     assert exported(source) == translator(source)
     assert ("attention" in exported.signatures) == (cross_attention == "dense")

@@ -28,9 +28,9 @@ def shortlisted(translator, corpus, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def exported(shortlisted, tmp_path_factory):
-    """Its export, which a fresh process without XLA has verified."""
-    return export_saved_model(shortlisted, tmp_path_factory.mktemp("exports"), n_best=2)
+def exported(shortlisted, tmp_path_factory, unverified):
+    with unverified():
+        return export_saved_model(shortlisted, tmp_path_factory.mktemp("exports"), n_best=2)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export import export_text_generator, generation
-from keras_transformer.export.verification import ExportError, verify_function
+from keras_transformer.export import export_text_generator, generation, verification
+from keras_transformer.export.verification import ExportError
 from keras_transformer.models import Gpt
 from keras_transformer.serving.loaded_model import LoadedModel
 from keras_transformer.translation.loading import load
@@ -89,13 +89,27 @@ def test_a_version_is_whole_and_is_no_translator(path):
         load(path.parent)
 
 
-def test_another_answer_is_found(path, tokenizer):
-    def other(text):
-        answer = tf.saved_model.load(path).signatures["serving_default"](text=text)
-        return {**answer, "score": answer["score"] + 0.01}
+@pytest.mark.parametrize("name, change", [("score", 0.01), ("text", b" x"), ("score", np.nan)])
+def test_another_answer_is_found(served, monkeypatch, name, change):
+    """With the answers of the server in the place of those of the fresh process."""
+    monkeypatch.setattr(
+        verification,
+        "_run_in_fresh_process",
+        lambda _, batches: [served([text.decode() for text in batch]) for batch in batches],
+    )
+    rows = np.array([b"A dog"] * 6, object)
+
+    def right(texts):
+        return {key: tf.constant(x) for key, x in served(["A dog"] * len(texts)).items()}
+
+    assert verification.verify_function("a path", right, rows) == (12, 0)
+
+    def other(texts):
+        answer = right(texts)
+        return {**answer, name: answer[name] + change}
 
     with pytest.raises(ExportError, match="as the model does here.*Received: 12 of 12"):
-        verify_function(path, other, np.array([b"A dog"] * 6, object))
+        verification.verify_function("a path", other, rows)
 
 
 def test_what_does_not_fit_is_refused(gpt, tokenizer, tmp_path, monkeypatch):

@@ -6,18 +6,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_transformer.config import DecodingConfig
 from keras_transformer.export import verification
 from keras_transformer.export.verification import ExportError, _is_near_tie, verify
 from keras_transformer.translation.base_translator import Translation
-from keras_transformer.translation.translator import Translator
-
-
-def test_export_of_another_search_is_not_proven(exported, translator):
-    decoding = DecodingConfig(beam_size=3, max_length=60, max_source_length=50, length_penalty=0.0)
-    other = Translator(translator.model, translator.tokenizer, decoding=decoding)
-    with pytest.raises(ExportError, match="(?s)as the translator does.*Expected.*Received"):
-        verify(exported, other)
 
 
 def test_export_that_tracks_the_keras_model_is_not_proven(translator, tmp_path):
