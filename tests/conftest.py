@@ -175,6 +175,20 @@ def run_eagerly():
     return keras.backend.backend() != "jax"
 
 
+@pytest.fixture
+def eagerly(run_eagerly, monkeypatch):
+    """Compiles nothing: for models that are called a few times, and searches of few steps."""
+    import keras
+
+    from keras_transformer import backend
+
+    def compile_nothing(function, variables=()):
+        return lambda *tensors: function(*map(keras.ops.convert_to_tensor, tensors))
+
+    if run_eagerly:
+        monkeypatch.setattr(backend, "compile_function", compile_nothing)
+
+
 def pytest_collection_modifyitems(items):
     """Puts the longest files first: files are dealt out, and a long last one leaves cores idle."""
     items.sort(key=lambda item: item.path.name not in LONGEST_FILES)

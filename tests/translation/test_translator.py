@@ -64,13 +64,6 @@ def shortlisted(model, tokenizer, lexicon):
     }
 
 
-@pytest.fixture
-def eagerly(run_eagerly, monkeypatch):
-    """Compiles nothing: for translators that make a few short searches."""
-    if run_eagerly:
-        monkeypatch.setattr(backend, "compile_function", lambda function, variables=(): function)
-
-
 @pytest.fixture(scope="module")
 def sources(corpus):
     return corpus.source[:13]
