@@ -49,18 +49,18 @@ def from_hugging_face(directory: StrPath) -> Imported:
     """
     directory = pathlib.Path(directory)
     config = read_json(directory / "config.json")
-    kind = config.get("model_type")
-    if kind == "marian":
+    model_type = config.get("model_type")
+    if model_type == "marian":
         raise InputError(
             "Expected a model without two languages. Received: model_type='marian', a translator. "
             "Make a run of it: keras-transformer import DIR --output RUN, or convert.import_run."
         )
-    if kind not in ARCHITECTURES:
+    if model_type not in ARCHITECTURES:
         raise InputError(
             f"Expected a model_type that can be converted: {', '.join(sorted(ARCHITECTURES))}. "
-            f"Received: model_type={kind!r}, in {directory / 'config.json'}."
+            f"Received: {model_type=}, in {directory / 'config.json'}."
         )
-    architecture = ARCHITECTURES[kind]
+    architecture = ARCHITECTURES[model_type]
     tokenizer, order = read_tokenizer(directory)
     tensors = read_tensors(directory)
     if order is not None:

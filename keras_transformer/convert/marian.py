@@ -50,11 +50,11 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
         )
     if (directory / "config.json").exists():
         config = read_json(directory / "config.json")
-        kind = config.get("model_type")
-        if kind != "marian":
+        model_type = config.get("model_type")
+        if model_type != "marian":
             raise InputError(
                 "Expected a model of OPUS-MT, whose model_type is marian. Received: "
-                f"model_type={kind!r}, in {directory / 'config.json'}. M2M100, NLLB and other "
+                f"{model_type=}, in {directory / 'config.json'}. M2M100, NLLB and other "
                 "translators are not supported; convert.from_hugging_face reads GPT-2, BERT and "
                 "Vision Transformer."
             )

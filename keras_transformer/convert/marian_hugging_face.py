@@ -268,7 +268,7 @@ def _forbidden(search, vocab_size):
         isinstance(word, list) and len(word) == 1 and type(word[0]) is int for word in words
     ):
         raise InputError(
-            "Expected bad_words_ids to be lists of one id each, the only kind that can be "
+            "Expected bad_words_ids to be lists of one id each, the only ones that can be "
             f"converted. Received: bad_words_ids={words!r}."
         )
     forbidden = {i for (i,) in words}

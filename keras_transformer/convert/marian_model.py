@@ -138,8 +138,8 @@ def block_shapes(settings, parts):
     for side, number_of_blocks in (("encoder", num_layers), ("decoder", num_decoder_layers)):
         for number in range(number_of_blocks):
             for part in parts:
-                kind, name = part.split(".")
-                if side == "decoder" or kind != "cross":
+                sublayer, name = part.split(".")
+                if side == "decoder" or sublayer != "cross":
                     yield side, number, part, shapes.get(name, (d_model, d_model))
 
 
@@ -209,10 +209,10 @@ def blocks_of(model):
             if side == "decoder":
                 attentions["cross"] = block.cross_attention, block.cross_attention_residual
             layers = {}
-            for kind, (attention, residual) in attentions.items():
+            for sublayer, (attention, residual) in attentions.items():
                 for name in ("query", "key", "value", "output"):
-                    layers[f"{kind}.{name}"] = getattr(attention, f"{name}_projection")
-                layers[f"{kind}.norm"] = residual.normalization
+                    layers[f"{sublayer}.{name}"] = getattr(attention, f"{name}_projection")
+                layers[f"{sublayer}.norm"] = residual.normalization
             layers["feed_forward.inner"] = block.feed_forward.inner
             layers["feed_forward.outer"] = block.feed_forward.outer
             layers["feed_forward.norm"] = block.feed_forward_residual.normalization

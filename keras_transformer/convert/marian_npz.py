@@ -78,7 +78,7 @@ TABLES = ("Wemb", "encoder_Wemb", "decoder_Wemb")
 OUTPUT = "decoder_ff_logit_out"
 
 LAYER_NORM_EPSILON = 1e-6  # of Marian's Transformer, in its source code
-MAX_LENGTH = 511  # tokens without the end token; Marian has no limit of this kind
+MAX_LENGTH = 511  # tokens without the end token; Marian has no such limit
 END, UNKNOWN = "</s>", "<unk>"
 
 

@@ -17,13 +17,13 @@ def read_tokenizer(directory):
         are special tokens, and the list of the ids in the file of its tokens. Without a tokenizer,
         a pair of None.
 
-        Which of the two it is says the normalizer in tokenizer.json, or `do_lower_case` in
+        The normalizer in tokenizer.json says which of the two it is, or `do_lower_case` in
         tokenizer_config.json; a vocab.txt without it is uncased, as in `transformers`. There are
         four differences from there: an unknown character does not make its whole word unknown;
         words are unknown above 100 bytes instead of 100 characters; a special token that stands in
         the text, such as `[MASK]`, is split like any word; and control characters are kept.
     Raises:
-        InputError: a tokenizer of another kind, or one that has no library here.
+        InputError: a tokenizer of another type, or one that has no library here.
     """
     path = directory / "tokenizer.json"
     if not path.exists():
@@ -37,15 +37,15 @@ def read_tokenizer(directory):
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         model = content["model"]
-        kind = model["type"]
-        is_damaged = kind == "WordPiece" and not _is_vocabulary(model["vocab"])
+        model_type = model["type"]
+        is_damaged = model_type == "WordPiece" and not _is_vocabulary(model["vocab"])
     except (ValueError, KeyError, TypeError):
         is_damaged = True
     if is_damaged:
         raise InputError(
             f"Expected a tokenizer of the library tokenizers. Received: {path}, which is none."
         )
-    if kind == "WordPiece":
+    if model_type == "WordPiece":
         normalizer = _checked_normalizer(content, path)
         is_uncased = _is_uncased(normalizer, _tokenizer_config(directory))
         return _word_piece(model["vocab"], path, is_uncased)
@@ -56,10 +56,11 @@ def read_tokenizer(directory):
         raise InputError(
             f"Expected a tokenizer of the library tokenizers. Received: {path}: {error}."
         ) from None
-    if kind != "BPE" or "ByteLevel" not in repr(tokenizer.decoder):
+    if model_type != "BPE" or "ByteLevel" not in repr(tokenizer.decoder):
         raise InputError(
-            "Expected a tokenizer of the kind byte-level BPE or WordPiece. "
-            f"Received: {path}, of the kind {kind}. Move the file away to load the model alone."
+            "Expected a tokenizer of the type byte-level BPE or WordPiece. "
+            f"Received: {path}, of the type {model_type}. Move the file away to load the "
+            "model alone."
         )
     return tokenizer, None
 

@@ -77,7 +77,7 @@ def _patch_size(config):
     height, width = sizes(config, "patch_size")
     if height != width:
         raise InputError(
-            "Expected square patches, the only kind that can be converted. "
+            "Expected square patches, the only ones that can be converted. "
             f"Received: patch_size={config['patch_size']}."
         )
     return height

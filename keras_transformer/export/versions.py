@@ -77,7 +77,7 @@ def write_settings(path, model, decoding, verification, **others):
         path: `pathlib.Path` of the directory.
         model, decoding: what is exported.
         verification: `Verification`.
-        others: further settings of this kind of export.
+        others: further settings of this format.
     """
     settings = {
         "keras_transformer": keras_transformer.__version__,

@@ -232,7 +232,7 @@ class Translator(BaseTranslator):
             self.tokenizer.to_pieces(source_row),
             self.target_tokenizer.to_pieces(labels),
             self.target_tokenizer.to_pieces(target_ids),
-            {kind: _stack(layers) for kind, layers in weights.items()},
+            {name: _stack(layers) for name, layers in weights.items()},
             bool(truncated or not is_whole),
         )
 
