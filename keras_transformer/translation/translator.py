@@ -89,6 +89,7 @@ class Translator(BaseTranslator):
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
         self.decoding = _within_positions(decoding or DecodingConfig(), model)
+        self.n_best = self.decoding.beam_size
         self.lexicon = lexicon
         shortlist = self._checked_shortlist()
         self._batch_search = BatchSearch(model, self.decoding, batch_size, shortlist)
@@ -124,11 +125,6 @@ class Translator(BaseTranslator):
         search = dataclasses.replace(config.decoding, **decoding)
         lexicon = load_lexicon(path) if search.shortlist else None
         return cls(model, tokenizer, target_tokenizer, search, lexicon=lexicon)
-
-    @property
-    def n_best(self) -> int:  # type: ignore[override]
-        """Maximum number of translations of a text: the beam size."""
-        return self.decoding.beam_size
 
     def _limit_of_n_best(self):
         return f"beam_size={self.n_best}. Search with a wider beam."
