@@ -83,7 +83,7 @@ def test_answers_that_depend_on_their_neighbours_are_not_proven(served, translat
         lambda best: best._replace(truncated=not best.truncated),
     ):
         served(right_in_company(change))
-        with pytest.raises(ExportError, match="as the translator does"):
+        with pytest.raises(ExportError, match="must (translate|answer) as"):
             verify("a path", translator)
 
 
