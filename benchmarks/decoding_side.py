@@ -70,7 +70,7 @@ def exported(folder, beam_size, threads, shortlist=False):
     import tensorflow as tf
     import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
-    from keras_transformer.export.fresh_process import disable_xla
+    from keras_transformer.export.serving_session import disable_xla
 
     disable_xla()
     config = tf.compat.v1.ConfigProto(

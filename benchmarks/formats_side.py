@@ -51,7 +51,7 @@ def saved_model(version):
     import tensorflow as tf
     import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
-    from keras_transformer.export.fresh_process import disable_xla
+    from keras_transformer.export.serving_session import disable_xla
 
     disable_xla()
     config = tf.compat.v1.ConfigProto(
@@ -68,7 +68,7 @@ def saved_model(version):
 def ctranslate2(version):
     """By the program of the package, without the package, in one thread."""
     (package,) = importlib.util.find_spec("keras_transformer").submodule_search_locations
-    program = runpy.run_path(pathlib.Path(package, "export", "ctranslate2_search.py"))
+    program = runpy.run_path(pathlib.Path(package, "translation", "ctranslate2_search.py"))
     settings = json.loads((version / "assets.extra/keras_transformer.json").read_text())
     search = program["CTranslate2Search"](version, settings, num_threads=1)
     return lambda lines: [best[0] for (best,) in search.translate(lines)]

@@ -25,9 +25,9 @@ def main():
     from keras_transformer.cli import console
 
     console.start_keras(to_search=True)
-    from keras_transformer.translation.loading import load_export
+    from keras_transformer.translation.loading import load
 
-    translator = load_export(arguments.export)
+    translator = load(arguments.export)
     lines = arguments.text.read_text().splitlines()
     cores = len(os.sched_getaffinity(0))
     batches = [lines[start : start + ROWS] for start in range(0, len(lines), ROWS)]

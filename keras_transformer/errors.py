@@ -1,6 +1,16 @@
-"""The error of bad input, and checks of the numbers that many parts of the package take."""
+"""The error of bad input, checks of numbers, and the import of a library that may be missing."""
 
+import importlib
 import numbers
+import types
+
+PACKAGES = {
+    "ctranslate2": '"ctranslate2>=4.8,<5" "sentencepiece>=0.2,<0.2.3"',
+    "safetensors": "safetensors tokenizers",
+    "tokenizers": "safetensors tokenizers",
+    "torch": '"torch>=2.6"',
+}
+"""What pip installs for each library that only a few functions need."""
 
 
 class InputError(ValueError):
@@ -32,3 +42,19 @@ def check_seed(seed):
         raise InputError(
             f"seed must be a whole number from 0 to {2**32 - 1}. Received: seed={seed!r}."
         )
+
+
+def import_library(name: str, instead: str = "") -> types.ModuleType:
+    """Returns a library of `PACKAGES`; raises `InputError` where it is not installed.
+
+    Args:
+        name: its name.
+        instead: what else can be done, for the message.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"Expected the library {name}. Received: {error}. "
+            f"Install it: pip install {PACKAGES[name]}{instead}"
+        ) from None

@@ -134,9 +134,9 @@ def exported(translator, made_once):
 @pytest.fixture(scope="session")
 def exported_translator(exported):
     """The export, read back into Python."""
-    from keras_transformer.translation.loading import load_export
+    from keras_transformer.translation.loading import load
 
-    return load_export(exported.parent)
+    return load(exported.parent)
 
 
 @pytest.fixture(scope="session")
@@ -163,6 +163,20 @@ def run_eagerly():
     import keras
 
     return keras.backend.backend() != "jax"
+
+
+@pytest.fixture
+def eagerly(run_eagerly, monkeypatch):
+    """Compiles nothing: for models that are called a few times, and searches of few steps."""
+    import keras
+
+    from keras_transformer import backend
+
+    def compile_nothing(function, variables=()):
+        return lambda *tensors: function(*map(keras.ops.convert_to_tensor, tensors))
+
+    if run_eagerly:
+        monkeypatch.setattr(backend, "compile_function", compile_nothing)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -24,7 +24,7 @@ TENSORFLOW_FILES = (
     "backend/tensorflow.py",
     "training/gradient_accumulation.py",
     "training/tensorflow_distribution.py",
-    "translation/exported_translator.py",
+    "translation/saved_model_translator.py",
 )
 SUBPACKAGES = (  # each may import those that stand before it
     *("errors", "types", "special_ids", "keras_names"),

@@ -4,7 +4,7 @@ import concurrent.futures
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -30,15 +30,6 @@ def parallel_calls(num_threads: int) -> Iterator[Callable[..., Callable[[], Any]
             yield lambda function, *arguments: threads.submit(function, *arguments).result
         finally:
             threads.shutdown(cancel_futures=True)
-
-
-def prefetched(items: Iterable[Any]) -> Iterator[Any]:
-    """Yields each item when the next one has been made, so that work on that one has begun."""
-    waiting: list[Any] = []
-    for item in items:
-        yield from waiting
-        waiting = [item]
-    yield from waiting
 
 
 def first_call_locked(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,6 @@
 """Models of other libraries, read from their files into models of this package."""
 
 from keras_transformer.convert.hugging_face import Imported, from_hugging_face
-from keras_transformer.convert.import_run import import_run
-from keras_transformer.convert.marian import read_marian
+from keras_transformer.convert.marian import import_run, read_marian
 
 __all__ = ["Imported", "from_hugging_face", "import_run", "read_marian"]

@@ -1,6 +1,5 @@
 """BERT as `transformers` saves it, as a `models.Bert` or one of the models on top of it."""
 
-import numpy as np
 from keras import ops
 
 from keras_transformer.convert.weights import (
@@ -114,11 +113,11 @@ def _copy_encoder(weights, bert):
         ("token_type", embedding.segment_embedding),
     ):
         weights.copy(f"embeddings.{name}_embeddings.weight", layer.embeddings)
-    _copy_normalization(weights, "embeddings.LayerNorm", embedding.norm)
+    weights.copy_normalization("embeddings.LayerNorm", embedding.norm)
     for i, block in enumerate(bert.encoder.blocks):
         _copy_block(weights, f"encoder.layer.{i}", block)
     if bert.pooler:
-        _copy_dense(weights, "pooler.dense", bert.pooler_layer)
+        weights.copy_dense("pooler.dense", bert.pooler_layer)
 
 
 def _copy_block(weights, name, block):
@@ -131,20 +130,20 @@ def _copy_block(weights, name, block):
         ("intermediate.dense", feed_forward.inner),
         ("output.dense", feed_forward.outer),
     ):
-        _copy_dense(weights, f"{name}.{part}", layer)
+        weights.copy_dense(f"{name}.{part}", layer)
     for part, residual in (
         ("attention.output.LayerNorm", block.self_attention_residual),
         ("output.LayerNorm", block.feed_forward_residual),
     ):
-        _copy_normalization(weights, f"{name}.{part}", residual.normalization)
+        weights.copy_normalization(f"{name}.{part}", residual.normalization)
 
 
 def _pretraining(weights, bert):
     next_sentence = "cls.seq_relationship.weight" in weights
     model = BertPretraining(bert, next_sentence, name="bert_pretraining")
     model.build()
-    _copy_dense(weights, "cls.predictions.transform.dense", model.dense)
-    _copy_normalization(weights, "cls.predictions.transform.LayerNorm", model.norm)
+    weights.copy_dense("cls.predictions.transform.dense", model.dense)
+    weights.copy_normalization("cls.predictions.transform.LayerNorm", model.norm)
     weights.copy("cls.predictions.bias", model.output_bias)
     for name, of, variable in (
         ("decoder.weight", "the token embedding", bert.token_embedding.embeddings),
@@ -152,7 +151,7 @@ def _pretraining(weights, bert):
     ):
         weights.take_copy(f"cls.predictions.{name}", of, ops.convert_to_numpy(variable))
     if next_sentence:
-        _copy_dense(weights, "cls.seq_relationship", model.next_sentence_layer)
+        weights.copy_dense("cls.seq_relationship", model.next_sentence_layer)
     return model
 
 
@@ -169,16 +168,5 @@ def _classifier(weights, bert, architecture, config):
         name="bert_classifier" if whole_text else "bert_token_classifier",
     )
     model.build()
-    _copy_dense(weights, "classifier", model.output_layer)
+    weights.copy_dense("classifier", model.output_layer)
     return model
-
-
-def _copy_dense(weights, name, layer):
-    """Copies a dense layer, whose kernel PyTorch keeps as `(output, input)`."""
-    weights.copy(f"{name}.weight", layer.kernel, np.transpose)
-    weights.copy(f"{name}.bias", layer.bias)
-
-
-def _copy_normalization(weights, name, layer):
-    weights.copy(f"{name}.weight", layer.gamma)
-    weights.copy(f"{name}.bias", layer.beta)

@@ -65,7 +65,7 @@ def model_from(config, tensors):
     weights.copy("wpe.weight", decoder.position_layer.embeddings)
     for i, block in enumerate(decoder.blocks):
         _copy_block(weights, f"h.{i}", block, d_model)
-    _copy_normalization(weights, "ln_f", decoder.norm)
+    weights.copy_normalization("ln_f", decoder.norm)
     if not model.tie_output:
         weights.copy("lm_head.weight", model.output_layer.kernel, np.transpose)
     else:
@@ -101,8 +101,8 @@ def _copy_block(weights, name, block, d_model):
         part = slice(i * d_model, (i + 1) * d_model)
         projection.kernel.assign(kernel[:, part])
         projection.bias.assign(bias[part])
-    _copy_normalization(weights, f"{name}.ln_1", block.self_attention_residual.normalization)
-    _copy_normalization(weights, f"{name}.ln_2", block.feed_forward_residual.normalization)
+    weights.copy_normalization(f"{name}.ln_1", block.self_attention_residual.normalization)
+    weights.copy_normalization(f"{name}.ln_2", block.feed_forward_residual.normalization)
     for part, layer in (
         ("attn.c_proj", attention.output_projection),
         ("mlp.c_fc", feed_forward.inner),
@@ -110,8 +110,3 @@ def _copy_block(weights, name, block, d_model):
     ):
         weights.copy(f"{name}.{part}.weight", layer.kernel)
         weights.copy(f"{name}.{part}.bias", layer.bias)
-
-
-def _copy_normalization(weights, name, layer):
-    weights.copy(f"{name}.weight", layer.gamma)
-    weights.copy(f"{name}.bias", layer.beta)

@@ -11,7 +11,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from keras_transformer.convert import bert, gpt2, vit
-from keras_transformer.convert.safetensors_files import read_tensors
+from keras_transformer.convert.tensor_files import read_tensors
 from keras_transformer.convert.tokenizer_files import read_tokenizer
 from keras_transformer.errors import InputError
 from keras_transformer.types import StrPath
@@ -35,8 +35,8 @@ def from_hugging_face(directory: StrPath) -> Imported:
 
     It reads local files only: config.json, *.safetensors (one file, or several with
     model.safetensors.index.json) and, if they are there, tokenizer.json or vocab.txt (or
-    GPT-2's vocab.json and merges.txt), and tokenizer_config.json. In the clone of this package,
-    `pip install ".[convert]"` installs the libraries that it needs.
+    GPT-2's vocab.json and merges.txt), and tokenizer_config.json. It needs the libraries that
+    `pip install safetensors tokenizers` installs.
 
     Args:
         directory: path of the directory.
@@ -49,18 +49,18 @@ def from_hugging_face(directory: StrPath) -> Imported:
     """
     directory = pathlib.Path(directory)
     config = read_json(directory / "config.json")
-    kind = config.get("model_type")
-    if kind == "marian":
+    model_type = config.get("model_type")
+    if model_type == "marian":
         raise InputError(
             "Expected a model without two languages. Received: model_type='marian', a translator. "
             "Make a run of it: keras-transformer import DIR --output RUN, or convert.import_run."
         )
-    if kind not in ARCHITECTURES:
+    if model_type not in ARCHITECTURES:
         raise InputError(
             f"Expected a model_type that can be converted: {', '.join(sorted(ARCHITECTURES))}. "
-            f"Received: model_type={kind!r}, in {directory / 'config.json'}."
+            f"Received: {model_type=}, in {directory / 'config.json'}."
         )
-    architecture = ARCHITECTURES[kind]
+    architecture = ARCHITECTURES[model_type]
     tokenizer, order = read_tokenizer(directory)
     tensors = read_tensors(directory)
     if order is not None:

@@ -9,17 +9,20 @@ from keras_transformer.convert.marian_model import (
     block_shapes,
     blocks_of,
     check_ids,
+    check_tables,
+    copy_output_biases,
+    copy_tables,
     in_our_order,
     new_model,
-    output_biases,
     read_bytes,
     search_of,
+    settings_of,
+    tables_of,
     their_size,
     translator_of,
     vocabulary,
 )
-from keras_transformer.convert.pytorch_files import read_pytorch_tensors
-from keras_transformer.convert.safetensors_files import INDEX, read_tensors
+from keras_transformer.convert.tensor_files import INDEX, read_pytorch_tensors, read_tensors
 from keras_transformer.convert.weights import (
     Weights,
     activation_name,
@@ -55,7 +58,7 @@ NAMES = {
     "feed_forward.norm": "final_layer_norm",
 }
 
-TABLES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+TABLES = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SEARCH_FILES = "generation_config.json or config.json"
 
@@ -96,53 +99,8 @@ def read_hugging_face(directory, config, write):
     """
     tokenizer_config = _optional_json(directory / TOKENIZER_CONFIG)
     search = {**config, **_optional_json(directory / "generation_config.json")}
-    files, forbidden = _files(directory, config, tokenizer_config, search)
-    _report(search, tokenizer_config, size(config, "max_position_embeddings"), write)
-    weights = Weights(_tensors(directory), prefix="model.")
-    _check_sizes(weights, files)
-    model = new_model(files)
-    _copy_weights(weights, model, files, forbidden, config)
-    return translator_of(model, files)
-
-
-def _files(directory, config, tokenizer_config, search):
-    """Returns `(files, forbidden)`: the `Files`, and their ids that must never be written."""
-    check_settings(config, EXPECTED)
+    settings = _settings(directory, config, tokenizer_config)
     shared = not flag(tokenizer_config, "separate_vocabs", False, TOKENIZER_CONFIG)
-    one_table = flag(config, "share_encoder_decoder_embeddings", True)
-    if one_table and not shared:
-        raise InputError(
-            "Expected one vocabulary where source and target share one table. Received: "
-            f"separate_vocabs=true and share_encoder_decoder_embeddings=true, in {directory}."
-        )
-    for theirs in ("attention_heads", "ffn_dim"):
-        if config.get(f"encoder_{theirs}") != config.get(f"decoder_{theirs}"):
-            raise InputError(
-                f"Expected encoder and decoder of one kind. Received: encoder_{theirs}="
-                f"{config.get(f'encoder_{theirs}')!r}, decoder_{theirs}="
-                f"{config.get(f'decoder_{theirs}')!r}."
-            )
-    num_layers, num_decoder_layers = size(config, "encoder_layers"), size(config, "decoder_layers")
-    settings = dict(
-        num_layers=num_layers,
-        num_decoder_layers=None if num_decoder_layers == num_layers else num_decoder_layers,
-        d_model=size(config, "d_model"),
-        ff_dim=size(config, "encoder_ffn_dim"),
-        num_heads=size(config, "encoder_attention_heads"),
-        dropout=number(config, "dropout", 0.1),
-        activation=activation_name(config, "activation_function"),
-        position_layout="concatenated",
-        share_embeddings=one_table,
-        tie_output=flag(config, "tie_word_embeddings", True),
-        scale_embeddings=flag(config, "scale_embedding", False),
-        output_bias=True,
-        layer_norm_epsilon=LAYER_NORM_EPSILON,
-    )
-    if tokenizer_config.get("sp_model_kwargs"):
-        raise InputError(
-            "Expected the plain SentencePiece tokenizer. Received: sp_model_kwargs="
-            f"{tokenizer_config['sp_model_kwargs']!r}, in {directory / TOKENIZER_CONFIG}."
-        )
     source, target = _vocabularies(directory, config, tokenizer_config, search, shared)
     models = tuple(
         read_bytes(directory / f"{side}.spm", "the SentencePiece models of Marian")
@@ -150,77 +108,132 @@ def _files(directory, config, tokenizer_config, search):
     )
     decoding = _decoding(config, tokenizer_config, search)
     forbidden = _forbidden(search, their_size(target))
-    return Files(settings, source, target, models, decoding), forbidden
+    files = Files(settings, source, target, models, decoding)
+    _report(search, tokenizer_config, size(config, "max_position_embeddings"), write)
+
+    weights, tables = Weights(_tensors(directory), prefix="model."), tables_of(files, *TABLES)
+    check_tables(weights, files, tables)
+    for side, i, part, shape in block_shapes(settings, NAMES):
+        weights.check(f"{side}.layers.{i}.{NAMES[part]}.weight", shape[::-1])
+    model = new_model(files)
+    _copy_tables_and_output(weights, model, files, tables)
+    copy_output_biases(weights, model, files, "final_logits_bias", forbidden)
+    for side, i, layers in blocks_of(model):
+        for part, layer in layers.items():
+            is_norm = part.endswith(".norm")
+            copy = weights.copy_normalization if is_norm else weights.copy_dense
+            copy(f"{side}.layers.{i}.{NAMES[part]}", layer)
+    for side in ("encoder", "decoder"):
+        _check_positions(weights, f"{side}.embed_positions.weight", model, config)
+    weights.check_none_left()
+    return translator_of(model, files)
+
+
+def _settings(directory, config, tokenizer_config):
+    """Returns the arguments of the `Transformer`."""
+    check_settings(config, EXPECTED)
+    one_table = flag(config, "share_encoder_decoder_embeddings", True)
+    if one_table and flag(tokenizer_config, "separate_vocabs", False, TOKENIZER_CONFIG):
+        raise InputError(
+            "Expected one vocabulary where source and target share one table. Received: "
+            f"separate_vocabs=true and share_encoder_decoder_embeddings=true, in {directory}."
+        )
+    for theirs in ("attention_heads", "ffn_dim"):
+        encoder, decoder = (config.get(f"{side}_{theirs}") for side in ("encoder", "decoder"))
+        if encoder != decoder:
+            raise InputError(
+                f"Expected an encoder and a decoder of the same sizes. Received: encoder_{theirs}="
+                f"{encoder!r}, decoder_{theirs}={decoder!r}."
+            )
+    if tokenizer_config.get("sp_model_kwargs"):
+        raise InputError(
+            "Expected the plain SentencePiece tokenizer. Received: sp_model_kwargs="
+            f"{tokenizer_config['sp_model_kwargs']!r}, in {directory / TOKENIZER_CONFIG}."
+        )
+    return settings_of(
+        size(config, "encoder_layers"),
+        size(config, "decoder_layers"),
+        d_model=size(config, "d_model"),
+        ff_dim=size(config, "encoder_ffn_dim"),
+        num_heads=size(config, "encoder_attention_heads"),
+        dropout=number(config, "dropout", 0.1),
+        activation=activation_name(config, "activation_function"),
+        share_embeddings=one_table,
+        tie_output=flag(config, "tie_word_embeddings", True),
+        scale_embeddings=flag(config, "scale_embedding", False),
+        layer_norm_epsilon=LAYER_NORM_EPSILON,
+    )
 
 
 def _vocabularies(directory, config, tokenizer_config, search, shared):
     """Returns the `Vocabulary` of source and target, twice the same if they share it."""
-
-    def name_of(token, default):
-        value = tokenizer_config.get(f"{token}_token", default)
-        value = value.get("content") if isinstance(value, dict) else value
-        if not isinstance(value, str | None):
-            raise InputError(
-                f"Expected {token}_token in {TOKENIZER_CONFIG} to be a token. Received: {value!r}."
-            )
-        return value
-
-    def read(file):
-        path = directory / file
-        ids = read_json(path)
-        check_ids(ids, path)
-        unknown = ids.get(name_of("unk", "<unk>"))
-        end = ids.get(name_of("eos", "</s>"))
-        if unknown is None or end is None:
-            raise InputError(
-                "Expected a vocabulary with an end and an unknown token. "
-                f"Received: {path}, without </s> or <unk>."
-            )
-        pad = ids.get(name_of("pad", "<pad>"))
-        if len({unknown, end, pad}) < 3:
-            raise InputError(
-                f"Expected three different tokens for end, unknown and padding in "
-                f"{TOKENIZER_CONFIG}. Received: eos_token, unk_token and pad_token, which have the "
-                f"ids {end}, {unknown} and {pad} in {path}."
-            )
-        return path, ids, unknown, end, pad
-
-    def special(name, ids, path):
-        value = config.get(name)
-        if type(value) is not int or not 0 <= value < len(ids):
-            raise InputError(
-                f"Expected {name} in config.json to be one of the {len(ids):,} ids of {path}. "
-                f"Received: {name}={value!r}."
-            )
-        return value
-
-    def check_size(name, ids, path):
-        if config.get(name) != len(ids):
-            raise InputError(
-                f"Expected as many tokens in {path} as config.json says. Received: "
-                f"{len(ids):,} tokens, {name}={config.get(name)!r}."
-            )
-
     for name in ("eos_token_id", "decoder_start_token_id"):
         if search.get(name) not in (None, config.get(name)):
             raise InputError(
                 f"Expected the same {name} in config.json and generation_config.json. "
                 f"Received: {config.get(name)!r} and {search[name]!r}."
             )
-    path, ids, unknown, end, pad = read("vocab.json")
-    check_size("vocab_size", ids, path)
-    source = vocabulary(ids, unknown, end, pad)
+    path = directory / "vocab.json"
+    ids, special = _read_vocabulary(path, config, "vocab_size", tokenizer_config)
+    source = vocabulary(ids, **special)
     if not shared:
-        path, ids, unknown, end, pad = read("target_vocab.json")
-        check_size("decoder_vocab_size", ids, path)
-    if special("eos_token_id", ids, path) != end:
+        path = directory / "target_vocab.json"
+        ids, special = _read_vocabulary(path, config, "decoder_vocab_size", tokenizer_config)
+    for name in ("eos_token_id", "decoder_start_token_id"):
+        value = config.get(name)
+        if type(value) is not int or not 0 <= value < len(ids):
+            raise InputError(
+                f"Expected {name} in config.json to be one of the {len(ids):,} ids of {path}. "
+                f"Received: {name}={value!r}."
+            )
+    if config["eos_token_id"] != special["end"]:
         raise InputError(
             f"Expected eos_token_id in config.json to be the id of the end token in {path}, "
-            f"{end}. Received: eos_token_id={config['eos_token_id']}."
+            f"{special['end']}. Received: eos_token_id={config['eos_token_id']}."
         )
-    start = special("decoder_start_token_id", ids, path)
-    target = vocabulary(ids, unknown, end, pad, start)
+    target = vocabulary(ids, **special, start=config["decoder_start_token_id"])
     return (target, target) if shared else (source, target)
+
+
+def _read_vocabulary(path, config, size_name, tokenizer_config):
+    """Returns `(ids, special)`: dict from piece to id, dict with the ids of unknown, end and pad.
+
+    Args:
+        path: the file.
+        size_name: the setting in config.json with the number of tokens.
+    """
+    ids = read_json(path)
+    check_ids(ids, path)
+    special = {}
+    for ours, token, default in (
+        ("unknown", "unk_token", "<unk>"),
+        ("end", "eos_token", "</s>"),
+        ("pad", "pad_token", "<pad>"),
+    ):
+        piece = tokenizer_config.get(token, default)
+        piece = piece.get("content") if isinstance(piece, dict) else piece
+        if not isinstance(piece, str | None):
+            raise InputError(
+                f"Expected {token} in {TOKENIZER_CONFIG} to be a token. Received: {piece!r}."
+            )
+        special[ours] = ids.get(piece)
+    if special["unknown"] is None or special["end"] is None:
+        raise InputError(
+            "Expected a vocabulary with an end and an unknown token. "
+            f"Received: {path}, without </s> or <unk>."
+        )
+    if len(set(special.values())) < 3:
+        raise InputError(
+            f"Expected three different tokens for end, unknown and padding in {TOKENIZER_CONFIG}. "
+            f"Received: eos_token, unk_token and pad_token, which have the ids {special['end']}, "
+            f"{special['unknown']} and {special['pad']} in {path}."
+        )
+    if config.get(size_name) != len(ids):
+        raise InputError(
+            f"Expected as many tokens in {path} as config.json says. Received: "
+            f"{len(ids):,} tokens, {size_name}={config.get(size_name)!r}."
+        )
+    return ids, special
 
 
 def _decoding(config, tokenizer_config, search):
@@ -255,7 +268,7 @@ def _forbidden(search, vocab_size):
         isinstance(word, list) and len(word) == 1 and type(word[0]) is int for word in words
     ):
         raise InputError(
-            "Expected bad_words_ids to be lists of one id each, the only kind that can be "
+            "Expected bad_words_ids to be lists of one id each, the only ones that can be "
             f"converted. Received: bad_words_ids={words!r}."
         )
     forbidden = {i for (i,) in words}
@@ -287,52 +300,18 @@ def _tensors(directory):
     return read_tensors(directory)
 
 
-def _tables(files):
-    """Returns the names of the tables of embeddings, each with its `Vocabulary`."""
-    if files.settings["share_embeddings"]:
-        return {"shared.weight": files.source}
-    return dict(zip(TABLES, (files.source, files.target), strict=True))
-
-
-def _check_sizes(weights, files):
-    """Raises `InputError` if config.json describes other tensors than there are."""
-    for name, side in _tables(files).items():
-        weights.check(name, (their_size(side), files.settings["d_model"]))
-    for side, i, part, shape in block_shapes(files.settings, NAMES):
-        weights.check(f"{side}.layers.{i}.{NAMES[part]}.weight", shape[::-1])
-
-
-def _copy_weights(weights, model, files, forbidden, config):
-    copies = TABLES if model.share_embeddings else ()
-    layers = model.source_embedding, model.target_embedding
-    for (name, side), layer in zip(_tables(files).items(), layers, strict=False):
-        theirs = weights.take(name, (their_size(side), model.d_model))
-        layer.embeddings.assign(in_our_order(theirs, side.rows))
-        for copy in copies:
-            weights.take_copy(copy, name, theirs)
-    # theirs is now the table of the target
-    output_shape = their_size(files.target), model.d_model
+def _copy_tables_and_output(weights, model, files, tables):
+    """Copies the embeddings and the output layer; copies of a table must have its numbers."""
+    shared, *separate = TABLES
+    theirs = copy_tables(weights, model, tables)  # of the target
+    for name in separate if model.share_embeddings else ():
+        weights.take_copy(name, shared, theirs)
     if model.tie_output:
         weights.take_copy("lm_head.weight", "the target embedding", theirs)
-    else:
-        table = in_our_order(weights.take("lm_head.weight", output_shape), files.target.rows)
-        model.output_layer.kernel.assign(np.transpose(table))
-    biases = np.zeros(output_shape[0], "float32")
-    if "final_logits_bias" in weights:
-        biases = weights.take("final_logits_bias", (1, output_shape[0]))
-    model.output_biases.assign(output_biases(biases, files.target, forbidden))
-    for side, i, layers in blocks_of(model):
-        for part, layer in layers.items():
-            name = f"{side}.layers.{i}.{NAMES[part]}"
-            if part.endswith(".norm"):
-                weights.copy(f"{name}.weight", layer.gamma)
-                weights.copy(f"{name}.bias", layer.beta)
-            else:
-                weights.copy(f"{name}.weight", layer.kernel, np.transpose)
-                weights.copy(f"{name}.bias", layer.bias)
-    for side in ("encoder", "decoder"):
-        _check_positions(weights, f"{side}.embed_positions.weight", model, config)
-    weights.check_none_left()
+        return
+    shape = their_size(files.target), model.d_model
+    table = in_our_order(weights.take("lm_head.weight", shape), files.target.rows)
+    model.output_layer.kernel.assign(np.transpose(table))
 
 
 def _check_positions(weights, name, model, config):

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import keras_transformer  # its rooms load when used: tokenizers need TensorFlow
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.models import Transformer
@@ -50,6 +49,17 @@ class Files(NamedTuple):
     """The SentencePiece models of source and target."""
     decoding: DecodingConfig
     """The search that their programs make by default."""
+
+
+def settings_of(num_layers, num_decoder_layers, **others):
+    """Returns arguments of `Transformer`: those of all models of Marian, and `others`."""
+    return dict(
+        num_layers=num_layers,
+        num_decoder_layers=None if num_decoder_layers == num_layers else num_decoder_layers,
+        position_layout="concatenated",
+        output_bias=True,
+        **others,
+    )
 
 
 def search_of(files, **settings):
@@ -110,23 +120,6 @@ def in_our_order(table, rows):
     return with_zeros[[len(table) if row is None else row for row in rows]]
 
 
-def output_biases(biases, vocabulary, forbidden=()):
-    """Returns our output biases `(V,)`.
-
-    Args:
-        biases: their biases, one for each of their ids.
-        vocabulary: `Vocabulary` of the target.
-        forbidden: their ids that must never be written. The end token is not one of them, as in
-            `generate`: without it, no translation would end.
-    """
-    ours = in_our_order(np.asarray(biases, "float32").reshape(-1), vocabulary.rows)
-    for i, row in enumerate(vocabulary.rows):
-        is_forbidden = row in forbidden and i not in (PAD_ID, UNKNOWN_ID, END_ID)
-        if row is None or i == START_ID or is_forbidden:
-            ours[i] = NEVER
-    return ours
-
-
 def block_shapes(settings, parts):
     """Yields `(side, number, part, shape)` of all layers that `blocks_of` yields, without a model.
 
@@ -145,9 +138,50 @@ def block_shapes(settings, parts):
     for side, number_of_blocks in (("encoder", num_layers), ("decoder", num_decoder_layers)):
         for number in range(number_of_blocks):
             for part in parts:
-                kind, name = part.split(".")
-                if side == "decoder" or kind != "cross":
+                sublayer, name = part.split(".")
+                if side == "decoder" or sublayer != "cross":
                     yield side, number, part, shapes.get(name, (d_model, d_model))
+
+
+def tables_of(files, shared, source, target):
+    """Returns the names of the tables of embeddings, each with its `Vocabulary`."""
+    if files.settings["share_embeddings"]:
+        return {shared: files.source}
+    return {source: files.source, target: files.target}
+
+
+def check_tables(weights, files, tables):
+    """Raises `InputError` unless the tables have a row for each token, of the model's width."""
+    for name, side in tables.items():
+        weights.check(name, (their_size(side), files.settings["d_model"]))
+
+
+def copy_tables(weights, model, tables):
+    """Copies the embeddings; returns their table of the target."""
+    layers = model.source_embedding, model.target_embedding
+    for (name, side), layer in zip(tables.items(), layers, strict=False):
+        theirs = weights.take(name, (their_size(side), model.d_model))
+        layer.embeddings.assign(in_our_order(theirs, side.rows))
+    return theirs
+
+
+def copy_output_biases(weights, model, files, name, forbidden=()):
+    """Copies the output biases `name`; where they have none, they are zero.
+
+    Args:
+        forbidden: their ids that must never be written. The end token is not one of them, as in
+            `generate`: without it, no translation would end.
+    """
+    rows = files.target.rows
+    theirs = np.zeros((1, their_size(files.target)), "float32")
+    if name in weights:
+        theirs = weights.take(name, theirs.shape)
+    biases = in_our_order(theirs[0], rows)
+    for i, row in enumerate(rows):
+        is_forbidden = row in forbidden and i not in (PAD_ID, UNKNOWN_ID, END_ID)
+        if row is None or i == START_ID or is_forbidden:
+            biases[i] = NEVER
+    model.output_biases.assign(biases)
 
 
 def new_model(files):
@@ -175,10 +209,10 @@ def blocks_of(model):
             if side == "decoder":
                 attentions["cross"] = block.cross_attention, block.cross_attention_residual
             layers = {}
-            for kind, (attention, residual) in attentions.items():
+            for sublayer, (attention, residual) in attentions.items():
                 for name in ("query", "key", "value", "output"):
-                    layers[f"{kind}.{name}"] = getattr(attention, f"{name}_projection")
-                layers[f"{kind}.norm"] = residual.normalization
+                    layers[f"{sublayer}.{name}"] = getattr(attention, f"{name}_projection")
+                layers[f"{sublayer}.norm"] = residual.normalization
             layers["feed_forward.inner"] = block.feed_forward.inner
             layers["feed_forward.outer"] = block.feed_forward.outer
             layers["feed_forward.norm"] = block.feed_forward_residual.normalization
@@ -187,8 +221,10 @@ def blocks_of(model):
 
 def translator_of(model, files):
     """Returns the `Translator` of a model and its `Files`."""
+    from keras_transformer.tokenizers import MarianTokenizer  # which needs TensorFlow
+
     tokenizers = [
-        keras_transformer.tokenizers.MarianTokenizer.from_parts(side.pieces, spm)
+        MarianTokenizer.from_parts(side.pieces, spm)
         for side, spm in zip((files.source, files.target), files.models, strict=True)
     ]
     for name, tokenizer in zip(("source", "target"), tokenizers, strict=True):

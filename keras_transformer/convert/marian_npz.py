@@ -14,11 +14,15 @@ from keras_transformer.convert.marian_model import (
     block_shapes,
     blocks_of,
     check_ids,
+    check_tables,
+    copy_output_biases,
+    copy_tables,
     in_our_order,
     new_model,
-    output_biases,
     read_bytes,
     search_of,
+    settings_of,
+    tables_of,
     their_size,
     translator_of,
     vocabulary,
@@ -70,8 +74,11 @@ NAMES = {
     "feed_forward.norm": "ffn_ffn",
 }
 
+TABLES = ("Wemb", "encoder_Wemb", "decoder_Wemb")
+OUTPUT = "decoder_ff_logit_out"
+
 LAYER_NORM_EPSILON = 1e-6  # of Marian's Transformer, in its source code
-MAX_LENGTH = 511  # tokens without the end token; Marian has no limit of this kind
+MAX_LENGTH = 511  # tokens without the end token; Marian has no such limit
 END, UNKNOWN = "</s>", "<unk>"
 
 
@@ -83,14 +90,29 @@ def read_npz(directory):
     """
     decoder = _yaml(read_bytes(directory / "decoder.yml", "Marian's decoder.yml"), "decoder.yml")
     (model_path,) = _paths(directory, decoder, "models", (1,))
-    vocabularies = _paths(directory, decoder, "vocabs", (2,))
+    paths = _paths(directory, decoder, "vocabs", (2,))
     arrays, config = _read_arrays(model_path)
     check_settings(config, EXPECTED, SETTINGS)
     weights = Weights(arrays, files=model_path.name, settings=SETTINGS)
-    files = _files(directory, decoder, config, weights, vocabularies)
-    _check_sizes(weights, files)
+    settings = _settings(config, weights)
+    source, target = _vocabularies(paths, settings["share_embeddings"])
+    models = tuple(
+        _sentence_piece_model(directory, side, path)
+        for side, path in zip(("source", "target"), paths, strict=True)
+    )
+    files = Files(settings, source, target, models, _decoding(decoder))
+
+    tables = tables_of(files, *TABLES)
+    check_tables(weights, files, tables)
+    kernels = [part for part in NAMES if not part.endswith(".norm")]
+    for side, i, part, shape in block_shapes(settings, kernels):
+        weights.check(f"{side}_l{i + 1}_{NAMES[part][0]}", shape)
     model = new_model(files)
-    _copy_weights(weights, model, files)
+    copy_tables(weights, model, tables)
+    _copy_output(weights, model, files)
+    copy_output_biases(weights, model, files, f"{OUTPUT}_b")
+    _copy_blocks(weights, model)
+    weights.check_none_left()
     return translator_of(model, files)
 
 
@@ -147,8 +169,8 @@ def _yaml(content, name):
     return values
 
 
-def _files(directory, decoder, config, weights, vocabularies):
-    """Returns the `Files`."""
+def _settings(config, weights):
+    """Returns the arguments of the `Transformer`."""
     d_model = size(config, "dim-emb", SETTINGS)
     what = "transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top"
     normalization = tuple(config.get(name) or "" for name in what)
@@ -169,30 +191,28 @@ def _files(directory, decoder, config, weights, vocabularies):
             "Expected encoder and decoder of one width. Received: transformer-dim-ffn="
             f"{ff_dim}, transformer-decoder-dim-ffn={config['transformer-decoder-dim-ffn']}."
         )
-    num_layers, num_decoder_layers = (
+    return settings_of(
         size(config, "enc-depth", SETTINGS),
         size(config, "dec-depth", SETTINGS),
-    )
-    settings = dict(
-        num_layers=num_layers,
-        num_decoder_layers=None if num_decoder_layers == num_layers else num_decoder_layers,
         d_model=d_model,
         ff_dim=ff_dim,
         num_heads=size(config, "transformer-heads", SETTINGS),
         dropout=number(config, "transformer-dropout", 0.1, SETTINGS),
         normalize_first=NORMALIZATION[normalization],
         activation=ACTIVATIONS[activation],
-        position_layout="concatenated",
         # The frequencies are 10000^(-i / (d/2 - 1)), as in tensor2tensor, not the paper's
         # 10000^(-i / (d/2)). CTranslate2 and Hugging Face take the paper's all the same.
         position_base=10000.0 ** (d_model / max(d_model - 2, 1)),
-        share_embeddings="Wemb" in weights,
-        tie_output=not any(f"decoder_ff_logit_out_{name}" in weights for name in ("W", "Wt")),
-        output_bias=True,
+        share_embeddings=TABLES[0] in weights,
+        tie_output=not any(f"{OUTPUT}_{name}" in weights for name in ("W", "Wt")),
         layer_norm_epsilon=LAYER_NORM_EPSILON,
     )
+
+
+def _vocabularies(paths, share_embeddings):
+    """Returns the `Vocabulary` of source and target, twice the same object if they are equal."""
     sides = []
-    for path in vocabularies:
+    for path in paths:
         ids = _ids_of(path)
         if END not in ids or UNKNOWN not in ids:
             raise InputError(
@@ -201,17 +221,13 @@ def _files(directory, decoder, config, weights, vocabularies):
         sides.append(vocabulary(ids, ids[UNKNOWN], ids[END]))
     source, target = sides
     if source == target:
-        target = source
-    elif settings["share_embeddings"]:
+        return source, source
+    if share_embeddings:
         raise InputError(
             "Expected one vocabulary where source and target share one table, Wemb. Received: "
-            f"{' and '.join(path.name for path in vocabularies)}, which differ."
+            f"{' and '.join(path.name for path in paths)}, which differ."
         )
-    models = tuple(
-        _sentence_piece_model(directory, side, path)
-        for side, path in zip(("source", "target"), vocabularies, strict=True)
-    )
-    return Files(settings, source, target, models, _decoding(decoder))
+    return source, target
 
 
 def _ids_of(path):
@@ -270,39 +286,19 @@ def _decoding(decoder):
     )
 
 
-def _tables(files):
-    """Returns the names of the tables of embeddings, each with its `Vocabulary`."""
-    if files.settings["share_embeddings"]:
-        return {"Wemb": files.source}
-    return {"encoder_Wemb": files.source, "decoder_Wemb": files.target}
+def _copy_output(weights, model, files):
+    """Copies the output layer, if it is not the target embedding."""
+    if model.tie_output:
+        return
+    shape = their_size(files.target), model.d_model
+    if f"{OUTPUT}_W" in weights:
+        table = np.transpose(weights.take(f"{OUTPUT}_W", shape[::-1]))
+    else:
+        table = weights.take(f"{OUTPUT}_Wt", shape)
+    model.output_layer.kernel.assign(np.transpose(in_our_order(table, files.target.rows)))
 
 
-def _check_sizes(weights, files):
-    """Raises `InputError` if Marian's settings describe other matrices than there are."""
-    for name, side in _tables(files).items():
-        weights.check(name, (their_size(side), files.settings["d_model"]))
-    parts = [part for part in NAMES if not part.endswith(".norm")]
-    for side, i, part, shape in block_shapes(files.settings, parts):
-        weights.check(f"{side}_l{i + 1}_{NAMES[part][0]}", shape)
-
-
-def _copy_weights(weights, model, files):
-    d_model = model.d_model
-    layers = model.source_embedding, model.target_embedding
-    for (name, side), layer in zip(_tables(files).items(), layers, strict=False):
-        theirs = weights.take(name, (their_size(side), d_model))
-        layer.embeddings.assign(in_our_order(theirs, side.rows))
-    num_outputs, output = their_size(files.target), "decoder_ff_logit_out"
-    if not model.tie_output:
-        if f"{output}_W" in weights:
-            table = np.transpose(weights.take(f"{output}_W", (d_model, num_outputs)))
-        else:
-            table = weights.take(f"{output}_Wt", (num_outputs, d_model))
-        model.output_layer.kernel.assign(np.transpose(in_our_order(table, files.target.rows)))
-    biases = np.zeros(num_outputs, "float32")
-    if f"{output}_b" in weights:
-        biases = weights.take(f"{output}_b", (1, num_outputs))
-    model.output_biases.assign(output_biases(biases, files.target))
+def _copy_blocks(weights, model):
     suffix = "_pre" if model.normalize_first else ""
     for side, i, layers in blocks_of(model):
         prefix = f"{side}_l{i + 1}_"
@@ -316,10 +312,8 @@ def _copy_weights(weights, model, files):
     if model.normalize_first:
         for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
             # Marian names it as it names those that come before a sublayer, or without that
-            names = f"{side}_top_ln_scale_pre", f"{side}_top_ln_scale"
-            is_pre = names[0] in weights
+            is_pre = f"{side}_top_ln_scale_pre" in weights
             _copy_norm(weights, f"{side}_top", "_pre" if is_pre else "", stack.norm)
-    weights.check_none_left()
 
 
 def _copy_norm(weights, prefix, suffix, layer):

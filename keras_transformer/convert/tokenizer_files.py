@@ -2,7 +2,7 @@
 
 import json
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, import_library
 
 END_OF_TEXT = "<|endoftext|>"
 """GPT-2's special token, which its vocab.json has and does not mark."""
@@ -17,13 +17,13 @@ def read_tokenizer(directory):
         are special tokens, and the list of the ids in the file of its tokens. Without a tokenizer,
         a pair of None.
 
-        Which of the two it is says the normalizer in tokenizer.json, or `do_lower_case` in
+        The normalizer in tokenizer.json says which of the two it is, or `do_lower_case` in
         tokenizer_config.json; a vocab.txt without it is uncased, as in `transformers`. There are
         four differences from there: an unknown character does not make its whole word unknown;
         words are unknown above 100 bytes instead of 100 characters; a special token that stands in
         the text, such as `[MASK]`, is split like any word; and control characters are kept.
     Raises:
-        InputError: a tokenizer of another kind, or one that has no library here.
+        InputError: a tokenizer of another type, or one that has no library here.
     """
     path = directory / "tokenizer.json"
     if not path.exists():
@@ -37,29 +37,30 @@ def read_tokenizer(directory):
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         model = content["model"]
-        kind = model["type"]
-        is_damaged = kind == "WordPiece" and not _is_vocabulary(model["vocab"])
+        model_type = model["type"]
+        is_damaged = model_type == "WordPiece" and not _is_vocabulary(model["vocab"])
     except (ValueError, KeyError, TypeError):
         is_damaged = True
     if is_damaged:
         raise InputError(
             f"Expected a tokenizer of the library tokenizers. Received: {path}, which is none."
         )
-    if kind == "WordPiece":
+    if model_type == "WordPiece":
         normalizer = _checked_normalizer(content, path)
         is_uncased = _is_uncased(normalizer, _tokenizer_config(directory))
         return _word_piece(model["vocab"], path, is_uncased)
-    library = _library()
+    library = import_library("tokenizers")
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library has no class of its own
         raise InputError(
             f"Expected a tokenizer of the library tokenizers. Received: {path}: {error}."
         ) from None
-    if kind != "BPE" or "ByteLevel" not in repr(tokenizer.decoder):
+    if model_type != "BPE" or "ByteLevel" not in repr(tokenizer.decoder):
         raise InputError(
-            "Expected a tokenizer of the kind byte-level BPE or WordPiece. "
-            f"Received: {path}, of the kind {kind}. Move the file away to load the model alone."
+            "Expected a tokenizer of the type byte-level BPE or WordPiece. "
+            f"Received: {path}, of the type {model_type}. Move the file away to load the "
+            "model alone."
         )
     return tokenizer, None
 
@@ -89,7 +90,7 @@ def _tokenizer_config(directory):
 
 def _byte_level_bpe(directory):
     """Returns the tokenizer of GPT-2's own files, vocab.json and merges.txt."""
-    library = _library()
+    library = import_library("tokenizers")
     files = [str(directory / name) for name in ("vocab.json", "merges.txt")]
     try:
         tokenizer = library.Tokenizer(library.models.BPE.from_file(*files))
@@ -180,14 +181,3 @@ def _word_piece(file_ids, path, is_uncased):
             f"Received: {path}, without {', '.join(missing)}."
         )
     return tokenizer, [file_ids[piece] for piece in tokenizer.pieces]
-
-
-def _library():
-    try:
-        import tokenizers
-    except ModuleNotFoundError:
-        raise InputError(
-            "Expected the libraries that conversion needs. Received: no tokenizers. "
-            'Install them, in the clone of this package: pip install ".[convert]".'
-        ) from None
-    return tokenizers

@@ -59,11 +59,11 @@ def model_from(config, tensors):
     has_biases = config.get("qkv_bias", True)
     for i, block in enumerate(model.encoder.blocks):
         _copy_block(weights, f"encoder.layer.{i}", block, has_biases)
-    _copy_normalization(weights, "layernorm", model.encoder.norm)
+    weights.copy_normalization("layernorm", model.encoder.norm)
     if has_pooler:
-        _copy_dense(weights, "pooler.dense", model.representation)
+        weights.copy_dense("pooler.dense", model.representation)
     if has_head:
-        _copy_dense(weights, "classifier", model.head)
+        weights.copy_dense("classifier", model.head)
     weights.check_none_left()
     return model
 
@@ -77,7 +77,7 @@ def _patch_size(config):
     height, width = sizes(config, "patch_size")
     if height != width:
         raise InputError(
-            "Expected square patches, the only kind that can be converted. "
+            "Expected square patches, the only ones that can be converted. "
             f"Received: patch_size={config['patch_size']}."
         )
     return height
@@ -104,21 +104,10 @@ def _copy_block(weights, name, block, has_biases):
         ("key", attention.key_projection),
         ("value", attention.value_projection),
     ):
-        _copy_dense(weights, f"{name}.attention.attention.{part}", layer, has_biases)
-    _copy_dense(weights, f"{name}.attention.output.dense", attention.output_projection)
-    _copy_dense(weights, f"{name}.intermediate.dense", feed_forward.inner)
-    _copy_dense(weights, f"{name}.output.dense", feed_forward.outer)
+        weights.copy_dense(f"{name}.attention.attention.{part}", layer, has_biases)
+    weights.copy_dense(f"{name}.attention.output.dense", attention.output_projection)
+    weights.copy_dense(f"{name}.intermediate.dense", feed_forward.inner)
+    weights.copy_dense(f"{name}.output.dense", feed_forward.outer)
     before, after = block.self_attention_residual, block.feed_forward_residual
-    _copy_normalization(weights, f"{name}.layernorm_before", before.normalization)
-    _copy_normalization(weights, f"{name}.layernorm_after", after.normalization)
-
-
-def _copy_dense(weights, name, layer, has_bias=True):
-    weights.copy(f"{name}.weight", layer.kernel, np.transpose)
-    if has_bias:
-        weights.copy(f"{name}.bias", layer.bias)
-
-
-def _copy_normalization(weights, name, layer):
-    weights.copy(f"{name}.weight", layer.gamma)
-    weights.copy(f"{name}.bias", layer.beta)
+    weights.copy_normalization(f"{name}.layernorm_before", before.normalization)
+    weights.copy_normalization(f"{name}.layernorm_after", after.normalization)

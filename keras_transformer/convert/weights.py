@@ -69,7 +69,7 @@ class Weights:
         if name not in self._left:
             raise InputError(
                 f"Expected a tensor {name} in {self._files}. Received: none, or the "
-                f"weights of another architecture; left are {_some(self._left)}."
+                f"weights of another architecture; there remain {_some(self._left)}."
             )
         found = self._left[name].shape
         if found != tuple(shape):
@@ -95,11 +95,22 @@ class Weights:
         tensor = self.take(name, shape)
         variable.assign(tensor if change is None else change(tensor))
 
+    def copy_dense(self, name, layer, has_bias=True):
+        """Copies a dense layer, whose kernel PyTorch keeps as `(output, input)`."""
+        self.copy(f"{name}.weight", layer.kernel, np.transpose)
+        if has_bias:
+            self.copy(f"{name}.bias", layer.bias)
+
+    def copy_normalization(self, name, layer):
+        """Copies the scale and the bias of a layer normalization."""
+        self.copy(f"{name}.weight", layer.gamma)
+        self.copy(f"{name}.bias", layer.beta)
+
     def take_copy(self, name, of, tensor):
         """Takes the tensor `name`, if it is there; it must have the numbers of the tensor `of`."""
         if name in self and not np.array_equal(self.take(name, tensor.shape), tensor):
             raise InputError(
-                f"Expected {name} to be a copy of {of}, as in the only kind of model that can be "
+                f"Expected {name} to be a copy of {of}, as in the only models that can be "
                 "converted. Received: other numbers."
             )
 
@@ -124,8 +135,8 @@ def check_settings(config, expected, file="config.json"):
     for name, values in expected.items():
         if config.get(name, values[0]) not in values:
             raise InputError(
-                f"Expected {name} to be {' or '.join(map(repr, values))} in {file}, the only "
-                f"kind that can be converted. Received: {name}={config[name]!r}."
+                f"Expected {name} to be {' or '.join(map(repr, values))} in {file}. "
+                f"Nothing else can be converted. Received: {name}={config[name]!r}."
             )
 
 

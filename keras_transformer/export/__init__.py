@@ -1,10 +1,13 @@
-"""The models that a server serves: written and verified."""
+"""Exports: writes translators and other models in the formats that servers load, and verifies them.
+
+The folder `export/` beside this package has other things: the files with which a server is run, for
+Docker, Kubernetes and systemd.
+"""
 
 from keras_transformer.export.ctranslate2_model import export_ctranslate2
+from keras_transformer.export.generation import export_image_captioner, export_text_generator
 from keras_transformer.export.hugging_face import export_hugging_face
-from keras_transformer.export.image_captioner import export_image_captioner
 from keras_transformer.export.saved_model import export_saved_model
-from keras_transformer.export.text_generator import export_text_generator
 
 __all__ = [
     "export_ctranslate2",

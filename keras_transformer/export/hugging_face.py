@@ -5,28 +5,29 @@ Shapes: V their vocabulary, D d_model.
 
 import json
 import pathlib
+import sys
 
 import numpy as np
 
+from keras_transformer.config import DecodingConfig
+from keras_transformer.convert.marian import read_marian
 from keras_transformer.convert.marian_hugging_face import LAYER_NORM_EPSILON, NAMES
 from keras_transformer.convert.marian_model import blocks_of
-from keras_transformer.convert.safetensors_files import write_tensors
-from keras_transformer.export.checked_translator import (
+from keras_transformer.convert.tensor_files import write_tensors
+from keras_transformer.export.exportable import (
     OtherLibrary,
     activation_of,
-    checked_translator,
+    exportable_translator,
     float32_array,
 )
-from keras_transformer.export.new_version import check_can_export, write_version
-from keras_transformer.export.settings import write_settings
 from keras_transformer.export.verification import Tolerance, verify_greedy
+from keras_transformer.export.versions import check_can_export, write_settings, write_version
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import MarianTokenizer
 from keras_transformer.tokenizers.marian_tokenizer import TAG
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 
-READ_PROGRAM = pathlib.Path(__file__).with_name("hugging_face_read.py")
 TOLERANCE = Tolerance(0.05, 0.02)  # near-ties, and what the model gives to forbidden tokens
 
 EXPECTED = {
@@ -91,12 +92,12 @@ def export_hugging_face(
         export_hugging_face(keras_transformer.load("runs/opus"), "export/models/hugging-face")
     """
     check_can_export(directory, version)
-    translator = checked_translator(translator, n_best=1)
+    translator = exportable_translator(translator, n_best=1)
     _check_model(translator)
 
     def write(path):
         _write(translator, path)
-        verification = verify_greedy(READ_PROGRAM, path, translator, TOLERANCE, {})
+        verification = verify_greedy(__file__, path, translator, TOLERANCE)
         write_settings(
             path, translator.model, translator.decoding, verification, format="hugging_face"
         )
@@ -268,3 +269,17 @@ def _tensors(model, orders):
 
 def _write_json(path, content):
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def main():
+    """Reads the directory that the command line names, for `verify_greedy`, in a fresh process."""
+    request = json.load(sys.stdin)
+    read = read_marian(sys.argv[1], write=lambda line: None)
+    decoding = DecodingConfig(**request["settings"]["decoding"])
+    translator = Translator(read.model, read.tokenizer, read.target_tokenizer, decoding)
+    answers = [[best for (best,) in translator.translate(batch)] for batch in request["batches"]]
+    json.dump(answers, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

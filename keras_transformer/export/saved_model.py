@@ -1,23 +1,21 @@
-"""Writes a translator as one SavedModel for TensorFlow Serving: whole, or not at all."""
+"""Writes a translator as one SavedModel for TensorFlow Serving, and what every SavedModel needs."""
 
 import pathlib
 
 import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from keras_transformer.export.checked_translator import checked_translator, with_model
-from keras_transformer.export.new_version import (
-    check_can_export,
-    tracked_weights,
-    write_version,
-)
-from keras_transformer.export.settings import write_settings
-from keras_transformer.export.signatures import served_functions
-from keras_transformer.export.small_weights import SmallWeights, check_weights
+from keras_transformer.export.exportable import exportable_translator, with_model
+from keras_transformer.export.quantized_weights import QuantizedWeights, check_weights
+from keras_transformer.export.signatures import Signatures
 from keras_transformer.export.verification import random_sentences, verify
-from keras_transformer.export.warmup import write_warmup_requests
+from keras_transformer.export.versions import check_can_export, write_settings, write_version
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
+
+WARMUP_REQUESTS = "assets.extra/tf_serving_warmup_requests"
+"""Where TensorFlow Serving looks for the requests that it answers before a version is ready."""
 
 WARMUP_ROWS = 16
 
@@ -34,8 +32,8 @@ def export_saved_model(
 
     The version appears when everything is written and verified (`verify`). Until then the files
     stand in a hidden directory beside it, which is deleted if anything fails. The export contains
-    the search, which cannot be changed later, and the weights. `served_functions`
-    describes its signatures.
+    the search, which cannot be changed later, and the weights. `Signatures` describes what it can
+    be asked.
 
     Args:
         translator: `Translator`; of a run, `keras_transformer.load(run, checkpoint, beam_size=...)`
@@ -60,39 +58,42 @@ def export_saved_model(
     """
     check_can_export(directory, version)
     check_weights(weights)
-    translator = checked_translator(translator, n_best, has_shortlists=True)
-    small = None
+    translator = exportable_translator(translator, n_best, has_shortlists=True)
+    quantized = None
     if weights != "float32":
-        small = SmallWeights(translator.model, weights)
-        translator = with_model(translator, small.model)
+        quantized = QuantizedWeights(translator.model, weights)
+        translator = with_model(translator, quantized.model)
 
     def write(path):
-        _write(translator, n_best, split_sentences, path, small)
+        _write(translator, n_best, split_sentences, path, quantized)
         verification = verify(path, translator, split_sentences)
-        _write_settings(translator, n_best, split_sentences, weights, verification, path)
+        write_settings(
+            path,
+            translator.model,
+            translator.decoding,
+            verification,
+            n_best=n_best,
+            split_sentences=split_sentences,
+            weights=weights,
+            source_vocab_size=translator.tokenizer.vocab_size,
+            target_vocab_size=translator.target_tokenizer.vocab_size,
+        )
 
     return write_version(write, directory, version)
 
 
-def _write(translator, n_best, split_sentences, path, small):
+def _write(translator, n_best, split_sentences, path, quantized):
     """Writes the SavedModel."""
-    options = dict(n_best=n_best, split_sentences=split_sentences)
-    if small is None:
+    lexicon = _lexicon_of_variables(translator)
+    options = dict(n_best=n_best, split_sentences=split_sentences, lexicon=lexicon)
+    if quantized is None:
         tracked = tracked_weights(translator.model)
         options["read_decoding_weights"] = lambda: tracked.decoding_weights
     else:
-        tracked, options["read_decoding_weights"], options["reading_weights"] = small.track()
+        tracked, options["read_decoding_weights"], options["reading_weights"] = quantized.track()
     tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
-    lexicon = _lexicon_of_variables(translator)
     tracked.lexicon = None if lexicon is None else [lexicon.table, lexicon.frequent]
-    functions = served_functions(
-        translator.model,
-        translator.tokenizer,
-        translator.target_tokenizer,
-        translator.decoding,
-        lexicon=lexicon,
-        **options,
-    )
+    functions = Signatures(translator, **options).functions()
     tf.saved_model.save(tracked, str(path), signatures=functions)
     write_warmup_requests(path, _warmup_requests(functions, translator))
 
@@ -118,15 +119,36 @@ def _warmup_requests(functions, translator):
     return [*requests, ("serving_default", {"text": texts})]
 
 
-def _write_settings(translator, n_best, split_sentences, weights, verification, path):
-    write_settings(
-        path,
-        translator.model,
-        translator.decoding,
-        verification,
-        n_best=n_best,
-        split_sentences=split_sentences,
-        weights=weights,
-        source_vocab_size=translator.tokenizer.vocab_size,
-        target_vocab_size=translator.target_tokenizer.vocab_size,
+def tracked_weights(model):
+    """Returns a `tf.Module` to save, with the `weights` of a model and its `decoding_weights`.
+
+    The plain `tf.Variable` of each weight is tracked, not the Keras model: Keras would export a
+    copy of each variable, while the functions read the original, which a server then cannot find.
+    """
+    tracked = tf.Module()
+    tracked.weights = [weight.value for weight in model.weights]
+    # some a second time, in the layout that decoding reads, so that no call has to compute it
+    tracked.decoding_weights = tf.nest.map_structure(
+        lambda weight: tf.Variable(weight, trainable=False), model.decoding_weights()
     )
+    return tracked
+
+
+def write_warmup_requests(path, requests):
+    """Writes the requests that a server answers when it loads a version, at most 1,000.
+
+    Args:
+        path: `pathlib.Path` of the version's directory.
+        requests: list of (name of a signature, dict from input name to array or list).
+    """
+    file = path / WARMUP_REQUESTS
+    file.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for signature_name, inputs in requests:
+            request = predict_pb2.PredictRequest()
+            request.model_spec.signature_name = signature_name
+            for name, values in inputs.items():
+                request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
+            log = prediction_log_pb2.PredictLog(request=request)
+            record = prediction_log_pb2.PredictionLog(predict_log=log)
+            writer.write(record.SerializeToString())

@@ -1,7 +1,7 @@
 """The functions of an export, from strings to strings. Each is one TensorFlow graph.
 
 Shapes: B batch (texts), K hypotheses of each text, L maximum output length, T target length, S
-source length, H heads.
+source length, H heads; B' and S' are those of a group of texts.
 """
 
 from typing import NamedTuple
@@ -10,14 +10,21 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding import decode, score
+from keras_transformer.decoding.hypotheses import SearchResult
 from keras_transformer.export import sentences
-from keras_transformer.export.length_buckets import search_by_length_buckets
 from keras_transformer.models.translation_model import output_limits
 from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID, shift_right
 
 TEXT = tf.TensorSpec([None], tf.string, "text")
 TARGET = tf.TensorSpec([None], tf.string, "target")
 IDS = tf.TensorSpec([None, None], tf.int32, "ids")
+
+MOST_PADDING = 3
+"""Maximum ratio of the longest to the shortest sentence in a group. With a smaller ratio, groups
+of ordinary text are too small to be fast."""
+
+MOST_TOGETHER = 2**14
+"""Maximum source ids in a group, including padding, which limits the memory of a search."""
 
 
 class _Found(NamedTuple):
@@ -26,21 +33,11 @@ class _Found(NamedTuple):
     source_ids: tf.Tensor  # (B, S) int32
     target_ids: tf.Tensor  # (B, K, L) int32, ended by the end token, then padding
     scores: tf.Tensor  # (B, K) float32
-    truncated: tf.Tensor  # (B, K) bool, as in `translator.Translation`
+    truncated: tf.Tensor  # (B, K) bool, as in `Translation`
 
 
-def served_functions(
-    model,
-    source_tokenizer,
-    target_tokenizer,
-    decoding,
-    n_best=1,
-    read_decoding_weights=lambda: None,
-    split_sentences=False,
-    lexicon=None,
-    reading_weights=lambda function: function,
-):
-    """Returns the served functions of a model: dict from signature name to `tf.function`.
+class Signatures:
+    """The signatures of a translator's export.
 
     The first dimension of every input and output is the batch. Inputs of other ranks than those
     below are refused (by the tokenizers: a server does not check them). An empty or blank text has
@@ -56,12 +53,8 @@ def served_functions(
     - decode(ids) -> text `(B,)` of target ids `(B, T)`.
 
     Args:
-        model: built `TranslationModel`, such as `Transformer`.
-        source_tokenizer, target_tokenizer: its tokenizers.
-        decoding: `DecodingConfig`; fixed in the graphs.
+        translator: `Translator` of a built model. Its search is fixed in the graphs.
         n_best: K, at most the beam size.
-        read_decoding_weights: function that returns `model.decoding_weights()`, as variables for
-            instance; where it returns None, they are computed in each call.
         split_sentences: whether serving_default and n_best translate a text sentence by sentence
             (`sentences.split`) and join the translations. The score of the text is the sum of the
             sentences' scores, it is truncated if one of them is, and its k-th best translation
@@ -69,133 +62,184 @@ def served_functions(
         lexicon: `Lexicon` of the shortlists, as variables; None: a search chooses from all tokens.
             The scores of a search are then of the softmax over the shortlist, those of `score`
             always over all tokens.
+        read_decoding_weights: function that returns `model.decoding_weights()`, as variables for
+            instance; where it returns None, they are computed in each call.
         reading_weights: decorator of the functions that read the weights of the model.
     """
-    source_table = tf.constant(source_tokenizer.pieces)
-    shared = target_tokenizer is source_tokenizer
-    target_table = source_table if shared else tf.constant(target_tokenizer.pieces)
 
-    def read(text):
+    def __init__(
+        self,
+        translator,
+        n_best=1,
+        split_sentences=False,
+        lexicon=None,
+        read_decoding_weights=lambda: None,
+        reading_weights=lambda function: function,
+    ):
+        self._model, self._decoding = translator.model, translator.decoding
+        self._source, self._target = translator.tokenizer, translator.target_tokenizer
+        self._n_best, self._split_sentences = n_best, split_sentences
+        self._lexicon, self._read_decoding_weights = lexicon, read_decoding_weights
+        self._reading_weights = reading_weights
+        # The signatures share these constants, and the graphs of the search. The search for a
+        # single translation stops sooner.
+        self._source_pieces = self._target_pieces = tf.constant(self._source.pieces)
+        if self._target is not self._source:
+            self._target_pieces = tf.constant(self._target.pieces)
+        self._searches = {k: self._search_graph(k) for k in (1, n_best)}
+
+    def functions(self):
+        """Returns a dict from the name of each signature to its `tf.function`."""
+        reading = self._reading_weights
+        functions = {
+            "serving_default": _graph(self._serving_default, TEXT),
+            "n_best": _graph(self._served_n_best, TEXT),
+            "attention": _graph(reading(self._attention), TEXT),
+            "score": _graph(reading(self._score), TEXT, TARGET),
+            "encode": _graph(self._encode, TEXT),
+            "decode": _graph(self._decode, IDS),
+        }
+        if not self._model.gives_cross_weights:
+            del functions["attention"]
+        return functions
+
+    def _serving_default(self, text):
+        translations, scores, truncated = self._translate(text, 1)
+        columns = translations[:, 0], scores[:, 0], truncated[:, 0]
+        return dict(zip(("translation", "score", "truncated"), columns, strict=True))
+
+    def _served_n_best(self, text):
+        columns = self._translate(text, self._n_best)
+        return dict(zip(("translations", "scores", "truncated"), columns, strict=True))
+
+    def _attention(self, text):
+        found = self._searches[1](text)
+        labels = found.target_ids[:, 0]  # (B, L)
+        length = tf.reduce_max(tf.math.count_nonzero(labels, axis=1, dtype=tf.int32))
+        labels = labels[:, : tf.maximum(length, 1)]  # (B, T)
+        inputs = {"source_ids": found.source_ids, "target_ids": shift_right(labels, ops)}
+        _, weights = self._model(inputs, return_attention_weights=True)
+        weights = tf.stack(weights["cross"], axis=1)
+        return {
+            "translation": self._target.decode(labels),
+            "source_pieces": _pieces(self._source_pieces, found.source_ids),
+            "target_pieces": _pieces(self._target_pieces, labels),
+            "weights": tf.where(labels[:, None, None, :, None] != PAD_ID, weights, 0.0),
+        }
+
+    def _score(self, text, target):
+        source_ids, _, blank = self._read(text)
+        tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
+        longest = self._model.longest_text(self._decoding.max_length)
+        labels, _ = self._target.encode_padded(target, longest)
+        logits = self._model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
+        normalization = self._decoding.length_penalty, self._decoding.length_normalization
+        return {"score": tf.where(blank, 0.0, score(logits, labels, *normalization))}
+
+    def _encode(self, text):
+        return {"ids": self._read(text)[0]}
+
+    def _decode(self, ids):
+        return {"text": self._target.decode(ids)}
+
+    def _read(self, text):
         """Returns ids `(B, S)`, and for each text whether it was cut and whether it is blank."""
-        ids, truncated = source_tokenizer.encode_padded(text, decoding.max_source_length)
+        ids, truncated = self._source.encode_padded(text, self._decoding.max_source_length)
         return ids, truncated, tf.math.count_nonzero(ids, axis=1) <= 1  # the end token at most
 
-    def make_search(num_hypotheses):
-        def search_group(ids):
-            shortlist = None if lexicon is None else lexicon.shortlist(ids)
-            weights = read_decoding_weights()
-            return decode(model, ids, decoding, num_hypotheses, weights, shortlist)
+    def _search_graph(self, num_hypotheses):
+        """Returns the `tf.function` of a batch of texts that returns `_Found`."""
 
-        @_graph(TEXT)
-        @reading_weights
+        def search_group(ids):
+            shortlist = None if self._lexicon is None else self._lexicon.shortlist(ids)
+            weights = self._read_decoding_weights()
+            return decode(self._model, ids, self._decoding, num_hypotheses, weights, shortlist)
+
         def search(text):
-            source_ids, truncated, blank = read(text)
-            found = search_by_length_buckets(
-                search_group,
-                source_ids,
-                num_hypotheses,
-                output_limits(source_ids, decoding.max_length)[1],
-            )
+            source_ids, truncated, blank = self._read(text)
+            max_length = output_limits(source_ids, self._decoding.max_length)[1]
+            found = search_by_length(search_group, source_ids, num_hypotheses, max_length)
             target_ids = tf.where(blank[:, None, None], PAD_ID, found.ids)
             scores = tf.where(blank[:, None], 0.0, found.scores)
             truncated = (truncated[:, None] | ~found.finished) & ~blank[:, None]
             return _Found(source_ids, target_ids, scores, truncated)
 
-        return search
+        return _graph(self._reading_weights(search), TEXT)
 
-    # The signatures share these graphs. The search for a single translation stops sooner.
-    search = make_search(1)
-    search_n_best = search if n_best == 1 else make_search(n_best)
-
-    def translate(text, search, num_hypotheses):
+    def _translate(self, text, num_hypotheses):
         """Returns translations, scores and whether they were cut, each `(B, num_hypotheses)`."""
-        found = search(text)
-        num_texts, _, length = tf.unstack(tf.shape(found.target_ids))
-        rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
-        translations = tf.reshape(target_tokenizer.decode(rows), [num_texts, num_hypotheses])
-        return translations, found.scores, found.truncated
-
-    def translate_by_sentences(text, search, num_hypotheses):
-        parts, joints, is_cut = sentences.split(text, decoding.max_source_length)
-        translations, scores, truncated = translate(parts.flat_values, search, num_hypotheses)
+        if not self._split_sentences:
+            return self._translate_whole(text, num_hypotheses)
+        parts, joints, is_cut = sentences.split(text, self._decoding.max_source_length)
+        found = self._translate_whole(parts.flat_values, num_hypotheses)
+        translations, scores, truncated = found
         columns = [sentences.join(translations[:, k], joints) for k in range(num_hypotheses)]
         rows = parts.value_rowids()  # every text has a part
         num_truncated = tf.math.segment_sum(tf.cast(truncated, tf.int32), rows)
         truncated = (num_truncated > 0) | is_cut[:, None]
         return tf.stack(columns, axis=1), tf.math.segment_sum(scores, rows), truncated
 
-    translate_text = translate_by_sentences if split_sentences else translate
+    def _translate_whole(self, text, num_hypotheses):
+        found = self._searches[num_hypotheses](text)
+        num_texts, _, length = tf.unstack(tf.shape(found.target_ids))
+        rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
+        translations = tf.reshape(self._target.decode(rows), [num_texts, num_hypotheses])
+        return translations, found.scores, found.truncated
 
-    @_graph(TEXT)
-    def serving_default(text):
-        translations, scores, truncated = translate_text(text, search, 1)
-        return {
-            "translation": translations[:, 0],
-            "score": scores[:, 0],
-            "truncated": truncated[:, 0],
-        }
 
-    @_graph(TEXT)
-    def served_n_best(text):
-        translations, scores, truncated = translate_text(text, search_n_best, n_best)
-        return {"translations": translations, "scores": scores, "truncated": truncated}
+def search_by_length(search, source_ids, num_hypotheses, max_length):
+    """Returns `search(source_ids)`, computed for groups of like length, the longest first.
 
-    @_graph(TEXT)
-    @reading_weights
-    def attention(text):
-        found = search(text)
-        labels = found.target_ids[:, 0]  # (B, L)
-        length = tf.reduce_max(tf.math.count_nonzero(labels, axis=1, dtype=tf.int32))
-        labels = labels[:, : tf.maximum(length, 1)]  # (B, T)
-        target_ids = shift_right(labels, ops)
-        _, weights = model(
-            {"source_ids": found.source_ids, "target_ids": target_ids},
-            return_attention_weights=True,
+    In the encoder and in every attention to the source, padding costs as much as tokens do.
+
+    Args:
+        search: function of ids `(B', S')` that returns a `SearchResult` with K hypotheses of at
+            most L tokens.
+        source_ids: `(B, S)` int32, each ended by the end token, padded with 0.
+        num_hypotheses: K.
+        max_length: L, an int scalar.
+    """
+    num_sentences = tf.shape(source_ids)[0]
+    lengths = tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32)
+
+    def any_left(rows, *_):
+        return tf.size(rows) > 0
+
+    def search_longest(rows, *results):
+        longest = tf.reduce_max(tf.gather(lengths, rows))
+        in_group = MOST_PADDING * tf.gather(lengths, rows) >= longest
+        in_group &= tf.cumsum(tf.cast(in_group, tf.int32)) <= tf.maximum(
+            1, MOST_TOGETHER // longest
         )
-        weights = tf.stack(weights["cross"], axis=1)
-        return {
-            "translation": target_tokenizer.decode(labels),
-            "source_pieces": _pieces(source_table, found.source_ids),
-            "target_pieces": _pieces(target_table, labels),
-            "weights": tf.where(labels[:, None, None, :, None] != PAD_ID, weights, 0.0),
-        }
+        group = tf.boolean_mask(rows, in_group)
+        found = search(tf.gather(source_ids, group)[:, :longest])
+        missing = max_length - tf.shape(found.ids)[2]
+        found = found._replace(ids=tf.pad(found.ids, [[0, 0], [0, 0], [0, missing]]))
+        results = [
+            tf.tensor_scatter_nd_update(result, group[:, None], group_result)
+            for result, group_result in zip(results, found, strict=True)
+        ]
+        return (tf.boolean_mask(rows, ~in_group), *results)
 
-    @_graph(TEXT, TARGET)
-    @reading_weights
-    def served_score(text, target):
-        source_ids, _, blank = read(text)
-        tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
-        longest = model.longest_text(decoding.max_length)
-        labels, _ = target_tokenizer.encode_padded(target, longest)
-        logits = model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
-        normalization = decoding.length_penalty, decoding.length_normalization
-        scores = score(logits, labels, *normalization)
-        return {"score": tf.where(blank, 0.0, scores)}
-
-    @_graph(TEXT)
-    def encode(text):
-        return {"ids": read(text)[0]}
-
-    @_graph(IDS)
-    def served_decode(ids):
-        return {"text": target_tokenizer.decode(ids)}
-
-    functions = {
-        "serving_default": serving_default,
-        "n_best": served_n_best,
-        "attention": attention,
-        "score": served_score,
-        "encode": encode,
-        "decode": served_decode,
-    }
-    if not model.gives_cross_weights:
-        del functions["attention"]
-    return functions
+    each = [num_sentences, num_hypotheses]
+    results = SearchResult(
+        ids=tf.zeros([*each, max_length], tf.int32),
+        scores=tf.zeros(each),
+        lengths=tf.zeros(each, tf.int32),
+        finished=tf.zeros(each, tf.bool),
+    )
+    _, *results = tf.while_loop(
+        any_left,
+        search_longest,
+        (tf.range(num_sentences), *results),
+        shape_invariants=(tf.TensorShape([None]), *(result.shape for result in results)),
+    )
+    return SearchResult(*results)
 
 
-def _graph(*input_signature):
-    """Decorator that makes a function one graph, for inputs of all sizes."""
-    return tf.function(input_signature=input_signature, autograph=False)
+def _graph(function, *input_signature):
+    """Returns a function as one graph, for inputs of all sizes."""
+    return tf.function(function, input_signature=input_signature, autograph=False)
 
 
 def _pieces(table, ids):

@@ -15,11 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.export import sentences
-from keras_transformer.export.fresh_process import packed, unpacked
+from keras_transformer.export.serving_session import packed, unpacked
 from keras_transformer.special_ids import END_ID
-from keras_transformer.translation.translator import Translation, Translator
+from keras_transformer.translation.base_translator import Translation
+from keras_transformer.translation.translator import Translator
 
-FRESH_PROCESS = pathlib.Path(__file__).with_name("fresh_process.py")
+SERVING_SESSION = pathlib.Path(__file__).with_name("serving_session.py")
 PACKAGE_PARENT = pathlib.Path(__file__).parents[2]
 NEAR_TIE = 1e-5
 """Translations whose scores differ by less can change places when sums are rounded differently."""
@@ -90,18 +91,11 @@ def verify(saved_model, translator, split_sentences=False):
         answers += [[answer] for answer in batch_answers[:NUM_ALONE]]
     received = _translate_in_fresh_process(saved_model, batches)
     rows = zip(_flat(batches), _flat(answers), _flat(received), strict=True)
-    num_texts = len(_flat(batches))
-    num_near_ties = sum(_is_near_tie(*row) for row in rows)
-    if num_near_ties > MAX_NEAR_TIES * num_texts:
-        raise ExportError(
-            "The export must translate as the translator does. Expected: other translations with "
-            f"the same score for at most {MAX_NEAR_TIES:.0%} of the texts. "
-            f"Received: {num_near_ties} of {num_texts}."
-        )
-    return Verification(num_texts=num_texts, num_near_ties=num_near_ties)
+    are_near_ties = [_is_near_tie(*row) for row in rows]
+    return _verification(are_near_ties, MAX_NEAR_TIES)
 
 
-def verify_greedy(program, path, translator, tolerance, settings):
+def verify_greedy(program, path, translator, tolerance, settings=None):
     """Compares greedy translations of a program in a fresh process with those of `translator`.
 
     The texts are those of `verify`. The beam searches of other programs end by other rules.
@@ -113,7 +107,7 @@ def verify_greedy(program, path, translator, tolerance, settings):
         path: the directory of the export, its argument.
         translator: `Translator` that was exported.
         tolerance: `Tolerance`.
-        settings: dict of further settings.
+        settings: dict of further settings, or None.
     Returns:
         `Verification`, whose `num_near_ties` are the texts that are translated otherwise.
     Raises:
@@ -128,27 +122,21 @@ def verify_greedy(program, path, translator, tolerance, settings):
         expected = [best for (best,) in greedy.translate(texts)]
     expected += expected[:NUM_ALONE]
     request = {
-        "settings": {"decoding": dataclasses.asdict(search), **settings},
+        "settings": {"decoding": dataclasses.asdict(search), **(settings or {})},
         "batches": [texts, *([text] for text in texts[:NUM_ALONE])],
     }
-    received = _flat(answer_of_fresh_process(program, path, request))
-    num_other = 0
+    received = _flat(_answer_of_fresh_process(program, path, request))
+    are_others = []
     for ours, row in zip(expected, received, strict=True):
         theirs = Translation(*row)
-        if ours.text != theirs.text or ours.truncated != theirs.truncated:
-            num_other += 1
-        elif not abs(ours.score - theirs.score) <= tolerance.score * (1 + abs(ours.score)):
+        are_others.append((ours.text, ours.truncated) != (theirs.text, theirs.truncated))
+        most = tolerance.score * (1 + abs(ours.score))
+        if not are_others[-1] and not abs(ours.score - theirs.score) <= most:  # also if one is NaN
             raise ExportError(
                 "The export must score as the translator does. "
                 f"Expected: {tuple(ours)}. Received: {tuple(theirs)}."
             )
-    if num_other > tolerance.other_texts * len(expected):
-        raise ExportError(
-            "The export must translate as the translator does. Expected: other translations for "
-            f"at most {tolerance.other_texts:.0%} of the texts. "
-            f"Received: {num_other} of {len(expected)}."
-        )
-    return Verification(num_texts=len(expected), num_near_ties=num_other)
+    return _verification(are_others, tolerance.other_texts)
 
 
 def verify_function(saved_model, function, rows):
@@ -180,13 +168,18 @@ def verify_function(saved_model, function, rows):
         else:
             differs = received != expected
         is_different |= differs.reshape(num_rows, -1).any(axis=1)
-    num_different = int(is_different.sum())
-    if num_different > MAX_NEAR_TIES * num_rows:
+    return _verification(is_different, MAX_NEAR_TIES)
+
+
+def _verification(are_different, most):
+    """Returns the `Verification` of a list of bool; raises if more than a share `most` is True."""
+    number, num_different = len(are_different), int(sum(are_different))
+    if num_different > most * number:
         raise ExportError(
             "The export must answer as the model does here. Expected: other answers for at most "
-            f"{MAX_NEAR_TIES:.0%} of the inputs. Received: {num_different} of {num_rows}."
+            f"{most:.0%} of the inputs. Received: {num_different} of {number}."
         )
-    return Verification(num_texts=num_rows, num_near_ties=num_different)
+    return Verification(num_texts=number, num_near_ties=num_different)
 
 
 def prompts_for_verification(tokenizer, max_tokens, number=16):
@@ -251,12 +244,13 @@ def _translate_in_fresh_process(saved_model, batches):
 
 
 def _run_in_fresh_process(saved_model, batches):
+    """Returns, for each batch of rows, the outputs of `serving_default`: dict of arrays."""
     request = [packed(batch) for batch in batches]
-    answers = answer_of_fresh_process(FRESH_PROCESS, saved_model, request)
+    answers = _answer_of_fresh_process(SERVING_SESSION, saved_model, request)
     return [{key: unpacked(x) for key, x in outputs.items()} for outputs in answers]
 
 
-def answer_of_fresh_process(program, path, request):
+def _answer_of_fresh_process(program, path, request):
     """Runs a program, with the path of an export and without a GPU, and returns its answer.
 
     Args:

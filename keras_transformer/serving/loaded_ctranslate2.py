@@ -13,7 +13,7 @@ from keras_transformer.decoding.batch_search import padded_rows
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, PREDICT, Signature
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.translation.ctranslate2_translator import ctranslate2_library
+from keras_transformer.translation.exported_translator import ctranslate2_search
 
 TEXT, SCORE, IDS = (tf.string, (None,)), (tf.float32, (None,)), (tf.int32, (None, None))
 
@@ -33,11 +33,8 @@ class LoadedCTranslate2:
     """
 
     def __init__(self, path):
-        ctranslate2_library()
-        from keras_transformer.translation.ctranslate2_search import CTranslate2Search
-
         settings = json.loads((path / EXPORT_SETTINGS).read_text())
-        self._search = CTranslate2Search(path, settings)
+        self._search = ctranslate2_search(path, settings)
         self._n_best = settings["n_best"]
         self._ids = {token: i for i, token in enumerate(_vocabulary(path, "source"))}
         self._pieces = _vocabulary(path, "target")

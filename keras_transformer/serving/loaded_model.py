@@ -9,8 +9,8 @@ import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
-from keras_transformer.export.fresh_process import disable_xla
-from keras_transformer.export.warmup import WARMUP_REQUESTS
+from keras_transformer.export.saved_model import WARMUP_REQUESTS
+from keras_transformer.export.serving_session import disable_xla
 from keras_transformer.serving.errors import damaged
 from keras_transformer.serving.run_threads import RunThreads
 

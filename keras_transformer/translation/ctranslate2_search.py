@@ -75,21 +75,24 @@ class CTranslate2Search:
         Args:
             texts: list of str, or of bytes in UTF-8.
         """
-        answers = [[("", 0.0, False)] * n_best for _ in texts]  # those of blank texts
+        return self.begin(texts, n_best, batch_size)()
+
+    def begin(self, texts, n_best=1, batch_size=64):
+        """Begins what `translate` does; returns a function that waits for the answers."""
         rows = [self.read(text) for text in texts]
         order = sorted(
             (i for i, (row, _) in enumerate(rows) if row), key=lambda i: -len(rows[i][0])
         )
         batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
         searches = [self._search([rows[i][0] for i in batch], n_best) for batch in batches]
-        for batch, search in zip(batches, searches, strict=True):
-            for i, result in zip(batch, search, strict=True):
-                row, is_cut = rows[i]
-                found = result.result()
-                if max(map(len, found.hypotheses)) > self._limit(row):
-                    # its own limit is lower than that of its batch
-                    found = self._search([row], n_best)[0].result()
-                answers[i] = self._ranked(found, is_cut)[:n_best]
+
+        def answers():
+            found = [[("", 0.0, False)] * n_best for _ in texts]  # those of blank texts
+            for batch, search in zip(batches, searches, strict=True):
+                for i, result in zip(batch, search, strict=True):
+                    found[i] = self._answer(*rows[i], result.result(), n_best)
+            return found
+
         return answers
 
     def read(self, text):
@@ -143,8 +146,11 @@ class CTranslate2Search:
         """Returns the maximum tokens of the translation of a row, with the end token."""
         return min(2 * len(row) + 10, self.decoding["max_length"])
 
-    def _ranked(self, found, is_cut):
-        """Returns the hypotheses as `(text, score, truncated)`, the best first."""
+    def _answer(self, row, is_cut, found, n_best):
+        """Returns the `n_best` hypotheses of a row as `(text, score, truncated)`, best first."""
+        if max(map(len, found.hypotheses)) > self._limit(row):
+            # its own limit is lower than that of its batch
+            found = self._search([row], n_best)[0].result()
         ranked = []
         for tokens, value in zip(found.hypotheses, found.scores, strict=True):
             log_probability = value * len(tokens) ** self.decoding["length_penalty"]
@@ -152,7 +158,7 @@ class CTranslate2Search:
             text = self.write(tokens[:-1] if has_ended else tokens)
             score = log_probability / self._penalty(len(tokens))
             ranked.append((text, score, is_cut or not has_ended))
-        return sorted(ranked, key=lambda translation: -translation[1])
+        return sorted(ranked, key=lambda translation: -translation[1])[:n_best]
 
     def _penalty(self, length):
         alpha = self.decoding["length_penalty"]

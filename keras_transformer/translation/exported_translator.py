@@ -1,156 +1,94 @@
-"""An export, read back into Python."""
+"""An export, read back into Python: what is common to all formats, and that of CTranslate2."""
 
 import json
 import pathlib
-from collections.abc import Iterable, Iterator
-from typing import overload
 
-import tensorflow as tf
-import tensorflow_text  # noqa: F401, registers the tokenizers' operations
-
-from keras_transformer import backend
-from keras_transformer.backend.parallel_calls import first_call_locked, parallel_calls, prefetched
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.batch_search import length_batches
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, import_library
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.text import without_surrogates
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
-from keras_transformer.translation.translator import Translation
-from keras_transformer.types import StrPath, Texts
+from keras_transformer.translation.base_translator import (
+    BaseTranslator,
+    Translation,
+    check_is_list,
+)
+from keras_transformer.types import StrPath
 
-BATCH_SIZE = 64
-"""Texts translated at once."""
 
-
-class ExportedTranslator:
+class ExportedTranslator(BaseTranslator):
     """Translates text with an export, and is called like a `Translator`.
 
     Args:
-        path: directory of one version, as returned by `export_saved_model`.
+        path: directory of one version.
     Attributes:
         settings: dict from `assets.extra/keras_transformer.json`: versions, model, verification.
         decoding: the `DecodingConfig` of the search, which is fixed in the export.
         n_best: maximum number of translations of a text.
-        signatures: dict from name to function of tensors; `served_functions` describes them.
     Raises:
-        ValueError: `path` is not an export, or it is damaged.
-
-    Example:
-        load("export/models/translator")(["A dog runs."])
+        ValueError: `path` is not an export of a translator, or it is damaged.
     """
 
     def __init__(self, path: StrPath) -> None:
         self.path = pathlib.Path(path)
         try:
             self.settings = json.loads((self.path / EXPORT_SETTINGS).read_text())
+            if "n_best" in self.settings:
+                check_export(self.path)
         except FileNotFoundError:
             raise InputError(
                 f"Expected an export of this package. Received: path={path}, without "
                 f"{EXPORT_SETTINGS}."
             ) from None
         except ValueError as error:
-            raise _damaged(self.path, error) from None
+            raise InputError(
+                f"Expected a whole export. Received: {path}, which is damaged ({error}). "
+                "Export it again, or copy it again."
+            ) from None
         if "n_best" not in self.settings:
             raise InputError(
                 f"Expected an export of a translator. Received: path={path}, an export of another "
                 "model. Load it with tf.saved_model.load, or serve it."
             )
-        try:
-            check_export(self.path)
-        except ValueError as error:
-            raise _damaged(self.path, error) from None
         self.decoding = DecodingConfig(**self.settings["decoding"])
         self.n_best = self.settings["n_best"]
-        self._load()
-
-    def _load(self):
-        self._saved_model = tf.saved_model.load(self.path)  # keeps the signatures' variables alive
-        self.signatures = self._saved_model.signatures
-        self._compiled = {
-            name: first_call_locked(function) for name, function in self.signatures.items()
-        }
 
     def __reduce__(self):
         """For `pickle` and `copy`: the export is loaded again from its path."""
         return type(self), (self.path,)
 
-    @overload
-    def __call__(self, texts: str) -> str: ...
+    def _limit_of_n_best(self):
+        return f"exported with n_best={self.n_best}. Export with a larger n_best."
 
-    @overload
-    def __call__(self, texts: Texts) -> list[str]: ...
 
-    def __call__(self, texts: str | Texts) -> str | list[str]:
-        """Returns the best translation of each text: list of str, or str for a str."""
-        if isinstance(texts, str):
-            return self([texts])[0]
-        return [best.text for (best,) in self.translate(texts)]
+class CTranslate2Translator(ExportedTranslator):
+    """Translates text with an export for CTranslate2; it needs neither TensorFlow nor Keras.
 
-    def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
-        """Returns for each text the list of its `n_best` `Translation`s, the best first.
+    CTranslate2 uses all cores that the process may use: each translates one batch.
+    `CTranslate2Search` says how its search differs.
 
-        Args:
-            texts: list of str.
-            n_best: int, at most `self.n_best`.
-        """
-        (answers,) = self.translate_chunks([texts], n_best)
-        return answers
+    Args:
+        path: directory of one version, as returned by `export_ctranslate2`.
+    Raises:
+        ValueError: `path` is not such an export, it is damaged, or CTranslate2 is not installed.
 
-    def translate_chunks(
-        self, chunks: Iterable[Texts], n_best: int = 1
-    ) -> Iterator[list[list[Translation]]]:
-        """Yields the translations of each chunk, as `Translator.translate_chunks` does."""
-        if not 1 <= n_best <= self.n_best:
-            raise InputError(
-                f"Expected n_best from 1 to that of the export, {self.n_best}. "
-                f"Received: n_best={n_best}. Export with a larger n_best."
-            )
-        with parallel_calls(backend.num_search_threads()) as begin:
-            for texts, batches in prefetched(self._begin(begin, texts, n_best) for texts in chunks):
-                answers = [[Translation("", 0.0, False)] * n_best for _ in texts]
-                for indices, result in batches:
-                    for i, translations in zip(indices, result(), strict=True):
-                        answers[i] = translations
-                yield answers
+    Example:
+        load("export/models/fast")(["A dog runs."])
+    """
+
+    def __init__(self, path: StrPath) -> None:
+        super().__init__(path)
+        self._search = ctranslate2_search(self.path, self.settings)
 
     def _begin(self, begin, texts, n_best):
-        """Returns the texts, and the indices of each batch with a function that translates it.
-
-        Args:
-            begin: the function that `parallel_calls` yields.
-        """
-        if isinstance(texts, str | bytes):
-            raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
-        texts = [without_surrogates(text) for text in texts]
-        return texts, [
-            (indices, begin(self._search, [texts[i] for i in indices], n_best))
-            for indices in self._batches(texts)
-        ]
-
-    def _batches(self, texts):
-        """Returns the list of the indices of each batch."""
-        lengths = [len(text) for text in texts]
-        return length_batches(lengths, BATCH_SIZE, backend.num_search_threads())
-
-    def _search(self, texts, n_best):
-        """Returns the list of the `n_best` `Translation`s of each text."""
-        name, outputs = "serving_default", ("translation", "score", "truncated")
-        if n_best > 1:
-            name, outputs = "n_best", ("translations", "scores", "truncated")
-        found = self._compiled[name](text=tf.constant(texts))
-        columns = (found[output].numpy().reshape(len(texts), -1)[:, :n_best] for output in outputs)
-        return [
-            [
-                Translation(text.decode(), float(score), bool(truncated))
-                for text, score, truncated in zip(*hypotheses, strict=True)
-            ]
-            for hypotheses in zip(*columns, strict=True)
-        ]
+        check_is_list(texts)
+        answers = self._search.begin([without_surrogates(text) for text in texts], n_best)
+        return lambda: [[Translation(*each) for each in row] for row in answers()]
 
 
-def _damaged(path, error):
-    return InputError(
-        f"Expected a whole export. Received: {path}, which is damaged ({error}). "
-        "Export it again, or copy it again."
-    )
+def ctranslate2_search(path, settings):
+    """Returns the `CTranslate2Search` of a version; `ValueError` without the library."""
+    import_library("ctranslate2")
+    from keras_transformer.translation.ctranslate2_search import CTranslate2Search
+
+    return CTranslate2Search(path, settings)

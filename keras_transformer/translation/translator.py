@@ -5,14 +5,13 @@ Shapes: B batch (texts), N hypotheses of each text, S source length, T target le
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.backend.parallel_calls import parallel_calls, prefetched
+from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
 from keras_transformer.decoding.batch_search import check_scores, length_batches, padded_rows
@@ -20,6 +19,11 @@ from keras_transformer.errors import InputError
 from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.runs import load_run
 from keras_transformer.special_ids import PAD_ID, shift_right
+from keras_transformer.translation.base_translator import (
+    BaseTranslator,
+    Translation,
+    check_is_list,
+)
 from keras_transformer.translation.lexicon import Lexicon, load_lexicon
 from keras_transformer.types import Self, StrPath, Texts
 
@@ -29,17 +33,6 @@ if TYPE_CHECKING:
 
 MOST_LOGITS = 2**26
 """Logits that are computed at once for scores: 256 MiB of float32."""
-
-
-class Translation(NamedTuple):
-    """One translation of a text."""
-
-    text: str
-    score: float
-    """Summed log-probability, including the end token, over the length penalty; 0 for a blank text.
-    """
-    truncated: bool
-    """Whether the source was cut at `max_source_length` or the translation stopped at its limit."""
 
 
 class AttentionMap(NamedTuple):
@@ -59,7 +52,7 @@ class AttentionMap(NamedTuple):
     """Whether the text was cut, or the translation was cut or stopped at its limit."""
 
 
-class Translator:
+class Translator(BaseTranslator):
     """Translates text with a model, a `Transformer` or `RnnSeq2Seq`, and its tokenizers.
 
     On TensorFlow, without a GPU, each core of the machine translates a batch of its own. If weights
@@ -95,6 +88,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
         self.decoding = _within_positions(decoding or DecodingConfig(), model)
+        self.n_best = self.decoding.beam_size
         self.lexicon = lexicon
         shortlist = self._checked_shortlist()
         self._batch_search = BatchSearch(model, self.decoding, batch_size, shortlist)
@@ -131,59 +125,17 @@ class Translator:
         lexicon = load_lexicon(path) if search.shortlist else None
         return cls(model, tokenizer, target_tokenizer, search, lexicon=lexicon)
 
-    @overload
-    def __call__(self, texts: str) -> str: ...
+    def _limit_of_n_best(self):
+        return f"beam_size={self.n_best}. Search with a wider beam."
 
-    @overload
-    def __call__(self, texts: Texts) -> list[str]: ...
-
-    def __call__(self, texts: str | Texts) -> str | list[str]:
-        """Returns the best translation of each text: list of str, or str for a str."""
-        if isinstance(texts, str):
-            return self([texts])[0]
-        return [best.text for (best,) in self.translate(texts)]
-
-    def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
-        """Returns for each text a list of its `n_best` best `Translation`s, the best first.
-
-        Args:
-            texts: list of str.
-            n_best: at most the beam size.
-        Raises:
-            ValueError: n_best below 1 or above the beam size, or a score that is not finite.
-        """
-        (answers,) = self.translate_chunks([texts], n_best)
-        return answers
-
-    def translate_chunks(
-        self, chunks: Iterable[Texts], n_best: int = 1
-    ) -> Iterator[list[list[Translation]]]:
-        """Yields the translations of each chunk, so that memory is bounded for any number of texts.
-
-        The search of a chunk begins before that of the last one has ended, so that no core waits:
-        two chunks are in memory.
-
-        Args:
-            chunks: iterable of lists of str.
-            n_best: see `translate`.
-        Returns:
-            Iterator of what `translate` returns for each chunk.
-        """
-        if not 1 <= n_best <= self.decoding.beam_size:
-            raise InputError(
-                f"Expected n_best from 1 to the beam size. Received: n_best={n_best}, "
-                f"beam_size={self.decoding.beam_size}. Search with a wider beam."
-            )
-        with parallel_calls(backend.num_search_threads()) as begin:
-            begun = (self._begin(begin, texts, n_best) for texts in chunks)
-            for texts, truncated, batches in prefetched(begun):
-                found = ((indices, result()) for indices, result in batches)
-                yield self._translations(texts, truncated, found, n_best)
+    def _threads(self):
+        return parallel_calls(backend.num_search_threads())
 
     def _begin(self, begin, texts, n_best):
-        """Returns the texts, whether each was cut, and what `BatchSearch.begin_search` returns."""
         rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
-        return texts, truncated, self._batch_search.begin_search(begin, rows, n_best)
+        batches = self._batch_search.begin_search(begin, rows, n_best)
+        found = ((indices, result()) for indices, result in batches)
+        return lambda: self._translations(texts, truncated, found, n_best)
 
     def sample(
         self,
@@ -275,7 +227,7 @@ class Translator:
             self.tokenizer.to_pieces(source_row),
             self.target_tokenizer.to_pieces(labels),
             self.target_tokenizer.to_pieces(target_ids),
-            {kind: _stack(layers) for kind, layers in weights.items()},
+            {name: _stack(layers) for name, layers in weights.items()},
             bool(truncated or not is_whole),
         )
 
@@ -338,8 +290,7 @@ class Translator:
         Args:
             keep_blank: whether a blank text gets the end token; otherwise it has no ids.
         """
-        if isinstance(texts, str | bytes):
-            raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
+        check_is_list(texts)
         ids, truncated = tokenizer.encode_truncated(texts, max_tokens)
         flat, ends = np.asarray(ids.flat_values), np.asarray(ids.row_splits)
         rows = [flat[start:end] for start, end in itertools.pairwise(ends)]

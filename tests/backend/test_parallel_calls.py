@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from keras_transformer.backend.parallel_calls import first_call_locked, parallel_calls, prefetched
+from keras_transformer.backend.parallel_calls import first_call_locked, parallel_calls
 from keras_transformer.decoding.batch_search import length_batches
 
 
@@ -64,19 +64,6 @@ def test_an_error_reaches_the_caller_and_nothing_more_begins():
             result()
     assert len(begun) < 20
     assert threading.active_count() < 50
-
-
-def test_one_ahead_makes_the_next_item_first():
-    made = []
-
-    def items():
-        for number in range(4):
-            made.append(number)
-            yield number
-
-    found = [(item, list(made)) for item in prefetched(items())]
-    assert found == [(0, [0, 1]), (1, [0, 1, 2]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3])]
-    assert list(prefetched([])) == []
 
 
 def test_the_first_call_is_alone():

@@ -8,9 +8,9 @@ import types
 import pytest
 
 from keras_transformer import cli
-from keras_transformer.backend.parallel_calls import prefetched
 from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
+from keras_transformer.translation.base_translator import prefetched
 
 PICTURES = (
     *("alignment", "attention_maps", "attention_view", "beam_tree", "bleu_by_length"),

@@ -160,7 +160,9 @@ def change_arrays(directory, change):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_those_of_ctranslate2(marian, kind, tmp_path, monkeypatch, sentence_pairs):
+def test_scores_are_those_of_ctranslate2(
+    marian, kind, tmp_path, monkeypatch, sentence_pairs, eagerly
+):
     ctranslate2 = pytest.importorskip("ctranslate2")
     from ctranslate2.converters import OpusMTConverter
     from ctranslate2.converters import marian as their_marian

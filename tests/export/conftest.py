@@ -1,7 +1,12 @@
 """An export of the translator of the pairs, read back into Python."""
 
+import contextlib
+
 import numpy as np
 import pytest
+
+from keras_transformer.export import ctranslate2_model, generation, hugging_face, saved_model
+from keras_transformer.export.verification import Verification
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +25,26 @@ def randomize():
         model.set_weights([w if w.ndim == 1 else rng.normal(0, 0.7, w.shape) for w in weights])
 
     return randomize
+
+
+@pytest.fixture(scope="session")
+def unverified():
+    """A context without verification: for tests that compare the answers of an export themselves.
+
+    What is verified in a fresh process are the exports `exported` and `exported_ctranslate2`, and
+    one of sentences, of a text generator and of Hugging Face's files.
+    """
+
+    @contextlib.contextmanager
+    def unverified():
+        with pytest.MonkeyPatch.context() as patch:
+            for module, name in (
+                (saved_model, "verify"),
+                (generation, "verify_function"),
+                (hugging_face, "verify_greedy"),
+                (ctranslate2_model, "verify_greedy"),
+            ):
+                patch.setattr(module, name, lambda *_: Verification(1, 0))
+            yield
+
+    return unverified

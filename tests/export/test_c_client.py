@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from keras_transformer.export import export_saved_model
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 
 SOURCE = pathlib.Path(__file__).with_name("client.c")
 OP_LIBRARIES = pathlib.Path(tensorflow_text.__file__).parent / "python" / "ops"
@@ -56,7 +56,7 @@ def test_c_client_expands_weights_that_are_stored_small(client, translator, tmp_
     path = export_saved_model(translator, tmp_path, weights="float16")
     lines = ["A dog runs.", "Where is the bus?"]
     found = translate(client, path, [line.encode() for line in lines])
-    assert [text for text, _, _ in found] == load_export(path)(lines) == translator(lines)
+    assert [text for text, _, _ in found] == load(path)(lines) == translator(lines)
 
 
 def test_c_client_may_send_what_is_no_utf8(client, exported, translator):

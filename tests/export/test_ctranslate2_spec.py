@@ -8,8 +8,11 @@ import pytest
 pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export.ctranslate2_model import search_settings, write_ctranslate2
-from keras_transformer.export.ctranslate2_spec import check_model
+from keras_transformer.export.ctranslate2_model import (
+    check_model,
+    search_settings,
+    write_ctranslate2,
+)
 from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer, WordPieceTokenizer
 from keras_transformer.translation.ctranslate2_search import CTranslate2Search

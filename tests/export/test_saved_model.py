@@ -17,14 +17,14 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import keras_transformer
 from keras_transformer.config import Config, DecodingConfig
-from keras_transformer.export import export_saved_model, new_version, saved_model
-from keras_transformer.export.checked_translator import checked_translator
-from keras_transformer.export.fresh_process import xla_in
+from keras_transformer.export import export_saved_model, saved_model, versions
+from keras_transformer.export.exportable import exportable_translator
+from keras_transformer.export.serving_session import xla_in
 from keras_transformer.export.verification import ExportError, Verification
 from keras_transformer.models import Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.tokenizers import WordPieceTokenizer
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 from keras_transformer.translation.translator import Translator
 
 
@@ -96,15 +96,21 @@ def test_nothing_of_this_machine_is_in_it(exported):
         assert not [place for place in places if place.encode() in content], path
 
 
-def test_separate_tokenizers_of_both_kinds(tokenizer, tmp_path):
+def test_separate_tokenizers_of_both_types(tokenizer, tmp_path, unverified):
     pieces = ["[UNK]", *string.ascii_letters, *(f"##{letter}" for letter in string.ascii_letters)]
     source_tokenizer = WordPieceTokenizer("\n".join(pieces).encode())
     sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
     model = Transformer(source_tokenizer.vocab_size, tokenizer.vocab_size, **sizes)
     decoding = DecodingConfig(beam_size=1, max_length=12, max_source_length=10)
     translator = Translator(model, source_tokenizer, tokenizer, decoding)
-    path = export_saved_model(translator, tmp_path / "new")  # raises if it is not proven
+    with unverified():
+        path = export_saved_model(translator, tmp_path / "new")
     assert tree(tmp_path / "new")[0] == "1" and path == tmp_path / "new" / "1"
+    texts = ["A dog runs in the park, and so on.", "zebra", "\u4e16", ""]
+    found, expected = load(path).translate(texts), translator.translate(texts)
+    assert [best.truncated for (best,) in expected] == [True, True, True, False]
+    for (ours,), (theirs,) in zip(found, expected, strict=True):
+        assert ours == theirs._replace(score=pytest.approx(theirs.score, abs=1e-5))
 
 
 def test_a_run_is_exported_with_the_weights_and_the_search_that_are_named(
@@ -135,8 +141,8 @@ def test_half_precision_is_exported_in_float32(tokenizer):
     sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
     model = Transformer(tokenizer.vocab_size, **sizes, dtype="mixed_bfloat16")
     half = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2), batch_size=3)
-    full = checked_translator(half, 1)
-    assert full.model.compute_dtype == "float32" and checked_translator(full, 1) is full
+    full = exportable_translator(half, 1)
+    assert full.model.compute_dtype == "float32" and exportable_translator(full, 1) is full
     assert (full.tokenizer, full.target_tokenizer) == (tokenizer, tokenizer)
     assert (full.decoding, full.batch_size) == (half.decoding, 3)
     for ours, theirs in zip(full.model.get_weights(), model.get_weights(), strict=True):
@@ -156,7 +162,7 @@ def test_version_that_another_export_took_is_not_overwritten(
 ):
     (tmp_path / "1").mkdir()
     numbers = iter([1, 2])  # 1: read before the other export was there
-    monkeypatch.setattr(new_version, "_next_version", lambda _: next(numbers))
+    monkeypatch.setattr(versions, "_next_version", lambda _: next(numbers))
     assert export_saved_model(translator, tmp_path).name == "2"
     assert os.listdir(tmp_path / "1") == []
 
@@ -210,20 +216,20 @@ def test_a_damaged_export_is_refused(exported, tmp_path):
         damaged = bytes([whole[middle] ^ 0xFF])  # a fixed value may stand there already
         (copy / file).write_bytes(whole[:middle] + damaged + whole[middle + 1 :])
         with pytest.raises(ValueError, match=f"which is damaged .{file} is not.*Export it again"):
-            load_export(tmp_path)
+            load(tmp_path)
         (copy / file).write_bytes(whole)
     (copy / "variables/variables.index").unlink()
     with pytest.raises(ValueError, match="variables.index: No such file"):
-        load_export(tmp_path)
+        load(tmp_path)
     (copy / "SHA256SUMS").write_text("")
     with pytest.raises(ValueError, match="SHA256SUMS is empty"):
-        load_export(tmp_path)
+        load(tmp_path)
     (copy / "SHA256SUMS").unlink()
     with pytest.raises(ValueError, match="SHA256SUMS is missing"):
-        load_export(tmp_path)
+        load(tmp_path)
     (copy / "assets.extra/keras_transformer.json").write_text('{"n_be')
     with pytest.raises(ValueError, match="which is damaged .Unterminated string.*Export it again"):
-        load_export(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["a directory", "an empty directory", "a file"])
@@ -311,9 +317,9 @@ def test_export_that_is_not_proven_leaves_nothing(translator, tmp_path, monkeypa
 @pytest.mark.parametrize(
     "cross_attention", ["dense", pytest.param("linear", marks=pytest.mark.slow)]
 )
-def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cross_attention):
-    from keras_transformer.translation.loading import load_export
-
+def test_other_attention_is_exported_too(
+    tmp_path, tokenizer, sentence_pairs, cross_attention, unverified
+):
     model = Transformer(
         tokenizer.vocab_size,
         num_layers=1,
@@ -324,7 +330,8 @@ def test_other_attention_is_exported_too(tmp_path, tokenizer, sentence_pairs, cr
         cross_attention=cross_attention,
     )
     translator = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=2, max_length=20))
-    exported = load_export(export_saved_model(translator, tmp_path).parent)
+    with unverified():
+        exported = load(export_saved_model(translator, tmp_path).parent)
     source = [source for source, _ in sentence_pairs[:5]]
     assert exported(source) == translator(source)
     assert ("attention" in exported.signatures) == (cross_attention == "dense")

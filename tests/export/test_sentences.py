@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.export import export_saved_model, sentences
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 
 
 def parts_of(*texts, max_tokens=256):
@@ -91,7 +91,7 @@ def test_time_grows_with_the_length_alone():
 def by_sentences(translator, tmp_path_factory):
     """An export that splits, with its two best translations."""
     directory = tmp_path_factory.mktemp("split")
-    return load_export(export_saved_model(translator, directory, n_best=2, split_sentences=True))
+    return load(export_saved_model(translator, directory, n_best=2, split_sentences=True))
 
 
 def test_export_translates_sentence_by_sentence(by_sentences, translator):

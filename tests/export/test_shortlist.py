@@ -8,10 +8,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer.export import export_saved_model
-from keras_transformer.export.fresh_process import xla_in
+from keras_transformer.export.serving_session import xla_in
 from keras_transformer.translation.lexicon import Lexicon
-from keras_transformer.translation.loading import load as load_any
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 from keras_transformer.translation.translator import Translator
 
 SHORTLIST = 4
@@ -29,14 +28,14 @@ def shortlisted(translator, corpus, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def exported(shortlisted, tmp_path_factory):
-    """Its export, which a fresh process without XLA has verified."""
-    return export_saved_model(shortlisted, tmp_path_factory.mktemp("exports"), n_best=2)
+def exported(shortlisted, tmp_path_factory, unverified):
+    with unverified():
+        return export_saved_model(shortlisted, tmp_path_factory.mktemp("exports"), n_best=2)
 
 
 @pytest.fixture(scope="module")
 def read_back(exported):
-    return load_export(exported)
+    return load(exported)
 
 
 def test_it_translates_as_the_translator_does(read_back, shortlisted, translator, texts):
@@ -72,7 +71,7 @@ def test_an_empty_batch_has_an_empty_answer(read_back):
 def test_the_setting_is_in_it_and_cannot_be_changed(exported, read_back):
     assert read_back.decoding.shortlist == SHORTLIST
     with pytest.raises(ValueError, match="shortlist=5, exported with shortlist=4"):
-        load_any(exported, shortlist=5)
+        load(exported, shortlist=5)
 
 
 def test_graph_needs_no_xla_and_has_the_lexicon_once(exported, tokenizer):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export.signatures import served_functions
+from keras_transformer.export.signatures import Signatures
 from keras_transformer.models import Transformer
 from keras_transformer.translation.translator import Translator
 
@@ -107,7 +107,7 @@ def test_score_with_a_target_tokenizer_and_a_search_of_its_own(tokenizer, corpus
     model = Transformer(tokenizer.vocab_size, 101, num_layers=1, d_model=16, ff_dim=24, num_heads=2)
     decoding = DecodingConfig(length_penalty=1.3, max_length=5, max_source_length=7)
     translator = Translator(model, tokenizer, target_tokenizer, decoding)
-    functions = served_functions(model, tokenizer, target_tokenizer, decoding)
+    functions = Signatures(translator).functions()
     texts = {"text": corpus.source[4:7], "target": ["Ein Ω läuft.", *corpus.target[5:7]]}
     scores = call(functions["score"], **texts)["score"]
     np.testing.assert_allclose(scores, translator.score(*texts.values()), rtol=1e-4)

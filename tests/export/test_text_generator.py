@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export import export_text_generator, new_version
-from keras_transformer.export.verification import ExportError, verify_function
+from keras_transformer.export import export_text_generator, generation, verification
+from keras_transformer.export.verification import ExportError
 from keras_transformer.models import Gpt
 from keras_transformer.serving.loaded_model import LoadedModel
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 
 PROMPTS = [
     "A dog",
@@ -86,16 +86,30 @@ def test_a_version_is_whole_and_is_no_translator(path):
     assert os.listdir(path.parent) == ["1"]
     assert {"SHA256SUMS", "assets.extra", "saved_model.pb"} <= set(os.listdir(path))
     with pytest.raises(ValueError, match="Expected an export of a translator"):
-        load_export(path.parent)
+        load(path.parent)
 
 
-def test_another_answer_is_found(path, tokenizer):
-    def other(text):
-        answer = tf.saved_model.load(path).signatures["serving_default"](text=text)
-        return {**answer, "score": answer["score"] + 0.01}
+@pytest.mark.parametrize("name, change", [("score", 0.01), ("text", b" x"), ("score", np.nan)])
+def test_another_answer_is_found(served, monkeypatch, name, change):
+    """With the answers of the server in the place of those of the fresh process."""
+    monkeypatch.setattr(
+        verification,
+        "_run_in_fresh_process",
+        lambda _, batches: [served([text.decode() for text in batch]) for batch in batches],
+    )
+    rows = np.array([b"A dog"] * 6, object)
+
+    def right(texts):
+        return {key: tf.constant(x) for key, x in served(["A dog"] * len(texts)).items()}
+
+    assert verification.verify_function("a path", right, rows) == (12, 0)
+
+    def other(texts):
+        answer = right(texts)
+        return {**answer, name: answer[name] + change}
 
     with pytest.raises(ExportError, match="as the model does here.*Received: 12 of 12"):
-        verify_function(path, other, np.array([b"A dog"] * 6, object))
+        verification.verify_function("a path", other, rows)
 
 
 def test_what_does_not_fit_is_refused(gpt, tokenizer, tmp_path, monkeypatch):
@@ -117,7 +131,7 @@ def test_what_does_not_fit_is_refused(gpt, tokenizer, tmp_path, monkeypatch):
     def fail(*_):
         raise ExportError("not the same")
 
-    monkeypatch.setattr(new_version, "verify_function", fail)
+    monkeypatch.setattr(generation, "verify_function", fail)
     with pytest.raises(ExportError, match="not the same"):
         export_text_generator(gpt, tokenizer, tmp_path, DECODING)
     assert os.listdir(tmp_path) == ["1"] and os.listdir(tmp_path / "1") == []

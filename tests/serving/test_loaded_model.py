@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from keras_transformer.export.warmup import WARMUP_REQUESTS
+from keras_transformer.export.saved_model import WARMUP_REQUESTS
 from keras_transformer.serving.errors import ServingError
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, LoadedModel, Signature
 

@@ -30,7 +30,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from keras_transformer.export.warmup import WARMUP_REQUESTS
+from keras_transformer.export.saved_model import WARMUP_REQUESTS
 from keras_transformer.files.checksums import write_checksums
 from keras_transformer.serving.server import Server
 

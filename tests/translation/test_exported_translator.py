@@ -7,7 +7,7 @@ import pytest
 import keras_transformer
 from keras_transformer import backend
 from keras_transformer.translation.exported_translator import ExportedTranslator
-from keras_transformer.translation.loading import load_export
+from keras_transformer.translation.loading import load
 
 
 def test_translates_as_the_translator_does(exported_translator, translator, texts):
@@ -49,7 +49,7 @@ def test_carries_the_search_that_was_exported(exported_translator, translator):
 def test_highest_version_is_loaded_wherever_the_export_lies(exported, tmp_path):
     for version in ("9", "10", ".export-12"):
         shutil.copytree(exported, tmp_path / version)
-    assert load_export(tmp_path).path == tmp_path / "10"
+    assert load(tmp_path).path == tmp_path / "10"
     one = keras_transformer.load(tmp_path / "9")
     assert isinstance(one, ExportedTranslator) and one.path == tmp_path / "9"
 
@@ -63,7 +63,7 @@ def test_the_search_of_an_export_is_fixed(exported, translator):
 
 def test_other_directories_are_refused(exported, tmp_path):
     with pytest.raises(ValueError, match="Expected an export"):
-        load_export(tmp_path)
+        load(tmp_path)
     shutil.copytree(exported, tmp_path / "1", ignore=shutil.ignore_patterns("assets.extra"))
     with pytest.raises(ValueError, match="Expected an export of this package"):
-        load_export(tmp_path)
+        load(tmp_path)

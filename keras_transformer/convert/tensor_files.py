@@ -1,13 +1,17 @@
-"""The tensors in a directory of safetensors files, as float32 arrays."""
+"""The tensors in files of safetensors or of PyTorch, as float32 arrays; no code in them is run."""
 
 import json
+import pickle
+import re
 
 import numpy as np
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import PACKAGES, InputError, import_library
 
 INDEX = "model.safetensors.index.json"
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+SAFE_PYTORCH = (2, 6)
+"""The first version of PyTorch whose `weights_only` cannot be tricked (CVE-2025-32434)."""
 
 
 def read_tensors(directory):
@@ -49,7 +53,7 @@ def read_tensors(directory):
 
 
 def _read_file(path):
-    safetensors = _library()
+    safetensors = import_library("safetensors")
     try:
         tensors = safetensors.deserialize(path.read_bytes())
     except OSError as error:
@@ -71,25 +75,52 @@ def _array(shape, dtype, data):
     return array.astype("float32").reshape(shape)
 
 
-def _library():
-    try:
-        import safetensors
-    except ModuleNotFoundError:
-        raise InputError(
-            "Expected the libraries that conversion needs. Received: no safetensors. "
-            'Install them, in the clone of this package: pip install ".[convert]".'
-        ) from None
-    return safetensors
-
-
 def write_tensors(path, tensors):
     """Writes a dict from names to arrays into one file, in the order of their names.
 
     Raises:
         InputError: the library `safetensors` is not installed.
     """
-    _library()
+    import_library("safetensors")
     from safetensors.numpy import save_file
 
     arrays = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
     save_file(arrays, path, metadata={"format": "pt"})  # what transformers asks for
+
+
+def read_pytorch_tensors(path):
+    """Returns a dict from names to arrays, of the tensors of floating-point numbers.
+
+    The file is a pickle, which can contain any program. PyTorch reads it with `weights_only`, which
+    refuses everything except tensors.
+
+    Raises:
+        InputError: PyTorch is missing or too old, or the file holds something else.
+    """
+    instead = ", or save the model as safetensors with transformers."
+    torch = import_library("torch", instead)
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if version < SAFE_PYTORCH:
+        raise InputError(
+            f"Expected PyTorch 2.6 or later, which reads {path} safely. "
+            f"Received: {torch.__version__}. "
+            f"Install it: pip install {PACKAGES['torch']}{instead}"
+        )
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        return {
+            name: tensor.float().numpy()
+            for name, tensor in tensors.items()
+            if tensor.is_floating_point()
+        }
+    except pickle.UnpicklingError:  # its message advises to load the file without this protection
+        raise InputError(
+            f"Expected a file of tensors alone. Received: {path}, which is damaged, or has objects "
+            "that can run a program when they are loaded. Copy it again, or take the model as "
+            "safetensors."
+        ) from None
+    except Exception as error:  # unpickling can raise anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"Expected a file of tensors alone. Received: {path}: {reason} Copy it again."
+        ) from None

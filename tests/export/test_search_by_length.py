@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.decoding.hypotheses import SearchResult
-from keras_transformer.export.length_buckets import search_by_length_buckets
+from keras_transformer.export.signatures import search_by_length
 
 N, L = 2, 9
 
@@ -24,7 +24,7 @@ def searched(lengths, width):
     ids = np.zeros((len(lengths), width), "int32")
     for i, length in enumerate(lengths):
         ids[i, :length] = i + 1
-    return search_by_length_buckets(search, tf.constant(ids), N, L), shapes
+    return search_by_length(search, tf.constant(ids), N, L), shapes
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import tensorflow as tf
-from keras_transformer.export.fresh_process import disable_xla
+from keras_transformer.export.serving_session import disable_xla
 
 compiled = tf.function(lambda x: 2.0 * x, jit_compile=True)
 print(compiled(tf.constant(3.0)).numpy())

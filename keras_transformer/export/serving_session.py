@@ -1,6 +1,6 @@
-"""Runs a SavedModel as TensorFlow Serving does: a program for a fresh process.
+"""Runs a SavedModel in a session, as TensorFlow Serving does: a program for a fresh process.
 
-    python fresh_process.py SAVED_MODEL < batches.json > answers.json
+    python serving_session.py SAVED_MODEL < batches.json > answers.json
 
 A batch is the only input of `serving_default`, such as texts, and an answer has its outputs by
 name, all as written by `packed`. As on a stock server, the model is loaded into a session, XLA

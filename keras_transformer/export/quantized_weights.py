@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import quantizers
 
 from keras_transformer.errors import InputError
-from keras_transformer.export.checked_translator import check_float16
+from keras_transformer.export.exportable import check_float16
 
 WEIGHTS = ("float32", "float16", "bfloat16", "int8")
 """The types in which the matrices of an export can be stored; vectors are always float32."""
@@ -26,7 +26,7 @@ def check_weights(weights):
         )
 
 
-class SmallWeights:
+class QuantizedWeights:
     """The weights of a model, rounded and stored small.
 
     int8 has a scale for each channel, an output of a matrix or a token of a table, by Keras's
@@ -51,7 +51,7 @@ class SmallWeights:
             weight.assign(_expanded(parts))
 
     def track(self):
-        """Returns what to save, and two functions for `served_functions`.
+        """Returns what to save, and two functions for `Signatures`.
 
         Returns:
             `(tracked, read_decoding_weights, reading_weights)`: a `tf.Module`; a function that

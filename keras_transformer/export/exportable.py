@@ -1,12 +1,12 @@
-"""What every format asks of a translator, and what those of other libraries read of its model."""
+"""What can be exported: what every format asks of a model, and what other libraries can run."""
 
 from typing import NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.export.new_version import in_float32
 from keras_transformer.layers.base import plain
 from keras_transformer.layers.feed_forward import activation_config
 from keras_transformer.models import Transformer
@@ -14,10 +14,11 @@ from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
 from keras_transformer.translation.translator import Translator
 
 
-def checked_translator(translator, n_best, has_shortlists=False):
-    """Returns the translator to export: it computes in float32 and finds `n_best` translations.
+def exportable_translator(translator, n_best, has_shortlists=False):
+    """Returns `translator`, or one with the same weights that computes in float32.
 
     Args:
+        n_best: maximum number of translations of a text in the export.
         has_shortlists: whether the format has lexical shortlists.
     Raises:
         ValueError: `translator` is no `Translator`, `n_best` is larger than its beam, or its search
@@ -49,6 +50,39 @@ def with_model(translator, model):
     return Translator(
         model, *tokenizers, translator.decoding, translator.batch_size, translator.lexicon
     )
+
+
+def in_float32(model):
+    """Returns the model, built, or one with the same weights that computes in float32.
+
+    With half the bits, an answer depends on its neighbours in the batch, and a CPU is slow.
+    """
+    if not model.built:
+        model.build()
+    config = model.get_config()
+    float32_config = _with_float32(config)
+    if float32_config == config:
+        return model
+    copy = type(model).from_config(float32_config)
+    copy.build()
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def _with_float32(config):
+    """Returns a serialized model with the dtype of float32, and so the layers within it."""
+    if isinstance(config, (list, tuple)):
+        return type(config)(map(_with_float32, config))
+    if not isinstance(config, dict):
+        return config
+    return {
+        name: _float32_policy(value) if name == "dtype" else _with_float32(value)
+        for name, value in config.items()
+    }
+
+
+def _float32_policy(policy):
+    return policy if keras.dtype_policies.get(policy).name == "float32" else "float32"
 
 
 LARGEST_FLOAT16 = float(np.finfo("float16").max)

@@ -1,0 +1,113 @@
+"""What all translators have in common: how they are called, whatever searches for them."""
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, overload
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import InputError
+from keras_transformer.types import Texts
+
+
+class Translation(NamedTuple):
+    """One translation of a text."""
+
+    text: str
+    score: float
+    """Summed log-probability, including the end token, over the length penalty; 0 for a blank text.
+    """
+    truncated: bool
+    """Whether the source was cut at `max_source_length` or the translation stopped at its limit."""
+
+
+class BaseTranslator(abc.ABC):
+    """A translator of texts: `Translator` of a model, and those of exports.
+
+    Attributes:
+        decoding: the `DecodingConfig` of the search.
+        n_best: maximum number of translations of a text.
+    """
+
+    decoding: DecodingConfig
+    n_best: int
+
+    @overload
+    def __call__(self, texts: str) -> str: ...
+
+    @overload
+    def __call__(self, texts: Texts) -> list[str]: ...
+
+    def __call__(self, texts: str | Texts) -> str | list[str]:
+        """Returns the best translation of each text: list of str, or str for a str."""
+        if isinstance(texts, str):
+            return self([texts])[0]
+        return [best.text for (best,) in self.translate(texts)]
+
+    def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
+        """Returns for each text the list of its `n_best` `Translation`s, the best first.
+
+        Args:
+            texts: list of str.
+            n_best: at most the attribute `n_best`.
+        Raises:
+            ValueError: n_best below 1 or above its limit, or a score that is not finite.
+        """
+        (answers,) = self.translate_chunks([texts], n_best)
+        return answers
+
+    def translate_chunks(
+        self, chunks: Iterable[Texts], n_best: int = 1
+    ) -> Iterator[list[list[Translation]]]:
+        """Yields the translations of each chunk, so that memory is bounded for any number of texts.
+
+        The search of a chunk begins before that of the last one has ended, so that no core waits:
+        two chunks are in memory.
+
+        Args:
+            chunks: iterable of lists of str.
+            n_best: see `translate`.
+        Returns:
+            Iterator of what `translate` returns for each chunk.
+        """
+        if not 1 <= n_best <= self.n_best:
+            raise InputError(
+                f"Expected n_best from 1 to {self.n_best}. Received: n_best={n_best}, "
+                f"{self._limit_of_n_best()}"
+            )
+        with self._threads() as begin:
+            for answers in prefetched(self._begin(begin, texts, n_best) for texts in chunks):
+                yield answers()
+
+    @abc.abstractmethod
+    def _begin(
+        self, begin: Any, texts: Texts, n_best: int
+    ) -> Callable[[], list[list[Translation]]]:
+        """Begins to translate texts; returns a function that waits for the translations.
+
+        Args:
+            begin: what the context of `_threads` yields.
+        """
+
+    @abc.abstractmethod
+    def _limit_of_n_best(self) -> str:
+        """Returns where the limit of n_best comes from, and how to raise it, for a message."""
+
+    def _threads(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns a context that yields the function with which `_begin` starts a thread's work."""
+        return contextlib.nullcontext()
+
+
+def check_is_list(texts):
+    """Raises `ValueError` for one text where a list is expected."""
+    if isinstance(texts, str | bytes):
+        raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
+
+
+def prefetched(items: Iterable[Any]) -> Iterator[Any]:
+    """Yields each item when the next one has been made, so that work on that one has begun."""
+    waiting: list[Any] = []
+    for item in items:
+        yield from waiting
+        waiting = [item]
+    yield from waiting
