@@ -50,7 +50,7 @@ LONGEST_FILES = {
     "test_end_to_end.py",
     "test_documentation.py",
     "test_tour.py",
-    "test_server.py",
+    "test_server_process.py",
 }
 
 
