@@ -18,7 +18,7 @@ from keras_transformer.cli import (
     translate,
     tune_decoding,
 )
-from keras_transformer.cli.parser import Parser
+from keras_transformer.cli.arguments import Parser
 
 COMMANDS = {
     "quickstart": quickstart,

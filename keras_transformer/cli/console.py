@@ -86,7 +86,7 @@ def run(command):
         say(f"failed: {type(error).__name__}: {first_line} ({TRACEBACK}=1 shows where)")
         return 1
     finally:
-        _drop_what_cannot_be_written()
+        _discard_unwritable_output()
         signal.signal(signal.SIGTERM, previous)
 
 
@@ -223,7 +223,7 @@ def _open_missing_streams():
             setattr(sys, name, open(null, "w" if descriptor else "r", encoding="utf-8"))
 
 
-def _drop_what_cannot_be_written():
+def _discard_unwritable_output():
     """Keeps Python from writing it again when it exits, which would end with exit code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:

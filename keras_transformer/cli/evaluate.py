@@ -3,13 +3,13 @@
 import json
 import pathlib
 
-from keras_transformer.cli.models import (
+from keras_transformer.cli.arguments import (
     add_decoding,
     add_model,
+    given_settings,
     load_translator,
     translations_of,
 )
-from keras_transformer.cli.parser import given_settings
 from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_parallel, iterate_lines

@@ -1,7 +1,7 @@
 """`keras-transformer export`: exports a run for a server or a library, and prints its path."""
 
 from keras_transformer.cli import console
-from keras_transformer.cli.models import add_decoding, add_model, add_n_best, load_translator
+from keras_transformer.cli.arguments import add_decoding, add_model, add_n_best, load_translator
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 

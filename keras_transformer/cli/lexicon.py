@@ -1,8 +1,7 @@
 """`keras-transformer lexicon`: learns which tokens translate one another, for shortlists."""
 
 from keras_transformer.cli import console
-from keras_transformer.cli.models import add_model
-from keras_transformer.errors import InputError
+from keras_transformer.cli.arguments import add_model, paired_files
 
 SUMMARY = "learn the lexicon of a run, which --shortlist needs, from its training text"
 
@@ -16,15 +15,10 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    files = arguments.source, arguments.target
-    if (files[0] is None) != (files[1] is None):
-        raise InputError(
-            "Expected --source and --target together. Received: "
-            f"source={files[0]}, target={files[1]}. Give both files, or neither."
-        )
+    files = paired_files(arguments)
     console.start_keras()
     from keras_transformer.data import ParallelCorpus
     from keras_transformer.training import write_lexicon
 
-    corpus = None if files[0] is None else ParallelCorpus.from_files(*files)
+    corpus = None if files is None else ParallelCorpus.from_files(*files)
     print(write_lexicon(arguments.model, corpus, write=console.say), flush=True)

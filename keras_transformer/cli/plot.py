@@ -7,8 +7,13 @@ import pathlib
 import warnings
 
 from keras_transformer.cli import console
-from keras_transformer.cli.models import add_decoding, add_model, load_translator, translations_of
-from keras_transformer.cli.parser import whole_number
+from keras_transformer.cli.arguments import (
+    add_decoding,
+    add_model,
+    load_translator,
+    translations_of,
+    whole_number,
+)
 from keras_transformer.cli.train import add_config, config_of
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
@@ -21,15 +26,15 @@ from keras_transformer.files.text import (
 )
 
 SUMMARY = "draw attention, learning curves, positions, schedules, beam search, or BLEU by length"
-MOST_POSITIONS = 10_000
+MAX_POSITIONS = 10_000
 
 
 def add_arguments(parser):
     parser.description += " `plot RUN SENTENCE` is short for `plot attention RUN SENTENCE`."
     parser.default_command = "attention"
-    kinds = parser.add_subparsers(title="pictures", metavar="PICTURE", required=True)
+    pictures = parser.add_subparsers(title="pictures", metavar="PICTURE", required=True)
     for name, (summary, add_arguments, prepare) in PICTURES.items():
-        added = kinds.add_parser(
+        added = pictures.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
         )
         add_arguments(added)
@@ -150,7 +155,7 @@ def _by_label(runs):
 
 def _add_positions(parser):
     _add_output(parser)
-    number, width = whole_number(1, MOST_POSITIONS), whole_number(1, MOST_POSITIONS)
+    number, width = whole_number(1, MAX_POSITIONS), whole_number(1, MAX_POSITIONS)
     parser.add_argument(
         "--num-positions", metavar="N", type=number, default=100, help="default: 100"
     )

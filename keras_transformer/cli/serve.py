@@ -6,7 +6,7 @@ import os
 import pathlib
 
 from keras_transformer.cli import console
-from keras_transformer.cli.parser import add_settings, given_settings, whole_number
+from keras_transformer.cli.arguments import add_settings, given_settings, whole_number
 from keras_transformer.config.settings import plain_type, settings
 from keras_transformer.errors import InputError
 from keras_transformer.files.version_numbers import version_number

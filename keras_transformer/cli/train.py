@@ -6,7 +6,7 @@ import os
 import pathlib
 
 from keras_transformer.cli import console
-from keras_transformer.cli.parser import add_settings, given_settings
+from keras_transformer.cli.arguments import add_settings, given_settings
 from keras_transformer.config import (
     GROUPS,
     STRATEGIES,

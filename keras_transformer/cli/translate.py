@@ -3,7 +3,7 @@
 import sys
 
 from keras_transformer.cli import console
-from keras_transformer.cli.models import (
+from keras_transformer.cli.arguments import (
     add_decoding,
     add_model,
     add_n_best,

@@ -4,10 +4,8 @@ import argparse
 import math
 
 from keras_transformer.cli import console
-from keras_transformer.cli.models import add_model
-from keras_transformer.cli.parser import whole_number
+from keras_transformer.cli.arguments import add_model, paired_files, whole_number
 from keras_transformer.config.settings import LARGEST
-from keras_transformer.errors import InputError
 
 SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"
 
@@ -47,12 +45,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    files = arguments.source, arguments.target
-    if (files[0] is None) != (files[1] is None):
-        raise InputError(
-            "Expected --source and --target together. Received: "
-            f"source={files[0]}, target={files[1]}. Give both files, or neither."
-        )
+    files = paired_files(arguments)
     console.start_keras(to_search=True)
     from keras_transformer.data import ParallelCorpus
     from keras_transformer.training import tune_decoding
@@ -61,7 +54,7 @@ def run(arguments):
     given = {name: getattr(arguments, name) for name in names}
     tuned = tune_decoding(
         arguments.model,
-        None if files[0] is None else ParallelCorpus.from_files(*files),
+        None if files is None else ParallelCorpus.from_files(*files),
         write=console.say,
         **{name: value for name, value in given.items() if value is not None},
     )

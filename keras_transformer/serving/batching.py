@@ -13,12 +13,17 @@ import asyncio
 import concurrent.futures
 import time
 
-import grpc
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
-from keras_transformer.serving.errors import ServingError, from_tensorflow, timed_out
+from keras_transformer.serving.errors import (
+    from_tensorflow,
+    invalid,
+    timed_out,
+    too_large,
+    unavailable,
+)
 
 BYTES_PER_STRING = 33  # what a bytes object takes in addition to its text
 
@@ -63,19 +68,34 @@ class Batching:
             inputs: dict from input name to NumPy array.
             deadline: event loop time. None means `request_timeout` seconds from now.
         Raises:
-            ServingError: UNAVAILABLE if the queue is full, DEADLINE_EXCEEDED after the
-                deadline, or the error that the graph raised.
+            ServingError: the inputs do not fit the signature or a limit; the answer is too large;
+                UNAVAILABLE if the queue is full, DEADLINE_EXCEEDED after the deadline, or the
+                error that the graph raised.
         """
-        seconds = self._settings.request_timeout
+        settings = self._settings
+        _check_inputs(signature, inputs, settings)
         if deadline is None:
-            deadline = self._loop.time() + seconds
+            deadline = self._loop.time() + settings.request_timeout
         tasks = self._tasks(signature, inputs, deadline)
         num_rows = sum(task.num_rows for task in tasks)
         self._check_queue(num_rows, sum(task.num_bytes for task in tasks))
         self._queue += tasks
         self._num_returning = max(0, self._num_returning - num_rows)
         self._start_batches()
-        answers = [task.answer for task in tasks]
+        found = await self._answers([task.answer for task in tasks], deadline)
+        outputs = found[0]
+        if len(found) > 1:
+            outputs = {name: np.concatenate([part[name] for part in found]) for name in outputs}
+        num_values = sum(array.size for array in outputs.values())
+        if num_values > settings.max_values:
+            raise too_large(
+                f"Expected an answer of at most {settings.max_values} values. "
+                f"It would have {num_values}. Send fewer or shorter texts."
+            )
+        return outputs
+
+    async def _answers(self, answers, deadline):
+        """Waits for the answers to all tasks of a request, and returns their outputs."""
         try:
             done, late = await asyncio.wait(
                 answers,
@@ -89,10 +109,8 @@ class Batching:
             self._queue = [task for task in self._queue if not task.answer.done()]
         found = [answer.result() for answer in answers if answer in done]
         if late:
-            raise timed_out(seconds)
-        if len(found) == 1:
-            return found[0]
-        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+            raise timed_out(self._settings.request_timeout)
+        return found
 
     @property
     def num_waiting(self):
@@ -108,11 +126,10 @@ class Batching:
             (num_bytes, waiting_bytes, settings.max_queued_bytes, "bytes"),
         ):
             if waiting + given > limit:
-                raise ServingError(
-                    grpc.StatusCode.UNAVAILABLE,
+                raise unavailable(
                     "The batch scheduling queue to which this task was submitted is full. "
                     f"Received: {given} {what}, while {waiting} of at most {limit} are waiting. "
-                    "Try again later.",
+                    "Try again later."
                 )
 
     async def close(self):
@@ -235,3 +252,35 @@ def _num_bytes(array):
     """Returns the approximate memory of an array in bytes."""
     strings = array.ravel() if array.dtype == object else ()
     return array.nbytes + sum(len(text) + BYTES_PER_STRING for text in strings)
+
+
+def _check_inputs(signature, inputs, settings):
+    """Raises `ServingError` for a wrong shape, too many rows or too long a text."""
+    max_rows = settings.max_rows if signature.is_batchable else settings.max_rows_alone
+    for name, array in inputs.items():
+        expected = signature.inputs[name].shape
+        if expected is not None and not _fits(array.shape, expected):
+            # the graph's own message; the Python session has another one
+            sizes = ",".join("?" if size is None else str(size) for size in expected)
+            raise invalid(
+                f"Shape of tensor {name} [{','.join(map(str, array.shape))}] "
+                f"is not compatible with expected shape [{sizes}]."
+            )
+        num_rows = len(array) if array.ndim else 1
+        if num_rows > max_rows:
+            raise too_large(
+                f"Expected at most {max_rows} rows of {name} in a request. "
+                f"Received: {num_rows}. Send them in several requests."
+            )
+        longest = max(map(len, array.ravel()), default=0) if array.dtype == object else 0
+        if longest > settings.max_text_bytes:
+            raise too_large(
+                f"Expected at most {settings.max_text_bytes} bytes in a {name}. "
+                f"Received: {longest}. Send it in parts."
+            )
+
+
+def _fits(shape, expected):
+    return len(shape) == len(expected) and all(
+        size in (None, given) for size, given in zip(expected, shape, strict=True)
+    )

@@ -1,5 +1,6 @@
 """Errors that a server answers with: a gRPC code, an HTTP status and one line of text."""
 
+import functools
 import re
 
 import grpc
@@ -46,13 +47,12 @@ class ServingError(Exception):
         self.http_status = http_status or HTTP_STATUS.get(code, 500)
 
 
-def invalid(message, http_status=None):
-    return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message, http_status)
-
-
-def too_large(message):
-    """Answers 413, as a proxy does. TensorFlow Serving itself has no limits."""
-    return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message, http_status=413)
+invalid = functools.partial(ServingError, grpc.StatusCode.INVALID_ARGUMENT)
+not_found = functools.partial(ServingError, grpc.StatusCode.NOT_FOUND)
+not_ready = functools.partial(ServingError, grpc.StatusCode.FAILED_PRECONDITION)
+unavailable = functools.partial(ServingError, grpc.StatusCode.UNAVAILABLE)
+# 413, as a proxy answers; TensorFlow Serving itself has no limits
+too_large = functools.partial(invalid, http_status=413)
 
 
 def timed_out(seconds):

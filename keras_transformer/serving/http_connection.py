@@ -16,7 +16,7 @@ import re
 import grpc
 import h11
 
-from keras_transformer.serving.errors import ServingError, invalid, too_large
+from keras_transformer.serving.errors import ServingError, invalid, too_large, unavailable
 
 HEAD_BYTES = 16 * 2**10  # maximum size of a request line with its headers
 AHEAD_BYTES = 16 * 2**10  # maximum size of pipelined requests
@@ -115,7 +115,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport):
         self._transport = transport
-        if self._step is Step.END:  # the server has closed it to make room
+        if self._step is Step.END:  # the server has closed it for another
             transport.abort()
             return
         transport.set_write_buffer_limits(high=0)  # resume_writing then means all is written
@@ -211,7 +211,9 @@ class HttpConnection(asyncio.Protocol):
             message = f"Expected HTTP version 1. Received: version {version}."
             self._refuse(invalid(message, http_status=505))
         elif not (self.has_slot or self._event.method == b"GET"):
-            self._refuse(_too_many(self._settings.max_connections))
+            limit = self._settings.max_connections
+            message = f"Expected at most {limit} open connections. Received more. Try again later."
+            self._refuse(unavailable(message))
         elif length > limit:
             self._refuse(too_large_body(limit))
         elif self._event.method == b"POST" and not self._server.application.has(self._path()):
@@ -265,7 +267,7 @@ class HttpConnection(asyncio.Protocol):
             wanted = size - self._num_reserved
             if not self._server.reserve(wanted):
                 message = "The server has no memory left for this request. Try again later."
-                self._refuse(ServingError(grpc.StatusCode.UNAVAILABLE, message))
+                self._refuse(unavailable(message))
             else:
                 self._num_reserved += wanted
 
@@ -353,8 +355,3 @@ class HttpConnection(asyncio.Protocol):
 
 def too_large_body(limit):
     return too_large(f"Expected a body of at most {limit} bytes. Received more. Send fewer texts.")
-
-
-def _too_many(limit):
-    message = f"Expected at most {limit} open connections. Received more. Try again later."
-    return ServingError(grpc.StatusCode.UNAVAILABLE, message)

@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import dataclasses
+import os
+import resource
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving import LOG
 from keras_transformer.serving.http_connection import HttpConnection
 
@@ -11,6 +15,8 @@ ACCEPTED_AT_ONCE = 8
 NUM_SPARE = 128
 """Connections over the limit. They last many turns of the event loop, so that a probe is read in
 time during a flood."""
+NUM_OTHER_FILES = 256
+"""File descriptors kept free for everything but connections: files of versions, threads, probes."""
 PAUSE_SECONDS = 0.05  # when the system has no file descriptor left
 SECONDS_BETWEEN_WARNINGS = 60
 
@@ -103,7 +109,7 @@ class HttpServer:
                 return
             has_slot = self.take_slot()
             if not has_slot:
-                self._make_room()
+                self._close_oldest_spare()
             connection = HttpConnection(self, has_slot)
             self._connections[connection] = None
             task = self._loop.create_task(self._connect(connection, client))
@@ -117,7 +123,7 @@ class HttpServer:
             client.close()
             self.leave(connection)
 
-    def _make_room(self):
+    def _close_oldest_spare(self):
         """Closes the oldest connection without a slot if there are too many of them."""
         spare = [connection for connection in self._connections if not connection.has_slot]
         if len(spare) >= NUM_SPARE:
@@ -141,3 +147,50 @@ class HttpServer:
     def _resume(self):
         if not self.is_stopping:
             self._loop.add_reader(self._listener, self._accept)
+
+
+def fit_connections(settings):
+    """Returns the settings with at most as many connections as the process may open.
+
+    Raises the process's limit of open files if needed. If the system does not allow that, lowers
+    `max_connections` and prints a warning.
+
+    Args:
+        settings: `ServingConfig`.
+    Raises:
+        InputError: the system allows too few open files for even two connections.
+    """
+    others = _num_open() + NUM_OTHER_FILES
+    most = _raised_limit(others + settings.max_connections) - others
+    if most >= settings.max_connections:
+        return settings
+    allowed = others + most
+    if most < 2:
+        raise InputError(
+            f"Expected a process that may open at least {others + 2} files. Received: {allowed}. "
+            "Raise its hard limit of open files (ulimit -Hn)."
+        )
+    LOG.warning(
+        f"warning: at most {most} connections instead of {settings.max_connections}, because "
+        f"this process may open at most {allowed} files. Raise its hard limit (ulimit -Hn), "
+        "or lower --max-connections."
+    )
+    return dataclasses.replace(settings, max_connections=most)
+
+
+def _raised_limit(needed):
+    """Raises the limit of open files to `needed` if that is allowed, and returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    except (OSError, ValueError):  # a system may allow less than its hard limit
+        return soft
+    return raised
+
+
+def _num_open():
+    """Returns the number of files that this process has open."""
+    return len(os.listdir("/dev/fd"))

@@ -16,7 +16,7 @@ import numpy as np
 from keras_transformer.serving.errors import ServingError, invalid, too_large
 
 SHOWN = 200  # characters of a value that an error message quotes
-KINDS = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
+TYPE_NAMES = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
 MEMBERS = ("signature_name", "instances", "inputs")  # all other members are ignored
 MAX_MEMBERS = 10_000  # in all objects of a document: members take the longest to parse
 SPACE = re.compile(r"[ \t\n\r]*")
@@ -276,8 +276,8 @@ def _scalar(value, dtype):
         )
     if dtype.is_bool and isinstance(value, bool):
         return value
-    kind = str(value) if isinstance(value, bool) else KINDS.get(type(value), "Number")
-    raise invalid(f"JSON Value: {_shown(value)} Type: {kind} is not of expected type: {dtype.name}")
+    name = str(value) if isinstance(value, bool) else TYPE_NAMES.get(type(value), "Number")
+    raise invalid(f"JSON Value: {_shown(value)} Type: {name} is not of expected type: {dtype.name}")
 
 
 @functools.cache

@@ -38,29 +38,22 @@ class LoadedCTranslate2:
         self._n_best = settings["n_best"]
         self._ids = {token: i for i, token in enumerate(_vocabulary(path, "source"))}
         self._pieces = _vocabulary(path, "target")
-        text, one, many = {"text": TEXT}, (None,), (None, self._n_best)
+        text, many = {"text": TEXT}, (None, self._n_best)
+        best = {"translation": TEXT, "score": SCORE, "truncated": (tf.bool, (None,))}
+        best_of_many = {
+            "translations": (tf.string, many),
+            "scores": (tf.float32, many),
+            "truncated": (tf.bool, many),
+        }
         signatures = {
-            DEFAULT_SIGNATURE: (
-                text,
-                {"translation": (tf.string, one), "score": SCORE, "truncated": (tf.bool, one)},
-                self._translate,
-            ),
-            "n_best": (
-                text,
-                {
-                    "translations": (tf.string, many),
-                    "scores": (tf.float32, many),
-                    "truncated": (tf.bool, many),
-                },
-                self._translate_n_best,
-            ),
+            DEFAULT_SIGNATURE: (text, best, self._translate),
+            "n_best": (text, best_of_many, self._translate_n_best),
             "score": ({"text": TEXT, "target": TEXT}, {"score": SCORE}, self._score),
             "encode": (text, {"ids": IDS}, self._encode),
             "decode": ({"ids": IDS}, text, self._decode),
         }
         self.signatures = {
-            name: _Signature(name, _signature_def(inputs, outputs), function)
-            for name, (inputs, outputs, function) in signatures.items()
+            name: FunctionSignature(name, *signature) for name, signature in signatures.items()
         }
         self.signature_defs = {name: s.signature_def for name, s in self.signatures.items()}
         self._translate(np.array([b"."], object))  # the first client does not wait
@@ -101,28 +94,31 @@ class LoadedCTranslate2:
         self._search.close()
 
 
-class _Signature(Signature):
-    """A signature that is a function of NumPy arrays."""
+class FunctionSignature(Signature):
+    """A signature that is a function of NumPy arrays.
 
-    def __init__(self, name, signature_def, function):
-        super().__init__(name, signature_def, None, None)
-        self.signature_def = signature_def
+    Args:
+        name: str.
+        inputs, outputs: dicts from name to `(dtype, shape)`.
+        function: takes the inputs by name, and returns a dict with the outputs.
+    """
+
+    def __init__(self, name, inputs, outputs, function):
+        self.signature_def = meta_graph_pb2.SignatureDef(method_name=PREDICT)
+        for tensors, infos in (
+            (inputs, self.signature_def.inputs),
+            (outputs, self.signature_def.outputs),
+        ):
+            for key, (dtype, shape) in tensors.items():
+                infos[key].name = f"{key}:0"
+                infos[key].dtype = dtype.as_datatype_enum
+                infos[key].tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
+        super().__init__(name, self.signature_def, None, None)
         self._function = function
 
     def __call__(self, inputs, timeout=None):
         found = self._function(**{name: inputs[name] for name in self.inputs})
         return {name: found[name] for name in self.outputs}
-
-
-def _signature_def(inputs, outputs):
-    """Returns the `SignatureDef` of tensors, dicts from name to `(dtype, shape)`."""
-    definition = meta_graph_pb2.SignatureDef(method_name=PREDICT)
-    for tensors, infos in ((inputs, definition.inputs), (outputs, definition.outputs)):
-        for name, (dtype, shape) in tensors.items():
-            infos[name].name = f"{name}:0"
-            infos[name].dtype = dtype.as_datatype_enum
-            infos[name].tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
-    return definition
 
 
 def _vocabulary(path, side):

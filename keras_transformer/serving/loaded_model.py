@@ -1,5 +1,6 @@
 """A SavedModel loaded as TensorFlow Serving loads it: in a session, without XLA."""
 
+import contextlib
 import functools
 import pathlib
 import threading
@@ -9,10 +10,10 @@ import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
+from keras_transformer.config.settings import NUM_CORES
 from keras_transformer.export.saved_model import WARMUP_REQUESTS
 from keras_transformer.export.serving_session import disable_xla
 from keras_transformer.serving.errors import damaged
-from keras_transformer.serving.run_threads import RunThreads
 
 DEFAULT_SIGNATURE = "serving_default"
 PREDICT = "tensorflow/serving/predict"  # the method of signatures that can be called
@@ -32,6 +33,41 @@ class Tensor:
         self.dtype = tf.as_dtype(info.dtype)
         shape = tf.TensorShape(info.tensor_shape)
         self.shape = None if shape.rank is None else tuple(shape)
+
+
+class SessionThreads:
+    """The threads in which a session runs graphs: one pool of one thread for each core.
+
+    Each run has one thread for itself: handing the small operations of a search from thread to
+    thread would take longer than the operations themselves. A run in the calling thread is no
+    alternative: TensorFlow does not apply the time limit of a run there.
+
+    This relies on `session_inter_op_thread_pool` of `ConfigProto`, which TensorFlow calls
+    experimental, and on `inter_op_thread_pool` of `RunOptions`, the number of the pool that takes a
+    run. tests/serving/test_loaded_model.py fails if a run no longer stops in time or waits for
+    another.
+
+    Args:
+        config: `tf.compat.v1.ConfigProto` of the session; the pools are added to it.
+    """
+
+    def __init__(self, config):
+        for _ in range(NUM_CORES):
+            config.session_inter_op_thread_pool.add(num_threads=1)
+        self._num_runs = [0] * NUM_CORES
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def one(self):
+        """Yields the number of the pool that has the fewest runs."""
+        with self._lock:
+            number = self._num_runs.index(min(self._num_runs))
+            self._num_runs[number] += 1
+        try:
+            yield number
+        finally:
+            with self._lock:
+                self._num_runs[number] -= 1
 
 
 class Signature:
@@ -105,7 +141,7 @@ class LoadedModel:
         # loading and the first call of a signature look at the nodes that they need alone: without
         # it, at those of all signatures, which takes half a second each time
         config.graph_options.place_pruned_graph = True
-        threads = RunThreads(config)
+        threads = SessionThreads(config)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         self._open = threading.Lock()  # held while the session must not be closed
         self._is_closed = False

@@ -99,8 +99,8 @@ class Metrics:
         """Returns all metrics in Prometheus's text format, as bytes."""
         page = generate_latest(self._registry)
         for name in (REQUEST_COUNT, LOAD_COUNT):
-            kind = f"# TYPE {name} ".encode()
-            page = page.replace(kind + b"untyped", kind + b"counter")
+            line = f"# TYPE {name} ".encode()
+            page = page.replace(line + b"untyped", line + b"counter")
         return page
 
     def _histogram(self, name, meaning, buckets, labels):

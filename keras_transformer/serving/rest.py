@@ -15,7 +15,7 @@ import grpc
 from google.protobuf import json_format
 
 from keras_transformer.files.version_numbers import version_number
-from keras_transformer.serving import LOG, json_tensors, metrics, model_protos
+from keras_transformer.serving import LOG, json_tensors, metrics, protos
 from keras_transformer.serving.errors import (
     ServingError,
     from_tensorflow,
@@ -24,6 +24,7 @@ from keras_transformer.serving.errors import (
     timed_out,
 )
 from keras_transformer.serving.http_connection import NOT_FOUND, Response, too_large_body
+from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
 
 VERSION_OR_LABEL = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 PREDICT = re.compile(
@@ -41,13 +42,15 @@ class RestInterface:
     """Answers the requests of an `HttpServer`.
 
     Args:
-        predicting: `Predicting`.
+        versions: `Versions`.
+        batching: `Batching`.
         settings: `ServingConfig`.
         measured: `Metrics`.
     """
 
-    def __init__(self, predicting, settings, measured):
-        self._predicting = predicting
+    def __init__(self, versions, batching, settings, measured):
+        self._versions = versions
+        self._batching = batching
         self._settings = settings
         self._metrics = measured
         self._metadata = weakref.WeakKeyDictionary()  # `Version` to bytes
@@ -105,12 +108,15 @@ class RestInterface:
         is_gzip = "gzip" in request.headers.get("content-encoding", "").lower()
         size = self._settings.max_body_bytes if is_gzip else len(request.body)
         document = await self._in_thread(size, deadline, self._document, request, is_gzip)
-        name = json_tensors.signature_name(document)
-        with self._predicting.signature(_target(match), name) as (_, signature):
+        name = json_tensors.signature_name(document) or DEFAULT_SIGNATURE
+        with self._versions.using(*_target(match)) as version:
+            signature = version.model.signatures.get(name)
+            if signature is None:
+                raise invalid(f'Serving signature name: "{name}" not found in signature def')
             arguments = (document, signature, self._settings)
             inputs, is_rows = await self._in_thread(size, deadline, json_tensors.inputs, *arguments)
             del document, arguments  # frees their memory while the inputs wait
-            outputs = await self._predicting.predict(signature, inputs, deadline)
+            outputs = await self._batching.run(signature, inputs, deadline)
         size = sum(array.nbytes for array in outputs.values())
         return await self._in_thread(size, deadline, json_tensors.answer, outputs, is_rows)
 
@@ -139,20 +145,19 @@ class RestInterface:
         model_name, number, label = _target(match)
         if model_name is None:
             raise invalid("Missing model name in request.")
-        versions = self._predicting.versions
         if match["metadata"]:
-            with versions.using(model_name, number, label) as version:
+            with self._versions.using(model_name, number, label) as version:
                 if version not in self._metadata:  # kept, because it is slow to make
                     self._metadata[version] = _metadata(model_name, version)
                 return self._metadata[version]
         # TensorFlow Serving ignores a label here
-        found = versions.status(model_name, number)
-        return json.dumps(_as_dict(model_protos.status(found)), indent=1).encode()
+        found = self._versions.status(model_name, number)
+        return json.dumps(_as_dict(protos.status(found)), indent=1).encode()
 
 
 def _metadata(model_name, version):
-    spec = _as_dict(model_protos.model_spec(model_name, version))
-    signatures = _as_dict(model_protos.signatures(version))
+    spec = _as_dict(protos.model_spec(model_name, version))
+    signatures = _as_dict(protos.signatures(version))
     document = {"model_spec": spec, "metadata": {"signature_def": signatures}}
     return json.dumps(document, indent=1).encode()
 

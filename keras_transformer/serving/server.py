@@ -8,11 +8,9 @@ import threading
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving.batching import Batching
-from keras_transformer.serving.descriptors import fit_connections
 from keras_transformer.serving.grpc_server import GrpcServer
-from keras_transformer.serving.http_server import HttpServer
+from keras_transformer.serving.http_server import HttpServer, fit_connections
 from keras_transformer.serving.metrics import Metrics
-from keras_transformer.serving.predicting import Predicting
 from keras_transformer.serving.rest import RestInterface
 from keras_transformer.serving.settings import ServingConfig
 from keras_transformer.serving.versions import LATEST, Versions
@@ -119,18 +117,22 @@ class Server:
         self._loop = asyncio.get_running_loop()
         if self._is_stopped:
             self._stopping.set()
-        settings = self._settings = fit_connections(self._settings)
+        settings = fit_connections(self._settings)
         metrics = Metrics(self.model_name)
         batching = Batching(settings, metrics)
         metrics.watch_queue(lambda: batching.num_waiting)
         versions = Versions(
             self.directory, self.model_name, self._wanted, self._labels, settings, metrics
         )
-        predicting = Predicting(versions, batching, settings)
         with _bound(self.host, self.port, "--port") as listener:
             self.port = listener.getsockname()[1]
-            grpc_server = self._grpc_server(predicting, metrics)
-            rest = RestInterface(predicting, settings, metrics)
+            grpc_server = GrpcServer(versions, batching, settings, metrics)
+            try:
+                self.grpc_port = grpc_server.bind(self.host, self.grpc_port)
+            except RuntimeError:
+                reason = "it cannot be used"
+                raise _not_free(self.host, self.grpc_port, "--grpc-port", reason) from None
+            rest = RestInterface(versions, batching, settings, metrics)
             http_server = HttpServer(listener, rest, settings)
             stopping = asyncio.create_task(self._stopping.wait())
             try:
@@ -153,14 +155,6 @@ class Server:
                 await batching.close()
                 rest.close()
                 await versions.close()
-
-    def _grpc_server(self, predicting, metrics):
-        server = GrpcServer(predicting, self._settings, metrics)
-        try:
-            self.grpc_port = server.bind(self.host, self.grpc_port)
-        except RuntimeError:
-            raise _not_free(self.host, self.grpc_port, "--grpc-port", "it cannot be used") from None
-        return server
 
 
 def _wait_for(event):

@@ -89,17 +89,13 @@ class ServingConfig(SettingsGroup):
                 "Expected at least one connection for REST and one for gRPC. "
                 f"Received: max_connections={self.max_connections}. Raise it."
             )
-        if self.max_rows > self.max_queued:
-            raise InputError(
-                "Expected a queue that holds the largest request. Received: "
-                f"max_rows={self.max_rows}, max_queued={self.max_queued}. Raise max_queued."
-            )
-        if self.max_body_bytes > self.max_queued_bytes:
-            raise InputError(
-                "Expected a queue that holds the largest request. Received: "
-                f"max_body_bytes={self.max_body_bytes}, max_queued_bytes={self.max_queued_bytes}. "
-                "Raise max_queued_bytes."
-            )
+        for name, of_queue in (("max_rows", "max_queued"), ("max_body_bytes", "max_queued_bytes")):
+            largest, limit = getattr(self, name), getattr(self, of_queue)
+            if largest > limit:
+                raise InputError(
+                    "Expected a queue that holds the largest request. Received: "
+                    f"{name}={largest}, {of_queue}={limit}. Raise {of_queue}."
+                )
 
     @property
     def max_grpc_connections(self):

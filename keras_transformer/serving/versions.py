@@ -13,8 +13,6 @@ import gc
 import os
 import threading
 
-import grpc
-
 from keras_transformer.errors import InputError
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.version_numbers import (
@@ -30,7 +28,9 @@ from keras_transformer.serving.errors import (
     damaged,
     from_tensorflow,
     invalid,
+    not_found,
     not_loaded,
+    not_ready,
 )
 from keras_transformer.serving.loaded_ctranslate2 import LoadedCTranslate2
 from keras_transformer.serving.loaded_model import LoadedModel
@@ -163,21 +163,18 @@ class Versions:
             version.num_users -= 1
 
     def _version(self, model_name, number, label):
+        available = self._available() if model_name == self.model_name else set()
         if label is not None and model_name == self.model_name:
             if label not in self.labels:
                 raise invalid(f"Unrecognized servable version label: {label}")
             number = self.labels[label]
-        available = [v for v in self.all.values() if v.state == "AVAILABLE"]
-        if number is not None:
-            available = [version for version in available if version.number == number]
-        if model_name != self.model_name or not available:
+        found = available if number is None else available & {number}
+        if not found:
             which = (
                 f"Latest({model_name})" if number is None else f"Specific({model_name}, {number})"
             )
-            raise ServingError(
-                grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {which}"
-            )
-        return max(available, key=lambda version: version.number)
+            raise not_found(f"Servable not found for request: {which}")
+        return self.all[max(found)]
 
     def status(self, model_name, number=None):
         """Returns the `Version`s that a status request asks for, as a list.
@@ -190,9 +187,7 @@ class Versions:
             versions = [version for version in versions if version.number == number]
         if not versions:
             what = "any versions" if number is None else f"version {number}"
-            raise ServingError(
-                grpc.StatusCode.NOT_FOUND, f"Could not find {what} of model {model_name}"
-            )
+            raise not_found(f"Could not find {what} of model {model_name}")
         return versions
 
     async def change(self, wanted, labels):
@@ -224,17 +219,15 @@ class Versions:
         """Raises `ServingError` if a version that a change asks for is not available."""
         if isinstance(wanted, set) and not wanted <= self._available():
             missing = ", ".join(map(str, sorted(wanted - self._available())))
-            raise ServingError(
-                grpc.StatusCode.FAILED_PRECONDITION,
+            raise not_ready(
                 f"Expected versions of model {self.model_name} that can be served. "
-                f"Received: {missing}. The versions served before are still served.",
+                f"Received: {missing}. The versions served before are still served."
             )
         for number in labels.values():
             if number not in self._available():
-                raise ServingError(
-                    grpc.StatusCode.FAILED_PRECONDITION,
+                raise not_ready(
                     f"Request to assign label to version {number} of model {self.model_name}, "
-                    "which is not currently available for inference",
+                    "which is not currently available for inference"
                 )
 
     async def refresh(self):
@@ -373,13 +366,12 @@ def _load_model(path):
     except ServingError:
         raise
     except InputError as error:
-        raise ServingError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from None
+        raise not_ready(str(error)) from None
     except PermissionError as error:
-        raise ServingError(
-            grpc.StatusCode.FAILED_PRECONDITION,
+        raise not_ready(
             "Expected files that this process may read. Received: "
             f"{os.path.basename(error.filename or '')}: {error.strerror}. "
-            "Change their owner or mode.",
+            "Change their owner or mode."
         ) from None
     except Exception as error:
         error = from_tensorflow(error)

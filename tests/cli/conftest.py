@@ -84,8 +84,8 @@ def calls(monkeypatch):
         return function
 
     monkeypatch.setattr(console, "start_keras", lambda **_: calls.append("keras"))
-    replace("translator", Translator=FakeTranslator)
-    replace("loading", load=FakeTranslator.load)
+    replace("translation.translator", Translator=FakeTranslator)
+    replace("translation.loading", load=FakeTranslator.load)
     replace("training.train", train=recorded("train"))
     replace("training", train=None)
     version = pathlib.Path("models/3")

@@ -30,7 +30,7 @@ def start_python(program):
     )
 
 
-def test_what_the_package_refuses_is_an_input_error(capsys):
+def test_an_error_of_the_package_is_an_input_error(capsys):
     assert console.run(lambda: Config().override(["training.max_steps=0"])) == 2
     error = capsys.readouterr().err
     assert error.startswith("keras-transformer: error: Expected max_steps to be")
@@ -118,23 +118,6 @@ def test_a_backend_that_is_not_there_is_refused_at_once(
     assert message in error and error.count("\n") == 1
 
 
-def test_a_command_that_searches_has_one_thread_for_each_operation():
-    process = start_python(
-        """
-        import sys
-        from keras_transformer.cli import console
-        console.start_keras(to_search=True)
-        import tensorflow as tf
-        assert "keras" in sys.modules
-        assert tf.config.threading.get_intra_op_parallelism_threads() == 1
-        tf.constant(1)
-        console.start_keras(to_search=True)  # too late, and no error
-        """
-    )
-    _, error = process.communicate()
-    assert process.returncode == 0, error.decode()
-
-
 def test_interruptions_have_their_codes(capsys):
     assert console.run(raises(KeyboardInterrupt())) == 130
 
@@ -168,21 +151,39 @@ def test_a_signal_while_libraries_load_is_obeyed_after_it(number, code):
     assert (process.returncode, output) == (code, b"loaded\n")
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_empty_ones(closed):
-    work = "console.say(sys.stdin.read()), print(1)"
-    if closed == "<&- >&- 2>&-":
-        work += ", console.start_keras()"  # which opens and closes streams, and takes seconds
-    program = "import sys; from keras_transformer.cli import console; "
-    program += f"sys.exit(console.run(lambda: ({work})))"
-    arguments = [sys.executable, "-c", program]
+def run_with_closed_streams(work, closed):
+    """Runs a program that does `work`, with some of its streams closed."""
+    program = "import sys; from keras_transformer.cli import console\n" + textwrap.dedent(work)
+    arguments = [sys.executable, "-c", f"{program}\nsys.exit(console.run(work))"]
     command = " ".join(shlex.quote(argument) for argument in arguments)
-    process = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, text=True)
+    return subprocess.run(f"{command} {closed}", shell=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_an_empty_one(closed):
+    work = "work = lambda: (console.say(sys.stdin.read()), print(1))"
+    process = run_with_closed_streams(work, closed)
     assert process.returncode == 0, process.stderr
-    assert process.stdout == ("" if ">&- " in f"{closed} ".replace("2>&-", "") else "1\n")
+    assert process.stdout == ("" if closed == ">&-" else "1\n")
 
 
-def test_a_terminated_process_undoes_what_is_half_done(tmp_path):
+def test_keras_starts_without_streams_and_with_one_thread_for_each_operation():
+    """Its start opens and closes streams; a command that searches wants the threads."""
+    work = """
+        def work():
+            console.start_keras(to_search=True)
+            import tensorflow as tf
+            assert "keras" in sys.modules
+            assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+            tf.constant(1)
+            console.start_keras(to_search=True)  # too late, and no error
+            print(sys.stdin.read())
+    """
+    process = run_with_closed_streams(work, "<&- >&- 2>&-")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+
+
+def test_a_terminated_process_removes_half_written_files(tmp_path):
     process = start_python(
         f"""
         import sys, time

@@ -87,7 +87,7 @@ def test_evaluate_refuses_files_that_do_not_match(
         (["--hypothesis", "TARGET", "--tokenize", "moses"], "Received: tokenize='moses'"),
     ],
 )
-def test_evaluate_refuses_what_does_not_fit(calls, arguments, message, error_of, write_files):
+def test_evaluate_refuses_flags_that_do_not_fit(calls, arguments, message, error_of, write_files):
     (target,) = write_files(target="a\n")
     arguments = [target if argument == "TARGET" else argument for argument in arguments]
     assert message in error_of(2, ["evaluate", *arguments, "--target", target])

@@ -11,7 +11,7 @@ from keras_transformer import cli, plots
 from keras_transformer.cli import console
 
 
-def test_plot_says_what_the_library_warns_of(calls, run_directory, tmp_path, monkeypatch, capsys):
+def test_plot_repeats_warnings_of_the_library(calls, run_directory, tmp_path, monkeypatch, capsys):
     def attention_maps(attention_map, path):
         warnings.warn("No installed font has the letters \u72ac.", stacklevel=1)
 
@@ -111,7 +111,7 @@ def test_html_is_an_interactive_view_of_everything(calls, run_directory, tmp_pat
     assert calls == []
 
 
-def test_lengths_are_those_of_what_each_run_translates(calls, tmp_path, write_files, monkeypatch):
+def test_lengths_draws_the_translations_of_each_run(calls, tmp_path, write_files, monkeypatch):
     source, target, short = write_files(source="a\nb\n", target="x\ny\n", short="x\n")
     runs = [tmp_path / "first", tmp_path / "second"]
     for run in runs:
@@ -154,7 +154,7 @@ def test_a_schedule_is_that_of_the_settings(tmp_path, monkeypatch):
     assert calls[-1][1] == 11
 
 
-def test_what_needs_no_text_needs_no_tensorflow(tmp_path):
+def test_pictures_without_text_need_no_tensorflow(tmp_path):
     pytest.importorskip("jax", reason="jax, which stands in for TensorFlow, is not installed")
     program = (
         "import sys\n"

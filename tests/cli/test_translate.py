@@ -9,7 +9,7 @@ import types
 import pytest
 
 from keras_transformer import cli
-from keras_transformer.cli import models
+from keras_transformer.cli import arguments
 from keras_transformer.cli import translate as translate_command
 
 
@@ -24,11 +24,11 @@ def test_translate_gives_a_line_for_each_line_in_order(
     assert fake_translator.loaded == (run_directory, None)
 
 
-def test_what_a_pipe_or_a_terminal_holds_is_translated_before_more_is_read(
+def test_waiting_lines_are_translated_before_more_are_read(
     calls, run_directory, monkeypatch, capsysbinary, fake_translator
 ):
     """Whoever writes the lines may wait for their translations."""
-    monkeypatch.setattr(models, "CHUNK_LINES", 2)
+    monkeypatch.setattr(arguments, "CHUNK_LINES", 2)
     written = [b"a\n", b"b\nc\nd\ne", b"\nf"]
     translated = []
 
@@ -48,7 +48,7 @@ def test_a_file_is_read_one_chunk_ahead(
     calls, run_directory, monkeypatch, capsysbinary, fake_translator, write_files
 ):
     """So that the first batches of the next chunk begin before the last ones of this chunk end."""
-    monkeypatch.setattr(models, "CHUNK_LINES", 2)
+    monkeypatch.setattr(arguments, "CHUNK_LINES", 2)
     read_before = []
     original = fake_translator.translate
 

@@ -106,7 +106,7 @@ def test_a_path_that_is_too_long_is_refused_before_keras_starts(
 
 
 @pytest.mark.parametrize("arguments", [["quickstart"], ["export", "RUN", "models"]])
-def test_what_exports_is_refused_at_once_on_another_backend(
+def test_commands_that_export_are_refused_at_once_on_another_backend(
     calls, run_directory, arguments, monkeypatch, error_of
 ):
     monkeypatch.setenv("KERAS_BACKEND", "torch")

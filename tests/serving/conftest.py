@@ -1,6 +1,8 @@
-"""Servers in their own processes, because a server disables XLA in its whole process."""
+"""Servers: as processes of their own, or in this process with models that need no graph."""
 
+import contextlib
 import importlib.util
+import logging
 import os
 import pathlib
 import re
@@ -11,10 +13,20 @@ import threading
 import time
 
 import grpc
+import numpy as np
 import pytest
 import requests
+import tensorflow as tf
+
+from keras_transformer.serving import versions as versions_module
+from keras_transformer.serving.loaded_ctranslate2 import FunctionSignature
+from keras_transformer.serving.server import Server
+from keras_transformer.serving.settings import ServingConfig
 
 START_SECONDS = 120
+SERVING_FILES = pathlib.Path(__file__).parents[2] / "export"
+if not SERVING_FILES.exists():  # these tests are not in a clone
+    collect_ignore_glob = ["test_serving_files*"]
 
 
 class ServerProcess:
@@ -29,8 +41,10 @@ class ServerProcess:
     def __init__(self, directory, *flags):
         command = [sys.executable, "-m", "keras_transformer", "serve", directory]
         command += ["--port", "0", "--grpc-port", "0", "--poll-seconds", "0.2", *flags]
+        # a user's environment: libraries that other tests import here set how much TensorFlow says
+        environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
         self.process = subprocess.Popen(
-            [str(part) for part in command], stderr=subprocess.PIPE, text=True
+            [str(part) for part in command], stderr=subprocess.PIPE, text=True, env=environment
         )
         self.lines = []
         threading.Thread(target=self._read, daemon=True).start()
@@ -58,18 +72,127 @@ class ServerProcess:
         return self.process.wait(60)
 
 
-@pytest.fixture
-def kit_program():
-    """A function that imports one of the kit's programs, so that its parts can be called."""
+class EchoModel:
+    """A model that answers each text with itself.
 
-    def kit_program(name):
-        path = pathlib.Path(__file__).parents[2] / "export" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, path)
+    Loading takes the seconds in `saved_model.pb`; a run takes half a second if one of its texts
+    begins with "slow". The signature attention cannot be batched, and has many values.
+    """
+
+    def __init__(self, path):
+        time.sleep(float((path / "saved_model.pb").read_text()))
+        text, number = {"text": (tf.string, (None,))}, (tf.float32, (None,))
+        best = {
+            "translation": (tf.string, (None,)),
+            "score": number,
+            "truncated": (tf.bool, (None,)),
+        }
+        weights = {"weights": (tf.float32, (None, None, None))}
+        self.signatures = {
+            "serving_default": FunctionSignature("serving_default", text, best, self._translate),
+            "attention": FunctionSignature("attention", text, weights, self._attend),
+        }
+        self.signature_defs = {name: s.signature_def for name, s in self.signatures.items()}
+
+    def _translate(self, text):
+        if any(one.startswith(b"slow") for one in text):
+            time.sleep(0.5)
+        score = np.array([-len(one) for one in text], np.float32)
+        return {"translation": text, "score": score, "truncated": score < -100}
+
+    def _attend(self, text):
+        return {"weights": np.ones((len(text), 10, 10), np.float32)}
+
+    def warm_up_others(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class EchoServer(logging.Handler):
+    """A `Server` in this process, with `EchoModel`s.
+
+    Attributes:
+        directory: of its versions.
+        lines: warnings and errors that this process has logged since the server started.
+        rest: URL of the model; grpc: address; name: of the model.
+    """
+
+    def __init__(self, directory, **settings):
+        super().__init__(logging.WARNING)
+        self.directory, self.lines, self.name = directory, [], "translator"
+        self.add_version("1")
+        settings = ServingConfig(poll_seconds=0.2, **settings)
+        self._server = Server(directory, self.name, port=0, grpc_port=0, settings=settings)
+
+    def add_version(self, name, loading_seconds=0):
+        partial = self.directory / "partial"
+        partial.mkdir()
+        (partial / "saved_model.pb").write_text(str(loading_seconds))
+        partial.rename(self.directory / name)
+
+    def emit(self, record):
+        self.lines.append(self.format(record))
+
+    def __enter__(self):
+        logging.getLogger().addHandler(self)
+        self._server.start()
+        self.rest = f"http://127.0.0.1:{self._server.port}/v1/models/{self.name}"
+        self.grpc = f"127.0.0.1:{self._server.grpc_port}"
+        return self
+
+    def __exit__(self, *_):
+        self._server.stop()
+        logging.getLogger().removeHandler(self)
+
+
+@pytest.fixture(scope="module")
+def start_echo_server(tmp_path_factory):
+    """A function that starts an `EchoServer`, with settings by name."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as servers:
+        patch.setattr(versions_module, "LoadedModel", EchoModel)
+        patch.setattr(versions_module, "_tidy_memory", lambda: None)
+
+        def start(**settings):
+            directory = tmp_path_factory.mktemp("echo")
+            return servers.enter_context(EchoServer(directory, **settings))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def echo_server(start_echo_server):
+    """A server of an `EchoModel`, with the settings of `keras-transformer serve`."""
+    return start_echo_server()
+
+
+@pytest.fixture
+def program():
+    """A function that imports a program in export/, so that its parts can be called."""
+
+    def program(name):
+        spec = importlib.util.spec_from_file_location(name, SERVING_FILES / f"{name}.py")
         program = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(program)
         return program
 
-    return kit_program
+    return program
+
+
+@pytest.fixture
+def run_program(program, monkeypatch, capsys):
+    """A function that runs a program in export/; returns its output, or its error message."""
+
+    def run_program(name, *flags):
+        monkeypatch.setattr("sys.argv", [f"{name}.py", *map(str, flags)])
+        try:
+            program(name).main()
+        except SystemExit as error:
+            return str(error)
+        return capsys.readouterr().out
+
+    return run_program
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +207,7 @@ def start_server():
     yield start
     for server in started:
         server.process.kill()
+        server.process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+import types
 
 import grpc
 import numpy as np
@@ -25,7 +26,7 @@ class Doubling:
         self.sizes = []
         self.seen = set()
         self.seconds = seconds
-        self.inputs = {"x": None}
+        self.inputs = {"x": types.SimpleNamespace(shape=(None,))}
         self._lock = threading.Lock()
         self.most_at_once = self._running = 0
 
@@ -94,7 +95,7 @@ def test_a_large_request_is_run_in_parts():
     assert sorted(signature.sizes) == [2, 16, 16, 16]
 
 
-def test_what_cannot_be_batched_is_run_alone():
+def test_requests_that_cannot_be_batched_run_alone():
     signature = Alone()
     requests = [[1], [2, 3], [4]]
     check(requests, run(requests, signature, max_batch_size=2, max_delay_ms=1000))
@@ -192,14 +193,14 @@ def ask_in_turn(pauses, **settings):
     return signature.sizes
 
 
-def test_who_was_answered_is_waited_for():
+def test_a_thread_waits_for_clients_that_were_just_answered():
     assert ask_in_turn([0], max_delay_ms=3_600_000.0) == [1, 1]  # a lone client never waits
-    assert ask_in_turn([0, 0], max_delay_ms=500.0) == [1, 2, 1]
-    assert ask_in_turn([0, 0, 0.2], max_delay_ms=500.0) == [1, 3, 2]
+    assert ask_in_turn([0, 0], max_delay_ms=300.0) == [1, 2, 1]
+    assert ask_in_turn([0, 0, 0.1], max_delay_ms=300.0) == [1, 3, 2]
 
 
-def test_who_does_not_ask_again_is_given_up():
-    assert ask_in_turn([0, 0, 5.0], max_delay_ms=50.0) == [1, 3, 1, 1]
+def test_a_thread_does_not_wait_long_for_a_client_that_does_not_ask_again():
+    assert ask_in_turn([0, 0, 1.0], max_delay_ms=50.0) == [1, 3, 1, 1]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -274,7 +275,7 @@ def test_the_queue_is_bounded_in_bytes_too():
     assert "441 bytes, while 882 of at most 1000 are waiting" in str(refused[0])
 
 
-def test_who_has_gone_leaves_the_queue():
+def test_a_client_that_has_gone_leaves_the_queue():
     signature = Doubling(seconds=0.2)
 
     async def main():
@@ -292,3 +293,32 @@ def test_who_has_gone_leaves_the_queue():
 
     asyncio.run(main())
     assert signature.sizes == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 3), r"Shape of tensor x \[2,3\] is not compatible with expected shape \[\?\]."),
+        ((), r"Shape of tensor x \[\] is not compatible with expected shape \[\?\]."),
+        ((6,), "Expected at most 5 rows of x in a request. Received: 6."),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_and_not_run(shape, message):
+    signature = Doubling()
+
+    async def main():
+        batching = Batching(ServingConfig(max_rows=5), Metrics("m"))
+        with pytest.raises(ServingError, match=message):
+            await batching.run(signature, {"x": np.ones(shape)})
+        await batching.close()
+
+    asyncio.run(main())
+    assert not signature.sizes
+
+
+def test_answers_may_have_as_many_values_as_the_limit_and_no_more():
+    """`Doubling` answers a row with four numbers."""
+    (taken, refused) = run([[1, 2], [1, 2, 3]], Doubling(), max_values=8)
+    assert taken["y"].tolist() == [2, 4]
+    assert refused.http_status == 413
+    assert "an answer of at most 8 values. It would have 12." in str(refused)

@@ -66,7 +66,7 @@ def test_rows_columns_and_grpc_give_the_same_answers(post, channel, server):
     assert translations[1] == "" and columns["score"][1] == 0.0 and all(translations[::2])
 
 
-def test_answers_do_not_depend_on_their_neighbours(post):
+def test_answers_do_not_depend_on_the_other_rows(post):
     together = post({"instances": TEXTS}).json()["predictions"]
     for text, expected in zip(TEXTS, together, strict=True):
         (alone,) = post({"instances": [text]}).json()["predictions"]
@@ -202,7 +202,7 @@ def test_bad_bodies(post, body, message):
         b' \r\n\t{ "inst\\u0061nces" :\n[ "A dog runs." ] } ',
     ],
 )
-def test_bodies_that_are_odd_and_taken(post, body):
+def test_unusual_bodies_are_accepted(post, body):
     expected = post({"instances": ["A dog runs."]}).json()
     assert post(body).json() == expected
 
@@ -226,7 +226,7 @@ def test_encodings_of_a_body(post):
         assert post(body, headers={"Content-Encoding": name}).json() == expected
 
 
-def test_a_browser_asks_first(server):
+def test_a_cors_preflight_is_answered(server):
     answer = requests.options(f"{server.rest}:predict", headers={"Origin": "https://a.b"})
     assert answer.status_code == 200 and not answer.content
     assert "Access-Control-Allow-Origin" not in answer.headers

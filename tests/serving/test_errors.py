@@ -24,7 +24,7 @@ from keras_transformer.serving import errors
         (MemoryError("x"), 500),
     ],
 )
-def test_what_the_graph_raises_has_its_code(error, http_status):
+def test_errors_of_the_graph_have_their_codes(error, http_status):
     assert errors.from_tensorflow(error).http_status == http_status
 
 
@@ -35,7 +35,7 @@ def test_a_message_is_one_line_and_has_no_trace_of_python():
     assert found.code == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_what_is_too_large_is_413_and_by_grpc_invalid():
+def test_a_request_that_is_too_large_is_413_and_by_grpc_invalid():
     error = errors.too_large("x")
     assert (error.http_status, error.code) == (413, grpc.StatusCode.INVALID_ARGUMENT)
 

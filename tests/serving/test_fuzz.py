@@ -12,10 +12,10 @@ import requests
 from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-NUM_REQUESTS = 300
-NUM_RAW = 150
-TEXTS = ["", "A dog runs.", "ä\U0001f44d\x00", "A cat sleeps. " * 70, {"b64": "YQ=="}]
-GROWTH = 3 * 2**20  # bytes; a leak of 10 KB per request would reach it
+NUM_REQUESTS = 150
+NUM_RAW = 80
+TEXTS = ["", "A dog runs.", "ä\U0001f44d\x00", "A cat sleeps. " * 20, {"b64": "YQ=="}]
+GROWTH = 3 * 2**20  # bytes; a leak of 20 KB per request would reach it
 
 
 def resident(process):
@@ -84,7 +84,7 @@ def test_every_request_is_answered(own_server, post):
             document = response.json()
             assert response.status_code == 200 or list(document) == ["error"]
             codes[response.status_code] = codes.get(response.status_code, 0) + 1
-    assert set(codes) <= {200, 400, 404, 413} and codes[200] > 20 and codes[400] > 100, codes
+    assert set(codes) <= {200, 400, 404, 413} and codes[200] > 20 and codes[400] > 50, codes
     assert resident(own_server.process) - before < GROWTH
     assert own_server.process.poll() is None
 
@@ -149,7 +149,7 @@ def test_every_message_is_answered(own_server):
             except grpc.RpcError as error:
                 code = error.code().name
             codes[code] = codes.get(code, 0) + 1
-    assert codes["OK"] > 20 and codes["INVALID_ARGUMENT"] > 100
+    assert codes["OK"] > 10 and codes["INVALID_ARGUMENT"] > 50
     assert set(codes) <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"}, codes
     assert own_server.process.poll() is None
 

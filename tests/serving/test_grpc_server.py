@@ -12,24 +12,24 @@ import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-SECONDS = 1.5
+SECONDS = 1.0
 SHARE = 2
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
-def hurried(served, start_server):
+def hurried(start_echo_server):
     """A server with short time limits, and two connections for gRPC."""
-    flags = f"--request-timeout {SECONDS} --idle-timeout {SECONDS} --max-connections {4 * SHARE}"
-    return start_server(served, *flags.split())
+    return start_echo_server(
+        request_timeout=SECONDS, idle_timeout=SECONDS, max_connections=4 * SHARE
+    )
 
 
 @pytest.fixture(scope="module")
-def served(exported, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("hurried") / "m"
-    directory.mkdir()
-    (directory / "1").symlink_to(exported)
-    return directory
+def channel(echo_server):
+    """A gRPC channel to a server with the usual limits."""
+    with grpc.insecure_channel(echo_server.grpc) as channel:
+        yield channel
 
 
 def frame(kind, flags=0, stream=0, payload=b""):
@@ -120,7 +120,7 @@ def wait_until(is_true, seconds):
         time.sleep(0.05)
 
 
-def test_connections_over_the_share_are_closed_and_idle_ones_after_a_while(hurried):
+def test_connections_over_the_limit_are_closed_and_idle_ones_after_a_while(hurried):
     wait_until(lambda: answers(hurried), 60)
     connections = [connect(hurried, PREFACE + frame(4)) for _ in range(40)]
     wait_until(lambda: sum(map(is_closed, connections)) >= 40 - SHARE, 60)
@@ -129,7 +129,7 @@ def test_connections_over_the_share_are_closed_and_idle_ones_after_a_while(hurri
     wait_until(lambda: answers(hurried), 60)
     for connection in connections:
         connection.close()
-    assert not any("Traceback" in line or "Error" in line for line in hurried.lines)
+    assert not hurried.lines
 
 
 NO_WINDOW = PREFACE + frame(4, payload=struct.pack(">HI", 4, 0))  # the server may not send a byte
@@ -139,7 +139,7 @@ NO_WINDOW = PREFACE + frame(4, payload=struct.pack(">HI", 4, 0))  # the server m
     "case",
     ["silent", "half a handshake", "no settings", "headers alone", "no window", "never reads"],
 )
-def test_who_holds_all_connections_is_closed(hurried, case):
+def test_a_client_that_holds_all_connections_is_closed(hurried, case):
     wait_until(lambda: answers(hurried), 60)
     sent = {
         "silent": b"",
@@ -153,13 +153,13 @@ def test_who_holds_all_connections_is_closed(hurried, case):
     try:
         assert not answers(hurried)
         # a client's pings keep a connection alive, up to its maximum age
-        wait_until(lambda: _has_room(hurried, holders, case), 30 * SECONDS)
+        wait_until(lambda: _answers_again(hurried, holders, case), 30 * SECONDS)
     finally:
         for holder in holders:
             holder.close()
 
 
-def _has_room(server, holders, case):
+def _answers_again(server, holders, case):
     if case != "never reads":
         for holder in holders:
             with contextlib.suppress(OSError):
@@ -214,7 +214,7 @@ def test_calls_go_on_while_connections_come_of_age(hurried):
         "grpc.health.v1.Health/Watch",
     ],
 )
-def test_what_is_no_message_is_refused_in_plain_words(channel, method, content):
+def test_malformed_messages_are_refused_in_plain_words(channel, method, content):
     with pytest.raises(grpc.RpcError) as raised:
         list(channel.unary_stream(f"/{method}")(content, timeout=30))
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -229,30 +229,26 @@ def test_a_call_without_a_message_is_refused(channel):
     assert "Expected a PredictRequest. Received no message." in raised.value.details()
 
 
-def test_calls_that_are_given_up_leave_no_line_in_the_log(server, channel):
-    if not hasattr(server, "process"):
-        pytest.skip("of somebody else's server")
-    predict(server, channel)
-    before = list(server.lines)
-    texts = ["A dog runs. " * 60] * 40
+def test_calls_that_are_given_up_leave_no_line_in_the_log(echo_server, channel):
     stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    slow = request(echo_server, ["slow"])
     for seconds in (0.001, 0.01, 0.05, 0.1, 0.2):
         with contextlib.suppress(grpc.RpcError):
-            stub.Predict(request(server, texts), timeout=seconds)
-    futures = [stub.Predict.future(request(server, texts)) for _ in range(8)]
+            stub.Predict(slow, timeout=seconds)
+    futures = [stub.Predict.future(slow) for _ in range(8)]
     for future in futures:
         time.sleep(0.02)
         future.cancel()
-    assert predict(server, channel).outputs
-    assert server.lines == before
+    assert predict(echo_server, channel).outputs
+    assert not echo_server.lines
 
 
 # === health ===
 
 
-def test_health_of_the_server_and_of_its_model(server, channel):
+def test_health_of_the_server_and_of_its_model(echo_server, channel):
     stub = health_pb2_grpc.HealthStub(channel)
-    for name in ("", server.name):
+    for name in ("", echo_server.name):
         asked = health_pb2.HealthCheckRequest(service=name)
         assert stub.Check(asked, timeout=30).status == health_pb2.HealthCheckResponse.SERVING
         watching = stub.Watch(asked, timeout=30)

@@ -12,7 +12,7 @@ ROWS = b'{"instances": ["a"]'
 SIZE = ServingConfig().max_body_bytes
 
 
-def test_what_no_request_has_is_dropped_and_takes_no_memory():
+def test_unknown_members_are_dropped_and_take_no_memory():
     body = ROWS + b', "junk": [' + b"[]," * 299_000 + b"[]]}"
     tracemalloc.start()
     document = json_tensors.parse(body, ServingConfig())
@@ -31,7 +31,7 @@ def test_what_no_request_has_is_dropped_and_takes_no_memory():
         (ROWS + b', "junk": ' + b"[" * SIZE, "32 nested brackets"),
     ],
 )
-def test_documents_that_would_take_much_are_refused_before_they_are_read(body, message):
+def test_documents_that_would_take_much_memory_are_refused_before_parsing(body, message):
     tracemalloc.start()
     with pytest.raises(ServingError, match=message) as raised:
         json_tensors.parse(body, ServingConfig())
@@ -40,7 +40,7 @@ def test_documents_that_would_take_much_are_refused_before_they_are_read(body, m
     assert raised.value.http_status == 413 and most < 90_000_000
 
 
-def test_what_stands_in_a_text_is_not_counted():
+def test_brackets_and_commas_in_a_text_are_not_counted():
     settings = ServingConfig(max_values=5, max_json_depth=2)
     text = r"""[[[{{{,,,,,,,,,,,,,,\\\"::::\"[[[\\"""
     body = b'{"instances": ["' + text.encode() + b'", "b"]}'

@@ -19,11 +19,9 @@ from keras_transformer.errors import InputError
 from keras_transformer.serving import versions as versions_module
 from keras_transformer.serving.batching import Batching
 from keras_transformer.serving.errors import ServingError
-from keras_transformer.serving.grpc_calls import Calls
-from keras_transformer.serving.grpc_interface import PredictionService
-from keras_transformer.serving.health import Health
+from keras_transformer.serving.grpc_server import Calls
+from keras_transformer.serving.grpc_services import Health, PredictionService
 from keras_transformer.serving.metrics import Metrics
-from keras_transformer.serving.predicting import Predicting
 from keras_transformer.serving.settings import ServingConfig
 from keras_transformer.serving.versions import ALL, LATEST, Versions
 
@@ -138,7 +136,7 @@ def states(versions):
     return {number: version.state for number, version in versions.all.items()}
 
 
-def test_a_version_that_hangs_is_given_up_and_later_ones_are_loaded(tmp_path, capsys):
+def test_a_version_that_hangs_is_given_up_and_later_ones_are_loaded(tmp_path, caplog):
     add(tmp_path, "1")
 
     async def test(versions, metrics, _):
@@ -159,10 +157,7 @@ def test_a_version_that_hangs_is_given_up_and_later_ones_are_loaded(tmp_path, ca
         await until(lambda: states(versions) == {1: "END", 2: "AVAILABLE", 3: "AVAILABLE"})
 
     serve(tmp_path, test)
-    assert (
-        "warning: version 2 cannot be served: Expected the version to load"
-        in capsys.readouterr().err
-    )
+    assert "warning: version 2 cannot be served: Expected the version to load" in caplog.text
 
 
 def test_models_that_have_ended_or_failed_leave_the_memory(tmp_path):
@@ -183,7 +178,7 @@ def test_models_that_have_ended_or_failed_leave_the_memory(tmp_path):
 
 
 def test_a_version_that_must_not_be_read_is_reported_and_later_ones_are_served(
-    tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, caplog
 ):
     add(tmp_path, "1")
     refused, stat = f"{tmp_path}/2/", os.stat
@@ -205,7 +200,7 @@ def test_a_version_that_must_not_be_read_is_reported_and_later_ones_are_served(
     message = (
         "2 cannot be served: Expected files that this process may read. Received: .*Permission"
     )
-    assert re.search(message, capsys.readouterr().err)
+    assert re.search(message, caplog.text)
 
 
 @pytest.mark.parametrize(
@@ -333,14 +328,14 @@ def test_a_directory_that_hangs_does_not_stop_the_answers(tmp_path, monkeypatch)
     serve(tmp_path, test)
 
 
-def test_a_version_serves_while_its_other_signatures_warm_up(tmp_path, capsys):
+def test_a_version_serves_while_its_other_signatures_warm_up(tmp_path, caplog):
     add(tmp_path, "8")
 
     async def test(versions, metrics, _):
         assert states(versions) == {8: "AVAILABLE"}
         add(tmp_path, "9")  # whose warm-up fails
         await until(lambda: states(versions) == {8: "END", 9: "AVAILABLE"})
-        await until(lambda: "warning: version 9" in "".join(capsys.readouterr().err))
+        await until(lambda: "warning: version 9" in caplog.text)
 
     serve(tmp_path, test)
 
@@ -382,7 +377,7 @@ def test_a_server_whose_only_version_hangs_does_not_start(tmp_path):
         serve(tmp_path, test)
 
 
-def test_broken_half_copied_and_removed_versions_in_a_row(tmp_path, capsys):
+def test_broken_half_copied_and_removed_versions_in_a_row(tmp_path, caplog):
     add(tmp_path, "1")
 
     async def test(versions, metrics, _):
@@ -405,7 +400,7 @@ def test_broken_half_copied_and_removed_versions_in_a_row(tmp_path, capsys):
         assert "broken" in message and str(tmp_path) not in message  # clients see it
 
     serve(tmp_path, test)
-    assert "Traceback" not in capsys.readouterr().err
+    assert "Traceback" not in caplog.text
 
 
 def test_directories_of_odd_names_are_left_alone(tmp_path):
@@ -448,7 +443,7 @@ def test_a_version_goes_when_its_slow_request_has_been_answered(tmp_path):
 
     async def test(versions, metrics, settings):
         batching = Batching(settings, metrics)
-        service = PredictionService(Predicting(versions, batching, settings), settings)
+        service = PredictionService(versions, batching, settings)
         request = predict_pb2.PredictRequest()
         request.model_spec.name = "m"
         request.inputs["text"].CopyFrom(tf.make_tensor_proto(["A dog runs."]))

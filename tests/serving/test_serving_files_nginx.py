@@ -17,9 +17,7 @@ import pytest
 import requests
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-KIT = pathlib.Path(__file__).parents[2] / "export"
-if not KIT.exists():
-    pytest.skip("the kit is not beside these tests", allow_module_level=True)
+SERVING_FILES = pathlib.Path(__file__).parents[2] / "export"
 
 PREDICT = "/v1/models/translator:predict"
 USER = ("ann", "secret")
@@ -70,7 +68,7 @@ def start_nginx(tls, tmp_path_factory):
         prefix = tmp_path_factory.mktemp("nginx")
         (prefix / "users").write_text(f"{USER[0]}:{{PLAIN}}{USER[1]}\n")
         port = free_port()
-        text = (KIT / "nginx.conf").read_text()
+        text = (SERVING_FILES / "nginx.conf").read_text()
         if not knows_http2_on():
             text = for_older_nginx(text)
         places = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -186,11 +184,6 @@ def send(tls):
         yield send
 
 
-def test_nothing_is_deprecated(tls):
-    text = (KIT / "nginx.conf").read_text()
-    assert not re.search(r"listen .*http2", re.sub("#.*", "", text))
-
-
 @pytest.mark.parametrize("path", [PREDICT, "/v1/models/translator/labels/stable:predict"])
 def test_predictions_pass_without_the_password(send, proxy, path):
     response = send(proxy, path)
@@ -236,18 +229,13 @@ def test_too_many_requests_are_not_a_full_queue(send, start_nginx, behind):
 
 
 @pytest.fixture
-def run(kit_program, tls, monkeypatch, capsys):
+def run(run_program, tls, monkeypatch):
     """A function that runs a client for a user; returns its output, or its error message."""
 
     def run(name, *flags, password=USER[1]):
         monkeypatch.setenv("TRANSLATOR_PASSWORD", password)
-        to_proxy = ["--user", USER[0], "--ca-file", str(tls / "certificate.pem")]
-        monkeypatch.setattr("sys.argv", [name, "A dog.", *to_proxy, *flags])
-        try:
-            kit_program(name).main()
-        except SystemExit as error:
-            return str(error)
-        return capsys.readouterr().out
+        to_proxy = ["--user", USER[0], "--ca-file", tls / "certificate.pem"]
+        return run_program(name, "A dog.", *to_proxy, *flags)
 
     return run
 

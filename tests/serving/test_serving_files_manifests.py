@@ -1,4 +1,4 @@
-"""The compose files and Kubernetes manifests of the kit fit their schemas."""
+"""The configuration, compose files and Kubernetes manifests in export/ agree, and are valid."""
 
 import pathlib
 import re
@@ -9,21 +9,21 @@ import kubernetes_validate
 import pytest
 import requests
 import yaml
+from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2
 
-KIT = pathlib.Path(__file__).parents[2] / "export"
-if not KIT.exists():
-    pytest.skip("the kit is not beside these tests", allow_module_level=True)
+SERVING_FILES = pathlib.Path(__file__).parents[2] / "export"
 
 
 def serving(name):
     """Returns the only service of a compose file."""
-    return yaml.safe_load((KIT / name).read_text())["services"]["serving"]
+    return yaml.safe_load((SERVING_FILES / name).read_text())["services"]["serving"]
 
 
 def test_compose_files_follow_the_specification(tmp_path):
     pytest.importorskip("check_jsonschema", reason="it brings the schema: pip install '.[dev]'")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    files = [KIT / "compose.yaml", KIT / "compose.gpu.yaml"]
+    files = [SERVING_FILES / "compose.yaml", SERVING_FILES / "compose.gpu.yaml"]
     done = subprocess.run([*command, *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     wrong = tmp_path / "compose.yaml"
@@ -32,8 +32,28 @@ def test_compose_files_follow_the_specification(tmp_path):
     assert done.returncode == 1 and "readonly" in done.stdout
 
 
-def test_compose_bounds_what_the_server_may_do_and_take():
+def test_the_configuration_fits_compose():
+    text = (SERVING_FILES / "models.config").read_text()
+    config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
+    (model,) = config.model_config_list.config
+    labels = dict(model.version_labels)
+    assert set(labels) == {"stable", "canary"}
+    assert set(labels.values()) <= set(model.model_version_policy.specific.versions)
     service = serving("compose.yaml")
+    assert any(f":{model.base_path.rpartition('/')[0]}" in str(v) for v in service["volumes"])
+    for flag in service["command"]:
+        found = re.search(r"=/config/(\S+)", flag)
+        assert not found or (SERVING_FILES / found[1]).exists()
+    text = (SERVING_FILES / "batching.config").read_text()
+    sizes = [int(size) for size in re.findall(r"^allowed_batch_sizes: (\d+)", text, re.MULTILINE)]
+    (largest,) = re.findall(r"^max_batch_size \{ value: (\d+) \}", text, re.MULTILINE)
+    assert sizes == sorted(set(sizes)) and sizes[-1] == int(largest)
+
+
+def test_compose_limits_rights_and_resources_of_the_server():
+    service = serving("compose.yaml")
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert serving("compose.gpu.yaml")["image"] == f"{service['image']}-gpu"
     limits = service["deploy"]["resources"]["limits"]
     assert {"cpus", "memory", "pids"} <= set(limits)
     assert {"max-size", "max-file"} <= set(service["logging"]["options"])
@@ -45,7 +65,7 @@ def test_compose_bounds_what_the_server_may_do_and_take():
     assert set(serving("compose.gpu.yaml")["deploy"]["resources"]["limits"]) == {"memory"}
 
 
-MANIFESTS = sorted((KIT / "kubernetes").glob("*.yaml"))
+MANIFESTS = sorted((SERVING_FILES / "kubernetes").glob("*.yaml"))
 
 
 def manifest(kind):
@@ -71,9 +91,9 @@ def test_manifests_follow_their_schemas(path, version):
         kubernetes_validate.validate(document, version, strict=True)
 
 
-def test_manifests_name_what_there_is():
-    kustomization = yaml.safe_load((KIT / "kustomization.yaml").read_text())
-    assert sorted(KIT / name for name in kustomization["resources"]) == MANIFESTS
+def test_manifests_refer_to_files_and_names_that_exist():
+    kustomization = yaml.safe_load((SERVING_FILES / "kustomization.yaml").read_text())
+    assert sorted(SERVING_FILES / name for name in kustomization["resources"]) == MANIFESTS
     (generated,) = kustomization["configMapGenerator"]
     pod = manifest("Deployment")["spec"]["template"]
     volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
@@ -105,25 +125,25 @@ def test_the_pods_run_the_server_of_compose():
     assert f"{security['runAsUser']}:{security['runAsGroup']}" == service["user"]
 
 
-def probed(server, name, model=None):
+def probed(echo_server, name, model=None):
     """Returns the status that a probe of the Deployment gets from a server."""
     path = container()[name]["httpGet"]["path"]
-    origin = server.rest.partition("/v1/")[0]
-    path = path.replace("/translator", f"/{model or server.name}")
+    origin = echo_server.rest.partition("/v1/")[0]
+    path = path.replace("/translator", f"/{model or echo_server.name}")
     return requests.get(origin + path, timeout=60).status_code
 
 
 @pytest.mark.parametrize("name", ["startupProbe", "readinessProbe", "livenessProbe"])
-def test_a_server_that_serves_answers_the_probes(server, name):
-    assert probed(server, name) == 200
+def test_a_server_that_serves_answers_the_probes(echo_server, name):
+    assert probed(echo_server, name) == 200
     if name != "livenessProbe":  # while no version is available
-        assert probed(server, name, f"{server.name}/versions/9") == 404
+        assert probed(echo_server, name, f"{echo_server.name}/versions/9") == 404
 
 
-def test_the_health_check_of_compose_knows_a_server_that_serves(server):
+def test_the_health_check_of_compose_knows_a_server_that_serves(echo_server):
     shell, flag, script = serving("compose.yaml")["healthcheck"]["test"][1:]
-    address = re.match("http://([^:/]+):([0-9]+)/", server.rest)
+    address = re.match("http://([^:/]+):([0-9]+)/", echo_server.rest)
     script = script.replace("127.0.0.1/8501", "/".join(address.groups()))
-    for model, code in ((server.name, 0), ("x", 1)):
+    for model, code in ((echo_server.name, 0), ("x", 1)):
         command = [shell, flag, script.replace("/translator ", f"/{model} ")]
         assert subprocess.run(command, timeout=60).returncode == code

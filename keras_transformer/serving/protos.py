@@ -1,4 +1,4 @@
-"""Requests and answers of the gRPC interface: `TensorProto` to NumPy arrays and back."""
+"""TensorFlow Serving's protocol buffers: tensors to NumPy arrays and back, status and metadata."""
 
 import itertools
 import math
@@ -6,6 +6,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving.errors import invalid, too_large
@@ -126,3 +127,28 @@ def to_proto(array):
     proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, tensor_shape=shape)
     getattr(proto, VALUES[dtype]).extend(array.ravel().tolist())
     return proto
+
+
+def model_spec(model_name, version, signature_name=""):
+    spec = model_pb2.ModelSpec(name=model_name, signature_name=signature_name)
+    spec.version.value = version.number
+    return spec
+
+
+def signatures(version):
+    """Returns the `SignatureDefMap` of an available version."""
+    return get_model_metadata_pb2.SignatureDefMap(signature_def=version.model.signature_defs)
+
+
+def status(versions):
+    """Returns the `GetModelStatusResponse` for a list of `Version`s."""
+    response = get_model_status_pb2.GetModelStatusResponse()
+    for version in versions:
+        added = response.model_version_status.add(version=version.number)
+        added.state = get_model_status_pb2.ModelVersionStatus.State.Value(version.state)
+        if version.error is not None:
+            added.status.error_code = version.error.code.value[0]
+            added.status.error_message = str(version.error)
+        else:
+            added.status.SetInParent()
+    return response

@@ -8,18 +8,16 @@ import time
 
 import pytest
 
-KIT = pathlib.Path(__file__).parents[2] / "export"
-if not KIT.exists():
-    pytest.skip("the kit is not beside these tests", allow_module_level=True)
+SERVING_FILES = pathlib.Path(__file__).parents[2] / "export"
 
 PREDICTIONS = (200, {}, b'{"predictions": [{"translation": "Ein Hund."}]}')
 FULL = (503, {}, b'{"error": "the queue is full"}')
 
 
 @pytest.fixture
-def client(kit_program, monkeypatch):
+def client(program, monkeypatch):
     """client_rest.py; `client.pauses` lists the seconds that it has waited."""
-    client = kit_program("client_rest")
+    client = program("client_rest")
     client.pauses = []
     monkeypatch.setattr("time.sleep", client.pauses.append)
     return client

@@ -4,10 +4,10 @@ import resource
 
 import pytest
 
-from keras_transformer.serving import descriptors
+from keras_transformer.serving import http_server
 from keras_transformer.serving.settings import ServingConfig
 
-OTHERS = 20 + descriptors.NUM_OTHERS
+OTHERS = 20 + http_server.NUM_OTHER_FILES
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def limits(monkeypatch):
             raise ValueError("not allowed")
         limits["now"] = value
 
-    monkeypatch.setattr(descriptors, "_num_open", lambda: 20)
+    monkeypatch.setattr(http_server, "_num_open", lambda: 20)
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits["now"])
     monkeypatch.setattr(resource, "setrlimit", change)
     return limits
@@ -36,23 +36,23 @@ def limits(monkeypatch):
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, resource.RLIM_INFINITY),
     ],
 )
-def test_the_limit_is_raised_to_what_is_needed(limits, capsys, soft, hard, raised):
+def test_the_limit_is_raised_to_what_is_needed(limits, caplog, soft, hard, raised):
     limits["now"] = (soft, hard)
     settings = ServingConfig()
-    assert descriptors.fit_connections(settings) is settings
+    assert http_server.fit_connections(settings) is settings
     assert limits["now"] == (raised, hard)
-    assert capsys.readouterr().err == ""
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("is_fixed", [False, True])
-def test_where_it_cannot_be_raised_there_are_fewer_connections(limits, capsys, is_fixed):
+def test_where_it_cannot_be_raised_there_are_fewer_connections(limits, caplog, is_fixed):
     limits["now"] = (OTHERS + 100, 4096 if is_fixed else OTHERS + 100)
     limits["is_fixed"] = is_fixed
-    settings = descriptors.fit_connections(ServingConfig(max_rows=5))
+    settings = http_server.fit_connections(ServingConfig(max_rows=5))
     assert settings.max_connections == 100 and settings.max_rows == 5
     assert (
         f"100 connections instead of 512, because this process may open at most {OTHERS + 100}"
-        in (capsys.readouterr().err)
+        in (caplog.text)
     )
 
 
@@ -61,7 +61,7 @@ def test_a_limit_for_no_connection_is_refused(limits):
     with pytest.raises(
         ValueError, match=f"Expected a process that may open at least {OTHERS + 2} files"
     ):
-        descriptors.fit_connections(ServingConfig())
+        http_server.fit_connections(ServingConfig())
 
 
 def test_the_ports_share_the_connections():

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2
 
-from keras_transformer.serving import proto_tensors
+from keras_transformer.serving import protos
 from keras_transformer.serving.errors import ServingError
 from keras_transformer.serving.settings import ServingConfig
 
@@ -23,7 +23,7 @@ def read(proto):
     """Returns the array of a tensor in a request."""
     request = predict_pb2.PredictRequest()
     request.inputs["text"].CopyFrom(proto)
-    return proto_tensors.inputs(request, Signature(), ServingConfig())["text"]
+    return protos.inputs(request, Signature(), ServingConfig())["text"]
 
 
 def tensor(content, *sizes, values=()):

@@ -1,17 +1,85 @@
-"""What the commands that load a model share: its arguments, and translation chunk by chunk."""
+"""What the commands share: the parser, the flags, and the translator that they name."""
 
+import argparse
+import contextlib
 import itertools
 import pathlib
 
 from keras_transformer.cli import console
-from keras_transformer.cli.parser import add_settings, given_settings, whole_number
 from keras_transformer.config import DecodingConfig
-from keras_transformer.config.settings import LARGEST, NUM_CORES
+from keras_transformer.config.settings import LARGEST, NUM_CORES, plain_type, settings
+from keras_transformer.config.yaml import yaml_word
 from keras_transformer.errors import InputError
 
 CHUNK_LINES = max(1024, 512 * NUM_CORES)
 """Lines that are read and translated at once, so that memory is bounded for any input: 8 batches
 for each core. Of a file, two such chunks are in memory."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Prints a usage error as one line, and does not accept abbreviated options.
+
+    Attributes:
+        default_command: the subcommand that is meant where the first argument names none, or None.
+    """
+
+    default_command = None
+
+    def __init__(self, **arguments):
+        super().__init__(allow_abbrev=False, **arguments)
+
+    def parse_known_args(self, args=None, namespace=None):
+        if self.default_command is not None and args:
+            (commands,) = self._subparsers._group_actions
+            if args[0] not in (*commands.choices, "-h", "--help"):
+                args = [self.default_command, *args]
+        return super().parse_known_args(args, namespace)
+
+    def print_help(self, file=None):
+        # argparse's own method ignores an error of writing
+        print(self.format_help(), end="", file=file, flush=True)
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message} (`{self.prog} --help` shows the usage)\n")
+
+
+def whole_number(least, most):
+    """Returns the argparse type of a whole number from `least` to `most`."""
+
+    def number(text):
+        with contextlib.suppress(ValueError):
+            if least <= int(text) <= most:
+                return int(text)
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from {least} to {most}; received: {text}"
+        )
+
+    return number
+
+
+def add_settings(parser, group_class, metavar, names, show_default=False):
+    """Adds a flag for each of the settings `names`; its help is the setting's meaning."""
+    for name in names:
+        setting = settings(group_class)[name]
+        flag_type = plain_type(setting.annotation)
+        meaning = setting.meaning[0].lower() + setting.meaning[1:].removesuffix(".")
+        if show_default:
+            meaning = f"{meaning} (default: {yaml_word(setting.default)})"
+        arguments = {"dest": f"{group_class.GROUP}.{name}", "help": meaning.replace("%", "%%")}
+        if flag_type is bool:
+            arguments.update(action="store_const", const=True)
+        else:
+            arguments.update(type=flag_type, metavar=metavar)
+        parser.add_argument(f"--{name.replace('_', '-')}", **arguments)
+
+
+def given_settings(arguments, group):
+    """Returns the settings of a group that are given as flags: dict from name to value."""
+    return {
+        name.partition(".")[2]: value
+        for name, value in vars(arguments).items()
+        if name.startswith(f"{group}.") and value is not None
+    }
 
 
 def add_model(parser, metavar, **arguments):
@@ -42,6 +110,17 @@ def add_n_best(parser, meaning):
     """Adds the flag for the number of translations of each text."""
     number = whole_number(1, LARGEST)
     parser.add_argument("--n-best", metavar="K", type=number, default=1, help=meaning)
+
+
+def paired_files(arguments):
+    """Returns the paths of --source and --target, or None if neither is given."""
+    files = arguments.source, arguments.target
+    if (files[0] is None) != (files[1] is None):
+        raise InputError(
+            "Expected --source and --target together. Received: "
+            f"source={files[0]}, target={files[1]}. Give both files, or neither."
+        )
+    return None if None in files else files
 
 
 def load_translator(arguments, of_run=False):

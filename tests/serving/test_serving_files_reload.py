@@ -15,9 +15,7 @@ from tensorflow_serving.apis import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-KIT = pathlib.Path(__file__).parents[2] / "export"
-if not KIT.exists():
-    pytest.skip("the kit is not beside these tests", allow_module_level=True)
+SERVING_FILES = pathlib.Path(__file__).parents[2] / "export"
 
 
 class FileReadingServer(
@@ -107,7 +105,7 @@ class FileReadingServer(
 def path(tmp_path):
     """A configuration with version 1 for both labels, readable by all users."""
     path = tmp_path / "models.config"
-    path.write_text((KIT / "models.config").read_text())
+    path.write_text((SERVING_FILES / "models.config").read_text())
     path.chmod(0o644)
     return path
 
@@ -133,9 +131,9 @@ def start(path):
 
 
 @pytest.fixture
-def reload(path, monkeypatch, kit_program):
+def reload(path, monkeypatch, program):
     """A function that runs the program on the file."""
-    program = kit_program("reload_config")
+    program = program("reload_config")
     monkeypatch.setattr(program, "STARTING_SECONDS", 0.5, raising=False)
 
     def reload(*flags):
