@@ -30,24 +30,24 @@ STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(SettingsGroup):
-    """Where the sentence pairs come from, and which of them are used."""
+    """Where the sentence pairs come from, and which are used."""
 
     GROUP = "data"
 
     source_train: str | None = None
-    """Source sentences for training: a UTF-8 file, one per line; a name in .gz means gzip."""
+    """Source sentences for training: a UTF-8 file, one per line; gzip if its name ends in .gz."""
     target_train: str | None = None
     """Their translations, in the same order."""
     source_valid: str | None = None
-    """Source sentences for validation; null: those of the data set, or else some training pairs."""
+    """Source sentences for validation; null: those of the data set, or held-out training pairs."""
     target_valid: str | None = None
     """Their translations, in the same order."""
     dataset: str | None = None
     """A TensorFlow data set instead of files, such as tfds:ted_hrlr_translate/pt_to_en."""
     max_length: Count = 128
-    """Maximum tokens per sentence, including the end token; longer pairs are left out."""
+    """Maximum tokens per sentence, including the end token; longer pairs are skipped."""
     validation_share: Share = 0.01
-    """Share of the training pairs that is held out if there is no other text for validation."""
+    """Share of the training pairs that is held out if there is no validation text."""
     validation_limit: Count = 2000
     """Maximum number of pairs that are held out."""
 
@@ -84,9 +84,9 @@ class TokenizerConfig(SettingsGroup):
     GROUP = "tokenizer"
 
     kind: Literal["sentencepiece", "wordpiece"] = "sentencepiece"
-    """Kind of tokenizer to train."""
+    """Type of tokenizer to train."""
     model_type: Literal["bpe", "unigram"] = "bpe"
-    """Kind of SentencePiece model to train."""
+    """Type of SentencePiece model to train."""
     vocab_size: Count = 10_000
     """Number of tokens in a vocabulary, including the four special tokens."""
     shared: bool = True
@@ -96,30 +96,30 @@ class TokenizerConfig(SettingsGroup):
     sampling: Share = 0.0
     """Subword sampling: share of merges that BPE skips, or alpha of unigram; 0 switches it off."""
     user_symbols: str | None = None
-    """Words, separated by spaces, that always stay one token, such as tags of languages."""
+    """Words, separated by spaces, that always stay one token, such as language tags."""
 
     def __post_init__(self):
         super().__post_init__()
         if self.model is not None and not self.shared:
             raise InputError(
-                "Expected one vocabulary for both languages with a tokenizer file of your own. "
+                "Expected one vocabulary for both languages with your own tokenizer file. "
                 f"Received: shared=false, model={self.model}. Leave one of them out."
             )
         if self.kind == "wordpiece" and self.sampling:
             raise InputError(
-                "Expected no subword sampling with WordPiece, which has none. "
+                "Expected no subword sampling with WordPiece, which does not support it. "
                 f"Received: kind={self.kind}, sampling={self.sampling}. "
                 "Set sampling to 0, or kind to sentencepiece."
             )
         if self.user_symbols and (self.kind == "wordpiece" or self.model is not None):
             raise InputError(
-                "Expected user symbols only where a SentencePiece model is trained. Received: "
+                "Expected user symbols only if a SentencePiece model is trained. Received: "
                 f"user_symbols={self.user_symbols}, kind={self.kind}, model={self.model}. "
                 "Leave them out, or train a SentencePiece model."
             )
         if self.sampling and (self.model or "").endswith(".txt"):
             raise InputError(
-                "Expected no subword sampling with a WordPiece vocabulary, which has none. "
+                "Expected no subword sampling with WordPiece, which does not support it. "
                 f"Received: model={self.model}, sampling={self.sampling}. Set sampling to 0."
             )
 
@@ -131,7 +131,7 @@ class TrainingConfig(SettingsGroup):
     GROUP = "training"
 
     batch_tokens: Count = 4096
-    """Maximum tokens per step on all devices, with padding: sentences times the longest length."""
+    """Maximum tokens per step on all devices: sentences times the longest length, with padding."""
     max_steps: Count = 100_000
     """Maximum number of optimizer steps."""
     max_minutes: Positive | None = None
@@ -141,29 +141,29 @@ class TrainingConfig(SettingsGroup):
     peak_learning_rate: Positive = 0.005
     """Highest learning rate of the schedules except noam."""
     warmup_steps: Count = 4000
-    """Number of steps in which the learning rate rises."""
+    """Number of steps during which the learning rate rises."""
     label_smoothing: Share = 0.1
     """Probability that the loss spreads evenly over all tokens of the vocabulary."""
     r_drop: PositiveOrZero = 0.0
     """R-Drop's alpha: weight of the divergence between two predictions of each batch; 0: off."""
     distill_from: str | None = None
-    """Runs, separated by spaces, whose mean prediction replaces labels; null means none."""
+    """Runs, separated by spaces, whose mean prediction replaces some labels; null means none."""
     distill_share: ShareOrAll = 0.5
     """Share of the labels that are drawn from the prediction of the runs in distill_from."""
     clip_norm: Positive | None = None
-    """Maximum norm of the gradient of all weights together; null means no limit."""
+    """Maximum norm of the gradient over all weights; null means no limit."""
     ema: Share | None = None
-    """Decay of a moving average of the weights, such as 0.999, used in their place; null: none."""
+    """Decay, such as 0.999, of a moving average of the weights that replaces them; null: none."""
     checkpoint_every: Count = 1000
-    """Number of steps between two checkpoints, each with a validation."""
+    """Number of steps between two checkpoints and their validations."""
     keep_checkpoints: Count = 10
-    """Number of last checkpoints to keep. At the end, validation chooses one or a mean of some."""
+    """Number of last checkpoints to keep. At the end, validation chooses one, or an average."""
     patience: CountOrZero = 10
     """Stop after this number of validations without a better score (BLEU); 0 means never."""
     bleu_tokenizer: str = "13a"
-    """sacreBLEU's tokenizer for the BLEU of validations: 13a, none, intl, char, zh and others."""
+    """sacreBLEU's tokenizer for validation BLEU: 13a, none, intl, char, zh and others."""
     samples: CountOrZero = 0
-    """Number of validation sentences whose translations each validation shows."""
+    """Number of sentences whose translations are shown at each validation."""
     seed: CountOrZero = 1
     """Seed of the initial weights, shuffling, dropout and held-out pairs."""
     deterministic: bool = False
@@ -185,7 +185,7 @@ class TrainingConfig(SettingsGroup):
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig(SettingsGroup):
-    """How the search for a translation works."""
+    """How translations are searched."""
 
     GROUP = "decoding"
 
@@ -202,4 +202,4 @@ class DecodingConfig(SettingsGroup):
     shortlist: Translations = 0
     """Number of likely translations of each source token to choose from; 0 means all tokens."""
     keep_beam_full: bool = False
-    """Whether the next best hypothesis takes the place in the beam of one that has ended."""
+    """Whether the next best hypothesis fills the beam when one ends."""

@@ -25,19 +25,19 @@ def bert_inputs(
             separator.
         first: strings `(B,)`.
         second: strings `(B,)`, or None.
-        max_length: maximum T. A longer text is cut at its end. Of a pair, the first is cut to half
-            of what the special tokens leave, and the second to the rest.
+        max_length: maximum T. A longer text is cut at its end. In a pair, the first text may have
+            half of the tokens beside the special ones, and the second the rest.
     Returns:
         {"ids": `(B, T)`, "segment_ids": `(B, T)`}, int32, padded with 0 to the longest row; T is 1
         when B is 0. The segment is 1 for the second text and its separator, otherwise 0.
     Raises:
-        ValueError: max_length without room for a token, or texts of another shape.
-        InvalidArgumentError: as many first as second texts are not there.
+        ValueError: max_length is too small for a token, or texts have another shape.
+        InvalidArgumentError: the numbers of first and second texts differ.
 
     Example:
         dataset.batch(64).map(lambda first, second: bert_inputs(tokenizer, first, second))
     """
-    import tensorflow as tf  # here, because other batches need none
+    import tensorflow as tf  # here, because other batches do not need it
 
     from keras_transformer.tokenizers.tokenizer import padded
 

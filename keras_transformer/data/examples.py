@@ -1,4 +1,4 @@
-"""Training examples, made inside the graph, for your own `tf.data` pipeline.
+"""Training examples for your own `tf.data` pipeline, created inside the graph.
 
 Shapes: B batch (pairs), S source length, T target length.
 """
@@ -25,7 +25,7 @@ def training_example(
     """Turns a batch of sentence pairs into a training example for `model.fit`.
 
     If the text fits in memory, `TranslationBatches` is faster: it tokenizes the text only once and
-    batches pairs of similar lengths.
+    batches pairs of similar length.
 
     Args:
         source, target: strings `(B,)`.
@@ -38,13 +38,13 @@ def training_example(
         padding.
 
     Raises:
-        ValueError: max_length below 2, or texts of another shape.
-        InvalidArgumentError: as many sources as targets are not there.
+        ValueError: max_length is below 2, or texts have another shape.
+        InvalidArgumentError: the numbers of sources and targets differ.
 
     Example:
         dataset.batch(64).map(lambda source, target: training_example(source, target, tokenizer))
     """
-    import tensorflow as tf  # here, because other batches need none
+    import tensorflow as tf  # here, because other batches do not need it
 
     if max_length < 2:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Reads tokenizers from files: those that the package saved, and those that users bring."""
+"""Reads tokenizers from files: those that the package saved, and those of users."""
 
 import pathlib
 
@@ -22,7 +22,7 @@ def load(directory: StrPath, name: str = "tokenizer") -> Tokenizer:
     """Returns the tokenizer that `Tokenizer.save(directory, name)` wrote.
 
     Raises:
-        ValueError: there is no such file, or there is one of each kind.
+        ValueError: there is no such file, or more than one.
     """
     paths = {cls: pathlib.Path(directory) / f"{name}{cls.SUFFIX}" for cls in CLASSES}
     found = {cls: path for cls, path in paths.items() if path.exists()}
@@ -41,7 +41,7 @@ def from_file(path: StrPath) -> Tokenizer:
 
     Args:
         path: a WordPiece vocabulary if the name ends in `.txt`, an uncased one if it ends in
-            `.uncased.vocab.txt`; else a SentencePiece model.
+            `.uncased.vocab.txt`; otherwise a SentencePiece model.
     Raises:
         ValueError: the file is missing or contains something else.
     """

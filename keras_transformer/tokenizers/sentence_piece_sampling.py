@@ -1,4 +1,4 @@
-"""Random segmentations of text by a SentencePiece model, without TensorFlow."""
+"""Random segmentation of text by a SentencePiece model, without TensorFlow."""
 
 import numpy as np
 import sentencepiece
@@ -18,5 +18,5 @@ def sampled_rows(processor, sentences, sampling, seed):
 def start_sampling(sampling, seed):
     """Checks the strength of subword sampling, and seeds the library's random numbers."""
     if not 0 < sampling <= 1:
-        raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
+        raise InputError(f"Expected sampling above 0 and at most 1. Received: sampling={sampling}")
     sentencepiece.set_random_generator_seed(seed)

@@ -10,10 +10,10 @@ from keras_transformer.types import Self
 
 
 class UncasedWordPieceTokenizer(WordPieceTokenizer):
-    """A `WordPieceTokenizer` that takes accents and case away before it splits a text.
+    """A `WordPieceTokenizer` that removes accents and case before it splits a text.
 
     As in BERT's own code (https://arxiv.org/abs/1810.04805): the text is decomposed (NFD),
-    non-spacing marks are left out, and the rest is lowercased. So `decode` gives lowercase text
+    non-spacing marks are removed, and the rest is lowercased. So `decode` returns lowercase text
     without accents.
 
     Args, Raises: see `WordPieceTokenizer`.
