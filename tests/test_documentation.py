@@ -1,4 +1,4 @@
-"""What README.md and the pages in docs/ show runs as it stands, on little text and for few steps.
+"""What README.md and the pages in docs/ show runs as it stands, on a small corpus and for few steps.
 
 `sh` and `text` blocks hold commands: all are parsed, and those of `sh` blocks are run, line by line
 and page by page, on files with the names of Multi30k's. `python` blocks are run, in order; a block
