@@ -1,7 +1,8 @@
 """What MkDocs calls while it builds the site: pages from the code, and the list of guides.
 
-The pages `reference/*.md` are generated, except `index.md`: one per subpackage, from `__all__`; the
-settings, from the dataclasses and constructors that define them; and the commands, from the parser.
+The pages `reference/*.md` are generated, except `index.md`: one per module of `MODULES`, from its
+public names; the settings, from the dataclasses and constructors that define them; and the
+commands, from the parser.
 """
 
 import argparse
@@ -22,17 +23,17 @@ from keras_transformer.config.yaml import yaml_word
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_transformer"
-ROOMS = (
+MODULES = (
     "layers",
     "models",
     "tokenizers",
     "data",
     "config",
     "training",
-    "translator",
-    "lexicon",
+    "translation.translator",
+    "translation.lexicon",
     "decoding",
-    "evaluation",
+    "translation.evaluation",
     "plots",
     "export",
     "convert",
@@ -47,7 +48,7 @@ def on_config(config):
         if "Guides" in entry:
             entry["Guides"] = ["guides/index.md", *(f"guides/{page}" for page in guides)]
         if "Reference" in entry:
-            pages = ("index", "commands", "settings", *ROOMS)
+            pages = ("index", "commands", "settings", *map(page_name, MODULES))
             entry["Reference"] = [f"reference/{page}.md" for page in pages]
     return config
 
@@ -55,22 +56,27 @@ def on_config(config):
 def on_files(files, config):
     """Adds the generated pages."""
     pages = {"commands": commands_page(), "settings": settings_page()}
-    pages |= {room: room_page(room) for room in ROOMS}
+    pages |= {page_name(module): module_page(module) for module in MODULES}
     for name, text in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
 
 
-def room_page(room):
+def page_name(module):
+    """Returns the name of a module's page: the last part of its own."""
+    return module.rpartition(".")[2]
+
+
+def module_page(module):
     """Returns the page of a subpackage or module: its docstring, then its public names."""
-    path = PACKAGE / room / "__init__.py"
-    path = path if path.exists() else PACKAGE / f"{room}.py"
+    path = PACKAGE / module.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    lines = [f"# keras_transformer.{room}", "", _without_example(ast.get_docstring(tree)), ""]
+    lines = [f"# keras_transformer.{module}", "", _without_example(ast.get_docstring(tree)), ""]
     for name in _public_names(tree):
         # griffe takes a function for the module of the same name, if there is one
-        module = f"{room}.{name}" if (path.parent / f"{name}.py").exists() else room
-        lines += [f"::: keras_transformer.{module}.{name}", ""]
+        within = f"{module}.{name}" if (path.parent / f"{name}.py").exists() else module
+        lines += [f"::: keras_transformer.{within}.{name}", ""]
     return "\n".join(lines)
 
 
@@ -193,8 +199,8 @@ def _presets():
         "## Presets",
         "",
         f"`keras-transformer train --preset` knows {', '.join(f'`{name}`' for name in PRESETS)}.",
-        "The other presets are for `from_preset` of their model. What a preset does not say has",
-        "the default above.",
+        "The other presets are for `from_preset` of their model. A setting that a preset does not",
+        "name has the default above.",
         "",
     ]
     for model, presets in MODEL_PRESETS.items():
@@ -207,11 +213,11 @@ def _presets():
 
 
 def _preset(name, file, meaning):
-    text = (PACKAGE / "presets" / file).read_text(encoding="utf-8").strip()
+    text = (PACKAGE / "config/presets" / file).read_text(encoding="utf-8").strip()
     return [f"### {name}", "", meaning, "", "```yaml", text, "```", ""]
 
 
 def _cell(text):
-    """Returns a text as it can stand in a cell of a table; what is in braces becomes code."""
+    """Returns a text for a table cell; what is in braces becomes code."""
     text = re.sub(r"(\{[^}]*\})", r"`\1`", " ".join(text.split()))
     return text.replace("|", "\\|").removesuffix(".")

@@ -1,4 +1,4 @@
-"""What README.md and the pages in docs/ show runs as it stands, on little text and for few steps.
+"""What README.md and the pages in docs/ show runs as it stands, on a small corpus, for few steps.
 
 `sh` and `text` blocks hold commands: all are parsed, and those of `sh` blocks are run, line by line
 and page by page, on files with the names of Multi30k's. `python` blocks are run, in order; a block
@@ -84,7 +84,7 @@ def test_the_commands_are_ones_that_the_program_has(page, tmp_path, monkeypatch)
         for arguments in program_arguments(line):
             parsed = parser.parse_args(arguments)
             if parsed.run is train.run and parsed.config is None:
-                train._config(parsed, Config)
+                train._config(parsed)
         assert set(re.findall(r"^make ([\w-]+)", line)) <= set(targets), line
         for script in re.findall(r"\b((?:benchmarks|export)/\w+\.(?:py|sh))", line):
             assert (ROOT / script).exists(), line
@@ -115,13 +115,12 @@ def test_pictures_are_small():
 
 
 def test_the_file_tree_names_what_is_there():
-    (tree,) = (block for block in blocks("README.md", "text") if "translator.py" in block)
-    named = re.findall(r"^ *([\w./]+) ", tree, re.MULTILINE)
-    package = ROOT / "keras_transformer"
-    roots = ROOT, package, package / "layers", package / "quickstart"
-    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
-    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
-    assert files - set(named) - {"console.py"} == set()
+    (tree,) = (block for block in blocks("README.md", "text") if "translation/" in block)
+    of_package = "".join(re.findall(r"^  (\S*/(?: \S+/)*) ", tree, re.MULTILINE))
+    packages = (ROOT / "keras_transformer").glob("*/__init__.py")
+    assert set(re.findall(r"\w+", of_package)) == {path.parent.name for path in packages}
+    of_root = "".join(re.findall(r"^(\S*/(?: \S+/)*)", tree, re.MULTILINE))
+    assert [name for name in re.findall(r"\w+", of_root) if not (ROOT / name).is_dir()] == []
 
 
 def test_the_settings_in_yaml_blocks_are_known():

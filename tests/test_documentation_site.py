@@ -54,7 +54,7 @@ def test_every_setting_is_listed_with_its_meaning(hooks):
 
 def test_every_preset_is_listed_with_its_text(hooks):
     page = hooks.settings_page()
-    files = [path for path in (ROOT / "keras_transformer/presets").rglob("*.yaml")]
+    files = [path for path in (ROOT / "keras_transformer/config/presets").rglob("*.yaml")]
     assert len(files) > 15
     for path in files:
         assert f"\n### {path.stem}\n" in page and path.read_text("utf-8").strip() in page
@@ -63,10 +63,13 @@ def test_every_preset_is_listed_with_its_text(hooks):
 def test_the_pages_of_the_subpackages_list_their_public_names(hooks):
     import keras_transformer.training
 
-    page = hooks.room_page("training")
+    page = hooks.module_page("training")
     for name in keras_transformer.training.__all__:
         assert f".{name}\n" in page
     assert "::: keras_transformer.training.train.train\n" in page  # not the module of that name
+    page = hooks.module_page("translation.translator")
+    assert page.startswith("# keras_transformer.translation.translator\n")
+    assert "::: keras_transformer.translation.translator.Translator\n" in page
 
 
 def test_sections_of_docstrings_that_are_not_googles():

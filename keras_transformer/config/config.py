@@ -1,7 +1,7 @@
 """The settings of a run: one small frozen dataclass per group, read from YAML and saved as YAML.
 
-A default lives in one place: those of the model in the constructor of its class, whose arguments
-are the group `model` (a dict), all others in `groups.py`.
+Each default is defined once: those of the model in the constructor of its class, whose arguments
+are the group `model` (a dict), and all others in `groups.py`.
 
 >>> config = Config.from_preset("tiny").override(["training.max_steps=100", "model.num_heads=2"])
 >>> config.save("config.yaml")
@@ -31,7 +31,7 @@ class Config:
     """All settings of a run.
 
     Attributes:
-        data, tokenizer, training, decoding: the dataclasses above.
+        data, tokenizer, training, decoding: the dataclasses of `groups.py`.
         model: dict with the `name` of the model in `MODELS` ("transformer" if there is none) and
             arguments of its class, except the vocabulary sizes, which come from the tokenizer.
     Raises:
@@ -47,8 +47,8 @@ class Config:
     def __post_init__(self):
         if self.training.distill_from and self.tokenizer.sampling:
             raise InputError(
-                "Expected no subword sampling with distill_from, whose runs predict the labels of "
-                "one tokenization. Received: "
+                "Expected no subword sampling with distill_from, because its runs predict the "
+                "labels of one tokenization. Received: "
                 f"tokenizer.sampling={self.tokenizer.sampling}, "
                 f"training.distill_from={self.training.distill_from}. Leave one of them out."
             )
@@ -67,7 +67,7 @@ class Config:
     def load(cls, path: StrPath, base: "Config | None" = None) -> "Config":
         """Returns `base` (None: the defaults) with the settings in a YAML file.
 
-        `recipes/NAME.yaml` names a recipe of this package where no such file stands.
+        `recipes/NAME.yaml` also finds a recipe of this package, if there is no such file.
         """
         try:
             content = settings_file(path).read_bytes()
@@ -84,7 +84,7 @@ class Config:
             raise InputError(f"{error} (file: {path})") from None
 
     def save(self, path: StrPath) -> None:
-        """Writes all settings to a YAML file, whole or not at all."""
+        """Writes all settings to a YAML file, atomically."""
         with replacing(path) as partial:
             partial.write_text(to_yaml(dataclasses.asdict(self)), encoding="utf-8")
 
@@ -106,7 +106,7 @@ class Config:
                 )
             current = getattr(self, group)
             if group == "model":
-                # the arguments of one model mean nothing to another
+                # the arguments of another model do not apply to this one
                 is_same = model_name({**current, **new}) == model_name(current)
                 changed[group] = {**current, **new} if is_same else new
             else:
@@ -118,8 +118,7 @@ class Config:
     def override(self, assignments: Iterable[str]) -> Self:
         """Returns these settings with changes such as `["training.max_steps=100"]`.
 
-        A value is read as YAML, except for a setting that is text: that is taken literally, except
-        for null.
+        A value is read as YAML. The value of a text setting is taken literally, except for null.
         """
         values: dict[str, dict[str, Any]] = {}
         for assignment in assignments:

@@ -30,19 +30,18 @@ STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(SettingsGroup):
-    """Where the sentence pairs come from, and which of them are used."""
+    """Where the sentence pairs come from, and which are used."""
 
     GROUP = "data"
 
     source_train: Annotated[
         str | None,
-        "Source sentences for training: a UTF-8 file, one per line; a name in .gz means gzip.",
+        "Source sentences for training: a UTF-8 file, one per line; gzip if its name ends in .gz.",
     ] = None
     target_train: Annotated[str | None, "Their translations, in the same order."] = None
     source_valid: Annotated[
         str | None,
-        "Source sentences for validation; null: those of the data set, or else some training "
-        "pairs.",
+        "Source sentences for validation; null: those of the data set, or held-out training pairs.",
     ] = None
     target_valid: Annotated[str | None, "Their translations, in the same order."] = None
     dataset: Annotated[
@@ -50,11 +49,11 @@ class DataConfig(SettingsGroup):
         "A TensorFlow data set instead of files, such as tfds:ted_hrlr_translate/pt_to_en.",
     ] = None
     max_length: Annotated[
-        Count, "Maximum tokens per sentence, including the end token; longer pairs are left out."
+        Count, "Maximum tokens per sentence, including the end token; longer pairs are skipped."
     ] = 128
     validation_share: Annotated[
         Share,
-        "Share of the training pairs that is held out if there is no other text for validation.",
+        "Share of the training pairs that is held out if there is no validation text.",
     ] = 0.01
     validation_limit: Annotated[Count, "Maximum number of pairs that are held out."] = 2000
 
@@ -90,10 +89,10 @@ class TokenizerConfig(SettingsGroup):
 
     GROUP = "tokenizer"
 
-    kind: Annotated[Literal["sentencepiece", "wordpiece"], "Kind of tokenizer to train."] = (
+    kind: Annotated[Literal["sentencepiece", "wordpiece"], "Type of tokenizer to train."] = (
         "sentencepiece"
     )
-    model_type: Annotated[Literal["bpe", "unigram"], "Kind of SentencePiece model to train."] = (
+    model_type: Annotated[Literal["bpe", "unigram"], "Type of SentencePiece model to train."] = (
         "bpe"
     )
     vocab_size: Annotated[
@@ -110,31 +109,31 @@ class TokenizerConfig(SettingsGroup):
     ] = 0.0
     user_symbols: Annotated[
         str | None,
-        "Words, separated by spaces, that always stay one token, such as tags of languages.",
+        "Words, separated by spaces, that always stay one token, such as language tags.",
     ] = None
 
     def __post_init__(self):
         super().__post_init__()
         if self.model is not None and not self.shared:
             raise InputError(
-                "Expected one vocabulary for both languages with a tokenizer file of your own. "
+                "Expected one vocabulary for both languages with your own tokenizer file. "
                 f"Received: shared=false, model={self.model}. Leave one of them out."
             )
         if self.kind == "wordpiece" and self.sampling:
             raise InputError(
-                "Expected no subword sampling with WordPiece, which has none. "
+                "Expected no subword sampling with WordPiece, which does not support it. "
                 f"Received: kind={self.kind}, sampling={self.sampling}. "
                 "Set sampling to 0, or kind to sentencepiece."
             )
         if self.user_symbols and (self.kind == "wordpiece" or self.model is not None):
             raise InputError(
-                "Expected user symbols only where a SentencePiece model is trained. Received: "
+                "Expected user symbols only if a SentencePiece model is trained. Received: "
                 f"user_symbols={self.user_symbols}, kind={self.kind}, model={self.model}. "
                 "Leave them out, or train a SentencePiece model."
             )
         if self.sampling and (self.model or "").endswith(".txt"):
             raise InputError(
-                "Expected no subword sampling with a WordPiece vocabulary, which has none. "
+                "Expected no subword sampling with WordPiece, which does not support it. "
                 f"Received: model={self.model}, sampling={self.sampling}. Set sampling to 0."
             )
 
@@ -147,7 +146,7 @@ class TrainingConfig(SettingsGroup):
 
     batch_tokens: Annotated[
         Count,
-        "Maximum tokens per step on all devices, with padding: sentences times the longest length.",
+        "Maximum tokens per step on all devices: sentences times the longest length, with padding.",
     ] = 4096
     max_steps: Annotated[Count, "Maximum number of optimizer steps."] = 100_000
     max_minutes: Annotated[Positive | None, "Maximum minutes of training; null means no limit."] = (
@@ -160,7 +159,7 @@ class TrainingConfig(SettingsGroup):
     peak_learning_rate: Annotated[
         Positive, "Highest learning rate of the schedules except noam."
     ] = 0.005
-    warmup_steps: Annotated[Count, "Number of steps in which the learning rate rises."] = 4000
+    warmup_steps: Annotated[Count, "Number of steps during which the learning rate rises."] = 4000
     label_smoothing: Annotated[
         Share, "Probability that the loss spreads evenly over all tokens of the vocabulary."
     ] = 0.1
@@ -170,7 +169,7 @@ class TrainingConfig(SettingsGroup):
     ] = 0.0
     distill_from: Annotated[
         str | None,
-        "Runs, separated by spaces, whose mean prediction replaces labels; null means none.",
+        "Runs, separated by spaces, whose mean prediction replaces some labels; null means none.",
     ] = None
     distill_share: Annotated[
         ShareOrAll,
@@ -178,18 +177,18 @@ class TrainingConfig(SettingsGroup):
     ] = 0.5
     clip_norm: Annotated[
         Positive | None,
-        "Maximum norm of the gradient of all weights together; null means no limit.",
+        "Maximum norm of the gradient over all weights; null means no limit.",
     ] = None
     ema: Annotated[
         Share | None,
-        "Decay of a moving average of the weights, such as 0.999, used in their place; null: none.",
+        "Decay, such as 0.999, of a moving average of the weights that replaces them; null: none.",
     ] = None
     checkpoint_every: Annotated[
-        Count, "Number of steps between two checkpoints, each with a validation."
+        Count, "Number of steps between two checkpoints and their validations."
     ] = 1000
     keep_checkpoints: Annotated[
         Count,
-        "Number of last checkpoints to keep. At the end, validation chooses one or a mean of some.",
+        "Number of last checkpoints to keep. At the end, validation chooses one, or an average.",
     ] = 10
     patience: Annotated[
         CountOrZero,
@@ -197,10 +196,10 @@ class TrainingConfig(SettingsGroup):
     ] = 10
     bleu_tokenizer: Annotated[
         str,
-        "sacreBLEU's tokenizer for the BLEU of validations: 13a, none, intl, char, zh and others.",
+        "sacreBLEU's tokenizer for validation BLEU: 13a, none, intl, char, zh and others.",
     ] = "13a"
     samples: Annotated[
-        CountOrZero, "Number of validation sentences whose translations each validation shows."
+        CountOrZero, "Number of sentences whose translations are shown at each validation."
     ] = 0
     seed: Annotated[
         CountOrZero, "Seed of the initial weights, shuffling, dropout and held-out pairs."
@@ -225,7 +224,7 @@ class TrainingConfig(SettingsGroup):
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig(SettingsGroup):
-    """How the search for a translation works."""
+    """How translations are searched."""
 
     GROUP = "decoding"
 
@@ -248,5 +247,5 @@ class DecodingConfig(SettingsGroup):
         "Number of likely translations of each source token to choose from; 0 means all tokens.",
     ] = 0
     keep_beam_full: Annotated[
-        bool, "Whether the next best hypothesis takes the place in the beam of one that has ended."
+        bool, "Whether the next best hypothesis fills the beam when one ends."
     ] = False

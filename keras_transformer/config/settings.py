@@ -25,7 +25,7 @@ class Range(NamedTuple):
     accepts: typing.Callable
 
 
-NUM_CORES = (  # that this process may use, if the system tells
+NUM_CORES = (  # that this process may use, if the system reports them
     len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 )
 LARGEST = 2**31 - 1  # limit of sizes and seeds in TensorFlow and NumPy
@@ -82,7 +82,7 @@ class SettingsGroup:
 
 
 def check_known(name, known, what):
-    """Raises `InputError` with the known names, and the most similar one, for an unknown name."""
+    """Raises `InputError` for an unknown name, with the known names and the most similar one."""
     if name not in known:
         close = difflib.get_close_matches(str(name), known, n=1)
         remedy = f"Did you mean {close[0]}?" if close else "Choose a known one."
@@ -90,7 +90,7 @@ def check_known(name, known, what):
 
 
 def accepts(annotation, value):
-    """Returns whether a value has the type of an annotation; whole numbers are numbers too."""
+    """Returns whether a value has the type of an annotation; a whole number is also a number."""
     if annotation is types.NoneType:
         return value is None
     if annotation is float:

@@ -15,7 +15,7 @@ MAX_DIGITS = 1000
 
 
 def parse_yaml(text):
-    """Returns the value of a YAML text; a mapping may be merged into another one by `<<`.
+    """Returns the value of a YAML text; `<<` merges one mapping into another.
 
     Raises:
         ValueError: the text is not YAML, or a mapping has a key twice; the message is one line.
@@ -30,7 +30,7 @@ def parse_yaml(text):
 
 
 def to_yaml(value):
-    """Returns the YAML text of plain values, which YAML 1.1 and 1.2 read alike."""
+    """Returns the YAML text of plain values, which YAML 1.1 and 1.2 read in the same way."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
@@ -51,7 +51,7 @@ def _number(text):
     return float(re.sub(r"\.(inf|nan)$", r"\1", text.lower()))
 
 
-# from the name of a tag to the pattern of its texts and their conversion; the first match counts
+# tag name: (pattern of its texts, conversion); the first match counts
 _SCALARS = {
     "null": (r"null|Null|NULL|~|", lambda text: None),
     "bool": (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),

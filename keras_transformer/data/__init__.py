@@ -1,4 +1,4 @@
-"""Sentence pairs and texts, from where they are read to the batches that a model trains on."""
+"""Sentence pairs and texts: from files to the batches that a model trains on."""
 
 from keras_transformer.data.batches import TranslationBatches
 from keras_transformer.data.masked_tokens import MaskedTokenBatches, mask_id, mask_tokens

@@ -12,12 +12,12 @@ NOISE = 1.0  # in tokens; reorders pairs of the same length, which adds little p
 
 
 def plan_batches(source_lengths, target_lengths, batch_tokens, rng=None):
-    """Returns a list of int arrays, the pairs of each batch. Each pair is in one batch.
+    """Returns a list of int arrays, the pairs of each batch. Each pair is in exactly one batch.
 
-    Pairs are sorted by their longer side, the longest first, then by how much longer the source is
-    than the target, alternately in ascending and descending order, so that neighbours have similar
-    lengths on both sides. A batch ends where the next pair would exceed `batch_tokens`; the last
-    two batches share their pairs evenly.
+    Pairs are sorted by their longer side, the longest first. Among equals, they are sorted by
+    source length minus target length, alternately in ascending and descending order, so that
+    neighbours have similar lengths on both sides. A batch ends before the pair that would exceed
+    `batch_tokens`; the last two batches share their pairs evenly.
 
     Args:
         source_lengths, target_lengths: int arrays, number of ids of each pair.
@@ -80,7 +80,7 @@ def _cut(order, length, max_rows, first_share):
     Args:
         order: int array, the pairs.
         length: int array, padded length of each pair.
-        max_rows: function from a batch's padded length, that of its first pair, to its rows.
+        max_rows: function from the padded length of a batch (that of its first pair) to its rows.
         first_share: size of the first batch, as a fraction of a full one.
     """
     cuts = [0]

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs of similar lengths, each with about the same number of tokens.
+"""Batches of sentence pairs of similar length, each with about the same number of tokens.
 
 Shapes: B batch (pairs), S source length, T target length.
 """
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 class TranslationBatches:
     """Tokenizes a corpus once, then makes different batches of it in each epoch.
 
-    A batch has `B * max(S, T) <= batch_tokens`; `batch_plan` says which pairs it holds. The batches
-    of an epoch and their order depend on `(seed, epoch)` alone.
+    A batch has `B * max(S, T) <= batch_tokens`; `batch_plan` chooses its pairs. The batches of an
+    epoch and their order depend only on `(seed, epoch)`.
 
     Args:
         corpus: `ParallelCorpus`.
         tokenizer: tokenizer of the source, and of the target if `target_tokenizer` is None.
         target_tokenizer: tokenizer of the target, or None.
         batch_tokens: maximum number of positions in one side of a batch, including padding.
-        max_length: maximum tokens per sentence, including the end token; longer pairs are left out
+        max_length: maximum tokens per sentence, including the end token; longer pairs are skipped
             and counted in `summary`. At most `batch_tokens`.
         shuffle: False gives every epoch the same order, the longest pairs first: for validation.
         seed: int.
@@ -48,7 +48,7 @@ class TranslationBatches:
         sampling: `sampling` of the tokenizer's `encode_sampled`, which tokenizes the text
             differently in every epoch; 0 switches it off.
     Raises:
-        InputError: no pair is short enough, or a tokenizer has no such sampling.
+        InputError: no pair is short enough, or a tokenizer does not support the sampling.
 
     Example:
         batches = TranslationBatches(corpus, tokenizer, batch_tokens=4096)
@@ -76,7 +76,7 @@ class TranslationBatches:
         self.sampling = sampling
 
         if sampling:
-            for each in self._tokenizers:  # a tokenizer without sampling fails here, not later
+            for each in self._tokenizers:  # one without sampling fails here, not later
                 each.encode_sampled([], sampling, seed)
         sides = corpus.source, corpus.target
         plain = [
@@ -100,7 +100,7 @@ class TranslationBatches:
             max_length=self.max_length,
         )
         self.soft_labels: SoftLabels | None = None
-        """Labels that may take the place of the text's own; not together with `sampling`."""
+        """Labels that may replace those of the text; not together with `sampling`."""
         self._num_batches: dict[int, int] = {}  # from epoch to number of batches, as far as known
 
     def __len__(self) -> int:
@@ -119,13 +119,13 @@ class TranslationBatches:
 
         A batch is `({"source_ids", "target_ids"}, labels, weights)`: int32 `(B, S)` and `(B, T)`,
         int32 `(B, T)`, float32 `(B, T)`. A weight is 1 / the number of real labels in the batch, or
-        0 on padding: the sum of the weighted losses is the mean loss of a token.
+        0 on padding, so the sum of the weighted losses is the mean loss per token.
 
         Args:
-            repeat: whether the following epochs come next, without end; otherwise stops after this
-                epoch.
-            row_multiple: fills every batch with rows of padding up to a multiple of this number of
-                rows, so that devices and micro-batches get equal shares.
+            repeat: whether to continue with the following epochs, without end; otherwise, the
+                batches end after this epoch.
+            row_multiple: adds rows of padding to every batch, up to a multiple of this number, so
+                that devices and micro-batches get the same number of rows.
         """
         yield from itertools.islice(self._batches(epoch, row_multiple), index, None)
         if repeat:
@@ -137,7 +137,7 @@ class TranslationBatches:
     ) -> "tf.data.Dataset":
         """Returns the batches of `arrays`, which has the same arguments, as a `tf.data.Dataset`.
 
-        With `repeat=False`, it starts at the same batch whenever it is iterated again.
+        With `repeat=False`, each iteration starts at the same batch.
         """
         return tf_dataset(
             lambda: self.arrays(repeat, epoch, index, row_multiple),
@@ -182,7 +182,7 @@ class TranslationBatches:
     def _rows(self, epoch):
         if not self.sampling:
             return self.rows
-        # seeds other than that of the plan, and a different one for each side
+        # seeds that differ from the plan's and between the sides
         seeds = np.random.SeedSequence([self.seed, epoch]).generate_state(2)
         return [
             RaggedIds.encode_sampled(*args, self.sampling, int(seed), plain, self.max_length)
@@ -195,7 +195,7 @@ class TranslationBatches:
         (source, target), batches = self._plan(epoch)
         drawn = None
         if self.soft_labels is not None:
-            rng = np.random.default_rng([self.seed, epoch, 1])  # another than that of the plan
+            rng = np.random.default_rng([self.seed, epoch, 1])  # not the plan's
             drawn = RaggedIds(self.soft_labels.draw(target.ids, rng), target.lengths)
         for pairs, (num_rows, source_width, target_width) in batches:
             num_rows += -num_rows % row_multiple

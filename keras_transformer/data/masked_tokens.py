@@ -29,8 +29,8 @@ MASKED_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen tokens; the others are ke
 def mask_id(tokenizer: "Tokenizer") -> int:
     """Returns the id of the mask token.
 
-    It is that of [MASK], if the vocabulary has it, as that of a published BERT. Otherwise it is the
-    first id after the vocabulary, so that a model needs one embedding more than the tokenizer has
+    This is the id of [MASK] if the vocabulary contains it, as in a published BERT. Otherwise, it is
+    the first id after the vocabulary, so a model needs one more embedding than the tokenizer has
     tokens.
     """
     pieces = tokenizer.pieces
@@ -42,9 +42,10 @@ def mask_tokens(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Chooses tokens to predict, and hides most of them.
 
-    Of each row, `rate` of the tokens are chosen (rounded, and at least one); never padding, unknown
-    tokens, class tokens, separators or mask tokens. Of the chosen tokens 80 % become the mask
-    token, 10 % a random token, and 10 % stay, so that the model must know every token it reads.
+    In each row, a share `rate` of the tokens is chosen (rounded, and at least one), but never
+    padding, unknown tokens, class tokens, separators or mask tokens. Of the chosen tokens, 80 %
+    become the mask token, 10 % a random token, and 10 % stay, so that the model must represent
+    every token that it reads.
 
     Args:
         ids: int array `(B, T)`, padded with 0.
@@ -54,17 +55,18 @@ def mask_tokens(
         rate: share of the tokens, in `(0, 1]`.
     Returns:
         `(masked_ids, positions, labels)`, int32: `(B, T)`, `(B, M)` and `(B, M)`. M is the number
-        for a row of T tokens; where a row has fewer, positions and labels are 0.
+        for a row of T tokens; if a row has fewer, the other positions and labels are 0.
     Raises:
-        ValueError: ids of another rank, a rate outside of `(0, 1]`, or no token to draw from.
+        ValueError: ids have another rank, the rate is outside of `(0, 1]`, or there is no token to
+            draw from.
     """
     ids = np.asarray(ids, "int32")
     mask_is_token = FIRST_TOKEN <= mask_id < vocab_size
     num_random = vocab_size - FIRST_TOKEN - mask_is_token
     if ids.ndim != 2 or not 0 < rate <= 1 or num_random < 1:
         raise InputError(
-            "Expected ids (B, T), a rate in (0, 1], and a vocabulary with a token beside the mask "
-            f"token and the {FIRST_TOKEN} special ones. Received: ids.shape={ids.shape}, "
+            "Expected ids (B, T), a rate in (0, 1], and a vocabulary with tokens other than the "
+            f"mask token and the {FIRST_TOKEN} special ones. Received: ids.shape={ids.shape}, "
             f"rate={rate}, vocab_size={vocab_size}, mask_id={mask_id}."
         )
     rng = np.random.default_rng(rng)
@@ -92,34 +94,33 @@ def mask_tokens(
 class MaskedTokenBatches:
     """Tokenizes documents once, then makes different batches of masked tokens in each epoch.
 
-    A document is cut into spans of whole sentences. A row is the class token, a span and a
-    separator. With `next_sentence` it is the class token, a span, a separator, another span and a
-    separator: in half of the rows the span that follows in the document, otherwise one that stands
-    second in a row of another document (of the same one if there is only one). No span is longer
-    than half of the row then, so that the length does not tell which it is.
+    A document is cut into spans of whole sentences. A row consists of the class token, a span and a
+    separator. With `next_sentence`, a second span and a separator follow. In half of the rows, it
+    is the next span of the document, otherwise a second span from another document (from the same
+    one if there is only one). Then no span is longer than half of the row, so that the length does
+    not reveal which it is.
 
-    Which tokens are masked, which spans are drawn and the order of the rows depend on
-    `(seed, epoch)` alone.
+    The masked tokens, the drawn spans and the order of the rows depend only on `(seed, epoch)`.
 
     Args:
         documents: list of documents, each a list of sentences. A sentence that is too long for a
-            span is divided; a last span without another to follow it is left out.
+            span is divided; with `next_sentence`, a last span without a partner is skipped.
         tokenizer: a `Tokenizer`.
         max_length: T, the length of a row; shorter ones are padded to it.
         batch_size: B; the last batch of an epoch may have fewer rows.
         next_sentence: whether rows are pairs, for `BertPretraining(next_sentence=True)`.
         rate: share of the tokens that are predicted.
-        shuffle: False gives every epoch the same rows, masked alike: for validation.
+        shuffle: False gives every epoch the same rows with the same masks, for validation.
         seed: int from 0.
     Raises:
-        ValueError: sizes below 1, a negative seed, a max_length without room for two tokens, a rate
-            outside of `(0, 1]`, a document that is a str, or documents without a row; with
-            next_sentence, without two.
+        ValueError: sizes are below 1, the seed is negative, max_length is too small for the
+            tokens, the rate is outside of `(0, 1]`, a document is a str, or the documents do not
+            fill one row (with next_sentence, two).
 
     Attributes:
         mask_id: id of the mask token, see the function of this name.
-        vocab_size: number of ids that a model needs, with that of the mask token.
-        num_rows: rows in an epoch.
+        vocab_size: number of ids that a model needs, including the mask token.
+        num_rows: number of rows in an epoch.
 
     Example:
         batches = MaskedTokenBatches([corpus.source], tokenizer, max_length=32)
@@ -154,7 +155,7 @@ class MaskedTokenBatches:
         longest = (max_length - 3) // 2 if next_sentence else max_length - 2
         if longest < 1 or not 0 < rate <= 1:
             raise InputError(
-                "Expected room in a row for the special tokens and one token of each span, and a "
+                "Expected a max_length for the special tokens and one token of each span, and a "
                 f"rate in (0, 1]. Received: max_length={max_length}, rate={rate}."
             )
         self.max_length = max_length
@@ -193,15 +194,15 @@ class MaskedTokenBatches:
 
         A batch is `(inputs, labels, weights)`. The inputs are {"ids": int32 `(B, T)`,
         "masked_positions": int32 `(B, M)`}, the labels int32 `(B, M)`, and the weights float32
-        `(B, M)`: 1 / the number of labels in the batch, or 0 where a row has fewer than M. The sum
-        of the weighted losses is the mean loss of a token.
+        `(B, M)`: 1 / the number of labels in the batch, or 0 if a row has fewer than M. The sum
+        of the weighted losses is the mean loss per token.
 
-        With `next_sentence`, the inputs have "segment_ids" too, and labels and weights are
-        {"masked_tokens": these, "next_sentence": `(B,)`}: 0 for the next sentence, 1 for a random
-        one, with weights of 1 / B. `TokenCrossEntropy` is then the loss of both.
+        With `next_sentence`, the inputs also have "segment_ids", and labels and weights are
+        {"masked_tokens": as above, "next_sentence": `(B,)`}: 0 for the next sentence, 1 for a
+        random one, with weights of 1 / B. `TokenCrossEntropy` is then the loss for both.
 
         Args:
-            repeat: whether the following epochs come next, without end.
+            repeat: whether to continue with the following epochs, without end.
             epoch: the first epoch, from 0.
         """
         for number in itertools.count(epoch) if repeat else [epoch]:
@@ -213,9 +214,9 @@ class MaskedTokenBatches:
     def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
         """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
 
-        With `repeat=False`, it yields the same batches whenever it is iterated again.
+        With `repeat=False`, each iteration yields the same batches.
         """
-        import tensorflow as tf  # the rest needs none, as the backends other than TensorFlow
+        import tensorflow as tf  # here, because other backends do not need it
 
         inputs = {"ids": "int32", "masked_positions": "int32"}
         labels: Any = "int32"

@@ -25,9 +25,9 @@ class CorpusSummary:
     num_pairs: int
     """Pairs that are used."""
     num_blank: int = 0
-    """Pairs left out because a side is blank."""
+    """Pairs skipped because a side is blank."""
     num_long: int = 0
-    """Pairs left out because a sentence has more than `max_length` tokens."""
+    """Pairs skipped because a sentence has more than `max_length` tokens."""
     max_length: int | None = None
     """Maximum tokens per sentence, including the end token; None before text is tokenized."""
 
@@ -60,8 +60,8 @@ class ParallelCorpus:
     def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:
         """Returns the corpus of an iterable of (source, target) strings.
 
-        Pairs with a blank side are left out and counted. White space at the ends of a text is
-        dropped.
+        Pairs with a blank side are skipped and counted. White space at the ends of a text is
+        removed.
 
         Raises:
             ValueError: no pair is left.
@@ -78,11 +78,11 @@ class ParallelCorpus:
 
     @classmethod
     def from_files(cls, source: StrPath, target: StrPath) -> Self:
-        """Returns the corpus of two text files, one sentence a line; `.gz` files are gzip.
+        """Returns the corpus of two text files with one sentence per line; `.gz` files are gzip.
 
         Raises:
-            ValueError: a file is missing or unreadable or is not UTF-8, the line counts differ,
-                or no pair with text on both sides is left.
+            ValueError: a file is missing, unreadable or not UTF-8, the line counts differ, or no
+                pair has text on both sides.
         """
         source_lines, target_lines = read_lines(source), read_lines(target)
         check_parallel(source, source_lines, target, target_lines)
@@ -98,7 +98,7 @@ class ParallelCorpus:
         Raises:
             ValueError: the dataset has no end, or no pair with text on both sides.
         """
-        import tensorflow as tf  # here, because text files need none
+        import tensorflow as tf  # here, because text files do not need it
 
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise InputError("Expected a finite dataset. Received: one that repeats without end.")
@@ -111,10 +111,10 @@ class ParallelCorpus:
     def split(self, share: float, limit: int, seed: int) -> "tuple[ParallelCorpus, ParallelCorpus]":
         """Returns `(train, held_out)`, both in the order of this corpus.
 
-        The summary of `train` counts the pairs that this corpus had left out.
+        The summary of `train` includes the pairs that this corpus had skipped.
 
         Args:
-            share: share of the pairs that are held out, between 0 and 1; at least one pair is.
+            share: share of the pairs that are held out, between 0 and 1; at least one pair.
             limit: maximum number of pairs held out.
             seed: int, for the random choice.
         Raises:

@@ -5,14 +5,14 @@ import numpy as np
 from keras_transformer.special_ids import END_ID, PAD_ID
 
 CHUNK = 4096  # sentences per call of the tokenizer
-SAMPLED_CHUNK = 2**17  # the same, when it draws: each call has random numbers of its own
+SAMPLED_CHUNK = 2**17  # the same for random tokenizations; each call has its own random numbers
 
 
 class RaggedIds:
     """Encoded sentences, each followed by the end token.
 
     Args:
-        ids: int32, the rows one after the other.
+        ids: int32, all rows in sequence.
         lengths: int, number of ids of each row.
     """
 
@@ -36,8 +36,7 @@ class RaggedIds:
     def encode_sampled(cls, tokenizer, sentences, sampling, seed, plain, max_length):
         """Returns rows of random tokenizations.
 
-        A sentence whose random tokenization has more than `max_length` ids keeps its row of
-        `plain`.
+        If a random tokenization has more than `max_length` ids, the row of `plain` is used.
         """
         ids, lengths = [], []
         for start in range(0, len(sentences), SAMPLED_CHUNK):  # lists of Python's numbers are large
@@ -63,7 +62,7 @@ class RaggedIds:
         return (self.row(i)[:-1] for i in range(len(self.lengths)))
 
     def places(self, indices):
-        """Returns where `ids` has the ids of the rows `indices`, one row after the other."""
+        """Returns the positions in `ids` of the rows `indices`, one row after the other."""
         lengths = self.lengths[indices]
         before = np.cumsum(lengths, dtype="int64") - lengths
         return np.repeat(self.starts[indices] - before, lengths) + np.arange(lengths.sum())
@@ -72,8 +71,8 @@ class RaggedIds:
         """Returns the rows `indices` as int32 `(num_rows, width)`, padded right and below."""
         columns = np.arange(width)
         real = columns < self.lengths[indices, None]
-        # Positions after a row's end are read as well, and masked. They are clipped, because those
-        # of the last row would lie outside the array.
+        # Positions after a row's end are also read, and then masked. They are clipped, because
+        # those of the last row would be outside the array.
         places = np.minimum(self.starts[indices, None] + columns, len(self.ids) - 1)
         result = np.full((num_rows, width), PAD_ID, "int32")
         result[: len(indices)] = np.where(real, self.ids[places], PAD_ID)

@@ -1,4 +1,4 @@
-"""Windows of a text, from which a language model learns to predict each next token.
+"""Windows of a text, in which a language model learns to predict each next token.
 
 Shapes: B batch (windows), T length.
 """
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 class TextWindows:
-    """Cuts a text into windows of T + 1 tokens: T that are read, and T that are predicted.
+    """Cuts a text into windows of T + 1 tokens: T are read, and T are predicted.
 
-    For training the windows lie end to end from a random offset, so that an epoch has each token at
-    most once, and they are shuffled. Windows and order depend on `(seed, epoch)` alone. Windows
-    that do not fill a batch are left out, unless the text has fewer windows than a batch.
+    For training, the windows follow one another from a random offset, so that an epoch has each
+    token at most once, and are shuffled. Windows and order depend only on `(seed, epoch)`. Windows
+    that do not fill a batch are skipped, unless the text has fewer windows than a batch.
 
-    For validation (`shuffle=False`) the windows start every `stride` tokens, and each token of the
-    text but the first is predicted once. With a stride below T the windows overlap, and each
-    predicts the tokens that none before it has predicted: each has at least T - stride tokens
-    before it, which costs T / stride times as much. The last window is padded.
+    For validation (`shuffle=False`), the windows start every `stride` tokens, and each token of the
+    text except the first is predicted once. With a stride below T, the windows overlap, and each
+    predicts only the tokens that earlier ones have not predicted. Each of these tokens then has at
+    least T - stride tokens of context, at T / stride times the cost. The last window is padded.
 
     Args:
         ids: integers `(N,)`, the text, N above 1. Padding is 0: `TokenAccuracy` and `Perplexity`
-            leave out labels that are 0, so let the tokens begin with 1, or with 4 as those of our
-            tokenizers do.
-        length: T; for training below N.
+            ignore labels that are 0, so tokens should begin with 1, or with 4 as in our
+            tokenizers.
+        length: T; below N for training.
         batch_size: B.
         shuffle: True for training, False for validation.
-        stride: only for validation; None: T.
+        stride: only for validation; None means T.
         seed: int from 0.
     Raises:
-        ValueError: ids that are not integers of rank 1, are no int32 or negative, or are too few;
-            sizes below 1, a negative seed, a stride above T or with shuffle.
+        ValueError: ids are not integers of rank 1, do not fit into int32, are negative or too few;
+            sizes are below 1, the seed is negative, or a stride is above T or with shuffle.
 
     Example:
         windows = TextWindows(np.arange(4, 1000), length=64, batch_size=8)
@@ -83,7 +83,7 @@ class TextWindows:
             )
         if stride is not None and (shuffle or stride > length):
             raise InputError(
-                "A stride is at most the length, and only for shuffle=False. "
+                "Expected a stride of at most the length, and only with shuffle=False. "
                 f"Received: stride={stride}, length={length}, shuffle={shuffle}."
             )
         self.ids = ids.astype("int32")
@@ -95,7 +95,7 @@ class TextWindows:
 
     @classmethod
     def from_texts(cls, texts: Texts, tokenizer: "Tokenizer", length: int, **options: Any) -> Self:
-        """Returns the windows of texts that lie one after the other, each with its end token.
+        """Returns the windows of several texts in sequence, each with its end token.
 
         Args:
             texts: list of str, such as the lines of a file.
@@ -123,11 +123,11 @@ class TextWindows:
         """Yields batches of NumPy arrays.
 
         A batch is `(inputs, labels, weights)`: int32, int32 and float32 `(B, T)`. A weight is 1 /
-        the number of labels in the batch that count, and 0 for the others, which are padding: the
-        sum of the weighted losses is the mean loss of a token.
+        the number of labels in the batch that count, and 0 for the others, which are padding. So
+        the sum of the weighted losses is the mean loss per token.
 
         Args:
-            repeat: whether the following epochs come next, without end.
+            repeat: whether to continue with the following epochs, without end.
             epoch: the first epoch, from 0.
         """
         for number in itertools.count(epoch) if repeat else [epoch]:
@@ -138,7 +138,7 @@ class TextWindows:
     def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
         """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
 
-        With `repeat=False`, it yields the same batches whenever it is iterated again.
+        With `repeat=False`, each iteration yields the same batches.
         """
         return tf_dataset(
             lambda: self.arrays(repeat, epoch),
@@ -147,7 +147,7 @@ class TextWindows:
         )
 
     def _starts(self, epoch):
-        """Returns the places in the text at which the windows of an epoch start, in order."""
+        """Returns the positions in the text at which the windows of an epoch start, in order."""
         if not self.shuffle:
             return np.arange(self.num_windows) * self.stride
         rng = np.random.default_rng([self.seed, epoch])

@@ -55,7 +55,7 @@ def training_example(
     """Turns a batch of sentence pairs into a training example for `model.fit`.
 
     If the text fits in memory, `TranslationBatches` is faster: it tokenizes the text only once and
-    batches pairs of similar lengths.
+    batches pairs of similar length.
 
     Args:
         source, target: strings `(B,)`.
@@ -101,8 +101,8 @@ def bert_inputs(
             separator.
         first: strings `(B,)`.
         second: strings `(B,)`, or None.
-        max_length: maximum T. A longer text is cut at its end. Of a pair, the first is cut to half
-            of what the special tokens leave, and the second to the rest.
+        max_length: maximum T. A longer text is cut at its end. In a pair, the first text may have
+            half of the tokens beside the special ones, and the second the rest.
     Returns:
         {"ids": `(B, T)`, "segment_ids": `(B, T)`}, int32, padded with 0 to the longest row; T is 1
         when B is 0. The segment is 1 for the second text and its separator, otherwise 0.

@@ -12,8 +12,8 @@ def from_tfds(name):
 
     Args:
         name: in the notation of TFDS, such as "ted_hrlr_translate/pt_to_en". The source is the
-            language that the data set defines as its input. With the languages exchanged, as in
-            "wmt14_translate/en-de", the name stands for the data set in the other direction.
+            language that the data set defines as its input. A name with swapped languages, such as
+            "wmt14_translate/en-de", means the data set in the other direction.
     Returns:
         Two `ParallelCorpus`; the second is None if there is no "validation" split.
     Raises:
@@ -56,7 +56,7 @@ def _imported():
 
 
 def _builder(tensorflow_datasets, name):
-    """Returns `(builder, is_exchanged)`: that of TFDS, and whether its languages are exchanged."""
+    """Returns `(builder, is_exchanged)`: the TFDS builder, and whether languages are swapped."""
     not_found = (
         tensorflow_datasets.core.DatasetNotFoundError,
         ValueError,
@@ -77,7 +77,7 @@ def _builder(tensorflow_datasets, name):
 
 
 def _read_split(builder, split, is_exchanged):
-    """Returns the corpus of a split, or None where the data set has no such split."""
+    """Returns the corpus of a split, or None if the data set has no such split."""
     try:
         dataset = builder.as_dataset(split=split, as_supervised=True)
     except ValueError:

@@ -47,7 +47,7 @@ def from_file(path: StrPath) -> Tokenizer:
 
     Args:
         path: a WordPiece vocabulary if the name ends in `.txt`, an uncased one if it ends in
-            `.uncased.vocab.txt`; else a SentencePiece model.
+            `.uncased.vocab.txt`; otherwise a SentencePiece model.
     Raises:
         ValueError: the file is missing or contains something else.
     """

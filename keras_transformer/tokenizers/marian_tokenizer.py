@@ -1,4 +1,4 @@
-"""SentencePiece with a vocabulary of its own, as Marian and OPUS-MT use it."""
+"""SentencePiece with a separate vocabulary, as in Marian and OPUS-MT."""
 
 import base64
 import json
@@ -22,18 +22,18 @@ TAG = re.compile(r">>.*?<<", re.DOTALL)
 
 
 class MarianTokenizer(Tokenizer):
-    """Splits text by a SentencePiece model, and looks the pieces up in a separate vocabulary.
+    """Splits text with a SentencePiece model, and looks the tokens up in a separate vocabulary.
 
-    The vocabulary may have pieces that the model never produces, such as those of the other
-    language, and the model pieces that the vocabulary lacks, which become the unknown token. A tag
-    `>>deu<<` at the beginning of a text stays one token. Text is normalized as the SentencePiece
-    model says. `decode` joins pieces by the rule of SentencePiece, without a model, and leaves
-    special tokens out, also the unknown one.
+    The vocabulary may contain tokens that the model never produces, such as those of the other
+    language. Tokens of the model that the vocabulary lacks become the unknown token. A tag
+    `>>deu<<` at the beginning of a text stays one token. The SentencePiece model normalizes the
+    text. `decode` joins tokens by the rule of SentencePiece, without a model, and omits special
+    tokens, including the unknown one.
 
     Args:
-        content: what `serialized` returns; `from_parts` makes a tokenizer of its parts.
+        content: what `serialized` returns; `from_parts` creates a tokenizer from its parts.
     Raises:
-        ValueError: `content` is something else, or the SentencePiece model has pieces for bytes.
+        ValueError: `content` is something else, or the SentencePiece model has tokens for bytes.
     """
 
     SUFFIX = ".marian.json"
@@ -59,7 +59,7 @@ class MarianTokenizer(Tokenizer):
 
         Args:
             pieces: list of str, the tokens in the order of their ids: padding, unknown, start and
-                end token, and all others, each once.
+                end token, then all others; no token twice.
             model: bytes of a SentencePiece model with any ids.
         """
         return cls(_content_of(pieces, model))
@@ -75,7 +75,7 @@ class MarianTokenizer(Tokenizer):
 
     @property
     def knows_a_piece(self) -> bool:
-        """Whether the vocabulary has any piece of the SentencePiece model; else all is unknown."""
+        """Whether the vocabulary has any token of the SentencePiece model."""
         pieces = map(self._processor.id_to_piece, range(self._processor.get_piece_size()))
         return any(piece in self._ids for piece in pieces)
 
@@ -118,13 +118,13 @@ class MarianTokenizer(Tokenizer):
 
 
 def _content_of(pieces, model):
-    """Returns the bytes of a saved tokenizer, of its `pieces` and its SentencePiece `model`."""
+    """Returns the bytes of a saved tokenizer, from its `pieces` and its SentencePiece `model`."""
     content = {"pieces": list(pieces), "model": base64.b64encode(model).decode()}
     return json.dumps(content, ensure_ascii=False, indent=0).encode()
 
 
 def _parts_of(content):
-    """Returns `(pieces, model)` of the bytes of a saved tokenizer."""
+    """Returns `(pieces, model)` from the bytes of a saved tokenizer."""
     try:
         parts = json.loads(content)
         pieces, model = parts["pieces"], base64.b64decode(parts["model"], validate=True)
@@ -143,7 +143,7 @@ def _parts_of(content):
 
 
 def _processor(model):
-    """Returns the `SentencePieceProcessor` of a model; refuses what `decode` could not join."""
+    """Returns the `SentencePieceProcessor` of a model; refuses tokens that `decode` cannot join."""
     try:
         processor = sentencepiece.SentencePieceProcessor()
         processor.LoadFromSerializedProto(model)
@@ -152,7 +152,7 @@ def _processor(model):
         raise InputError(f"Expected a SentencePiece model. Received: {error}") from None
     if has_bytes:
         raise InputError(
-            "Expected a SentencePiece model without pieces for single bytes, which Marian's "
+            "Expected a SentencePiece model without tokens for single bytes, which Marian's "
             "vocabularies do not have. Received: one with byte_fallback."
         )
     return processor

@@ -19,8 +19,8 @@ except Exception as error:  # of protobuf, if it is older than this module wants
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece  # type: ignore[attr-defined]
 MAX_SENTENCE_BYTES = 2**20
-"""Longer lines are not learned from. SentencePiece's own limit leaves out paragraphs, silently."""
-MAX_TRAINING_SENTENCES = 2_000_000  # of a larger corpus, a sample drawn by seed is enough
+"""Longer lines are skipped. SentencePiece's own, lower limit would silently skip paragraphs."""
+MAX_TRAINING_SENTENCES = 2_000_000  # a random sample of a larger corpus is enough
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # their names in a model trained here
 SPACE = "\u2581"  # what SentencePiece writes for a space
 NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
@@ -61,7 +61,7 @@ def trained_model(sentences, vocab_size, model_type, seed, user_symbols):
 
 
 def _checked_symbols(symbols):
-    """Returns a list; refuses what SentencePiece would refuse with less explanation, or misread."""
+    """Returns a list; refuses symbols that SentencePiece would refuse or misread."""
     if isinstance(symbols, str):  # each of its letters would become a symbol
         raise InputError(
             "Expected a list of user symbols. "
@@ -80,7 +80,7 @@ def _checked_symbols(symbols):
 
 
 def _vocab_size_message(vocab_size, reason):
-    """Returns in one line what the trainer's error means."""
+    """Returns a one-line explanation of the trainer's error."""
     if most := re.search(r"Vocabulary size too high.*<= (\d+)", reason):
         return (
             f"Vocabulary too large for the corpus: expected at most {most[1]} tokens. "
@@ -146,7 +146,7 @@ def sampled_rows(processor, sentences, sampling, seed, out_type=int):
     `SentencePieceTokenizer.encode_sampled` has the other arguments.
     """
     if not 0 < sampling <= 1:
-        raise InputError(f"Expected sampling above 0, at most 1. Received: sampling={sampling}")
+        raise InputError(f"Expected sampling above 0 and at most 1. Received: sampling={sampling}")
     sentencepiece.set_random_generator_seed(seed)
     # a list, for which the library makes a new thread: the seed does not reach an old one
     return processor.encode(

@@ -20,12 +20,13 @@ from keras_transformer.types import Self, Texts
 
 
 class SharedModel(tf_text_module._SentencepieceModelResource):
-    """The model as a TensorFlow resource that has a name.
+    """The model as a TensorFlow resource with a name.
 
-    tensorflow-text gives it none. The resource then belongs to a kernel in TensorFlow's cache, and
-    every tokenizer stops working when a seed is set (`keras.utils.set_random_seed`), which clears
-    that cache. Relied upon, of tensorflow-text's private parts: this base class with its attribute
-    `_model` and method `_create_resource`, and `SentencepieceTokenizer._model_resource`.
+    In tensorflow-text, the resource has no name and belongs to a kernel in TensorFlow's cache.
+    Setting a seed (`keras.utils.set_random_seed`) clears that cache, and every tokenizer stops
+    working. This class depends on private parts of tensorflow-text: its base class with the
+    attribute `_model` and the method `_create_resource`, and
+    `SentencepieceTokenizer._model_resource`.
     """
 
     def _create_resource(self):
@@ -37,8 +38,8 @@ class SharedModel(tf_text_module._SentencepieceModelResource):
 class SentencePieceTokenizer(Tokenizer):
     """Splits text into the tokens of a SentencePiece model, BPE or unigram.
 
-    A model trained here normalizes text by `nmt_nfkc`: compatibility characters are replaced by
-    their usual forms, white space becomes single spaces, and none is left at the ends. So
+    A model trained here normalizes text with `nmt_nfkc`: compatibility characters are replaced by
+    their usual forms, and white space becomes single spaces and is removed at the ends. So
     `decode(encode(text))` is the normalized text.
 
     Args:

@@ -24,7 +24,7 @@ class Tokenizer(tf.Module, abc.ABC):
     """Turns text into ids and back, inside a TensorFlow graph; an export contains it as it is.
 
     Ids 0 to 3 are padding, unknown, start and end in every tokenizer (`special_ids`). `encode`
-    returns neither start nor end token; whoever builds a model's input adds them.
+    returns neither start nor end token; the code that builds a model's input adds them.
     Text is UTF-8: invalid bytes become U+FFFD before the text is encoded.
     """
 
@@ -39,7 +39,7 @@ class Tokenizer(tf.Module, abc.ABC):
     @property
     @abc.abstractmethod
     def serialized(self) -> bytes:
-        """Bytes of the one file that holds the whole tokenizer."""
+        """The bytes of the single file that contains the whole tokenizer."""
 
     @abc.abstractmethod
     def _tokenize(self, texts):
@@ -68,14 +68,13 @@ class Tokenizer(tf.Module, abc.ABC):
 
         Args:
             texts: strings `(B,)`.
-            max_tokens: most tokens kept of a text, without the end token.
+            max_tokens: maximum tokens of a text, without the end token.
         Returns:
-            `(ids, truncated)`: ragged int32 `(B, None)`; and bool `(B,)`, True where something was
-            cut off.
+            `(ids, truncated)`: ragged int32 `(B, None)`; and bool `(B,)`, True if the text was cut.
         """
         texts = valid_texts(texts)
-        # what can be cut off is not encoded: SentencePiece takes a time that grows with the square
-        # of a run of unknown characters, and a server must not stand still for one request
+        # The rest is cut before encoding: SentencePiece's time grows with the square of a run of
+        # unknown characters, and one request must not block a server.
         heads = tf.strings.substr(texts, 0, max_tokens * PIECE_CHARACTERS, unit="UTF8_CHAR")
         tokens = self.encode(heads)
         is_cut = tf.strings.length(heads) < tf.strings.length(texts)
@@ -84,9 +83,9 @@ class Tokenizer(tf.Module, abc.ABC):
         return tf.concat([tokens[:, :max_tokens], end], axis=1), truncated
 
     def encode_padded(self, texts: Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what `encode_truncated` does, with the ids as int32 `(B, S)`, padded with 0.
+        """As `encode_truncated`, with the ids as int32 `(B, S)`, padded with 0.
 
-        S is 1 + the most tokens of a text, and 1 when B is 0.
+        S is 1 + the number of tokens of the longest text, and 1 when B is 0.
         """
         ids, truncated = self.encode_truncated(texts, max_tokens)
         return padded(ids), truncated
@@ -96,7 +95,7 @@ class Tokenizer(tf.Module, abc.ABC):
 
         Args:
             ids: int `(B, None)`, dense or ragged. The first end token and everything after it are
-                left out, and so are padding and start tokens. An id outside the vocabulary is read
+                omitted, and so are padding and start tokens. An id outside the vocabulary is read
                 as the unknown token.
         """
         if isinstance(ids, tf.RaggedTensor):
@@ -116,12 +115,12 @@ class Tokenizer(tf.Module, abc.ABC):
 
         Args:
             sentences: list of strings.
-            sampling: strength of the sampling, above 0; its meaning is the subclass's.
+            sampling: strength of the sampling, above 0; its meaning depends on the subclass.
             seed: int; the same seed gives the same segmentations.
         Returns:
             List of int32 arrays, without start and end token.
         Raises:
-            ValueError: the tokenizer has no sampling.
+            ValueError: the tokenizer does not support sampling.
         """
 
     def to_pieces(self, ids: Iterable[int]) -> list[str]:
@@ -133,7 +132,7 @@ class Tokenizer(tf.Module, abc.ABC):
         return type(self), (self.serialized,)
 
     def save(self, directory: StrPath, name: str = "tokenizer") -> None:
-        """Writes the tokenizer to one file in `directory`: whole, or not at all."""
+        """Writes the tokenizer to one file in `directory`, atomically."""
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         with replacing(directory / f"{name}{self.SUFFIX}") as partial:
@@ -148,7 +147,7 @@ def padded(ids):
 
 
 def valid_texts(texts):
-    """Returns strings `(B,)`, with U+FFFD in place of invalid UTF-8; refuses another rank."""
+    """Returns strings `(B,)`, with U+FFFD instead of invalid UTF-8; refuses another rank."""
     try:
         texts = tf.convert_to_tensor(texts, tf.string)
     except ValueError:

@@ -26,15 +26,15 @@ CHUNK = 4096  # sentences per call of the word splitter
 class WordPieceTokenizer(Tokenizer):
     """Splits text into words at white space and punctuation, and words into WordPieces.
 
-    Case is kept: for the vocabulary of an uncased model there is `UncasedWordPieceTokenizer`.
+    Case is kept: for the vocabulary of an uncased model, use `UncasedWordPieceTokenizer`.
 
-    The ids do not tell where white space was, so `decode` puts it back by rule: none before
-    `. , ! ? ; : % ) ] }`, none after `( [ {`, none around `'`, `’` and `-`. Text that was
-    tokenized already (`a bike .`) comes back joined (`a bike.`): use SentencePiece for that.
+    The ids do not record white space, so `decode` restores it by rule: none before
+    `. , ! ? ; : % ) ] }`, none after `( [ {`, none around `'`, `’` and `-`. Tokenized text
+    (`a bike .`) is joined (`a bike.`): use SentencePiece for it.
 
     Args:
         vocabulary: bytes of a vocab.txt, one token per line, UTF-8, with any layout of special
-            tokens (`[UNK]` is needed; `[PAD]`, `[START]` or `[CLS]`, `[END]` or `[SEP]` are added
+            tokens (`[UNK]` is required; `[PAD]`, `[START]` or `[CLS]`, `[END]` or `[SEP]` are added
             if missing). Tokens are moved so that ids 0 to 3 are padding, unknown, start and end.
     Raises:
         ValueError: `vocabulary` is not UTF-8 or has no `[UNK]`.
@@ -63,7 +63,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int) -> Self:
-        """Learns a vocabulary of `vocab_size` tokens or up to 5 % fewer, with the special ones.
+        """Learns a vocabulary of `vocab_size` tokens, or up to 5 % fewer, with the special ones.
 
         Args:
             sentences: iterable of strings; blank ones are skipped.
@@ -85,7 +85,7 @@ class WordPieceTokenizer(Tokenizer):
                 f"Vocabulary too large for the corpus: expected at most {len(pieces)} tokens. "
                 f"Received: vocab_size={vocab_size}. Lower it, or train on more text."
             )
-        # The learner may return too many. Single characters must stay to spell any word.
+        # The learner may return too many tokens. Keep single characters, to spell any word.
         num_special = len(SPECIAL_TOKENS)
         spelling = [piece for piece in pieces if _is_character(piece)]
         words = [piece for piece in pieces[num_special:] if not _is_character(piece)]
@@ -119,7 +119,7 @@ class WordPieceTokenizer(Tokenizer):
         return tf.strings.regex_replace(text, r" (['’-]) ", r"\1")
 
     def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
-        """Raises ValueError: WordPiece splits a word in one way."""
+        """Raises ValueError, because WordPiece splits a word in only one way."""
         raise InputError(
             f"Expected no sampling with WordPiece. Received: sampling={sampling}. "
             "Use a SentencePiece tokenizer, or sampling=0."
@@ -127,10 +127,10 @@ class WordPieceTokenizer(Tokenizer):
 
 
 class UncasedWordPieceTokenizer(WordPieceTokenizer):
-    """A `WordPieceTokenizer` that takes accents and case away before it splits a text.
+    """A `WordPieceTokenizer` that removes accents and case before it splits a text.
 
     As in BERT's own code (https://arxiv.org/abs/1810.04805): the text is decomposed (NFD),
-    non-spacing marks are left out, and the rest is lowercased. So `decode` gives lowercase text
+    non-spacing marks are removed, and the rest is lowercased. So `decode` returns lowercase text
     without accents.
 
     Args, Raises: see `WordPieceTokenizer`.
@@ -152,8 +152,8 @@ def _learn(sentences, vocab_size, normalization_form, lowest_only=False):
     """Returns the tokens that TensorFlow's learner finds, the special ones first.
 
     Args:
-        lowest_only: whether every token that occurs is taken, without a search for the minimum
-            count that leaves about `vocab_size` of them.
+        lowest_only: whether to take every token that occurs, without searching for the minimum
+            count that leaves about `vocab_size` tokens.
     """
 
     def chunks():

@@ -234,7 +234,7 @@ def test_a_model_fits_on_them(next_sentence, documents, tokenizer):
 
 def test_bad_input(documents, tokenizer):
     for arguments in (dict(max_length=2), dict(max_length=4, next_sentence=True), dict(rate=0.0)):
-        with pytest.raises(ValueError, match="Expected room in a row .* Received: max_length="):
+        with pytest.raises(ValueError, match="Expected a max_length for .* Received: max_length="):
             MaskedTokenBatches(documents, tokenizer, **arguments)
     with pytest.raises(ValueError, match="batch_size must be a whole number"):
         MaskedTokenBatches(documents, tokenizer, batch_size=0)

@@ -68,7 +68,7 @@ def test_saved_labels_are_the_same(tmp_path):
 def test_a_damaged_file_is_refused(tmp_path):
     path = tmp_path / "labels.npz"
     SoftLabels.of(IDS, PROBABILITIES, 0.5).save(path)
-    with pytest.raises(ValueError, match="labels of 4 target tokens.* of 3. Give the text"):
+    with pytest.raises(ValueError, match="labels of the 4 target tokens.* with 3. Use the text"):
         SoftLabels.load(path, num_tokens=4, share=0.5)
     whole = path.read_bytes()
     for content in (b"", whole[:60], whole[:-40]):

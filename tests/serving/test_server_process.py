@@ -11,9 +11,9 @@ import time
 
 import pytest
 import requests
-from keras_transformer.export.saved_model import WARMUP_REQUESTS
 
 from keras_transformer import cli
+from keras_transformer.export.saved_model import WARMUP_REQUESTS
 from keras_transformer.files.checksums import remove_with_checksum
 from keras_transformer.serving import LOG
 from keras_transformer.serving.server import Server

@@ -1,6 +1,6 @@
 """The presets: settings of models and trainings that are known to work well.
 
-A recipe is a preset that names its data too: a training as a paper describes it.
+A recipe is a preset that also names its data: it repeats a training described in a paper.
 """
 
 import os
@@ -17,7 +17,7 @@ MODEL_PRESETS = {
     "transformer": ("tiny", "base", "big"),
     "vision_transformer": ("vit_b_16",),
 }
-"""From the name of a model to its presets."""
+"""The presets of each model."""
 
 RECIPES = (
     "wmt14-en-de-base",
@@ -29,10 +29,10 @@ RECIPES = (
     "multi30k-en-de",
     "multi30k-en-fr",
 )
-"""The recipes, each the file `recipes/NAME.yaml` of this package."""
+"""The recipes: each is the file `recipes/NAME.yaml` of this package."""
 
 PRESETS = MODEL_PRESETS["transformer"] + MODEL_PRESETS["rnn_seq2seq"] + RECIPES
-"""The presets of `keras-transformer train`: a model that translates, and its training."""
+"""The presets of `keras-transformer train`: a translation model and its training."""
 
 
 def read_preset(name):
@@ -58,9 +58,9 @@ def model_preset(name, model_name):
 
 
 def settings_file(path):
-    """Returns the path of a file of settings: `path`, or a recipe of this package.
+    """Returns the path of a settings file: `path`, or that of a recipe of this package.
 
-    Where no file stands at `recipes/NAME.yaml`, that path names the recipe NAME.
+    If there is no file at `recipes/NAME.yaml`, this path means the recipe NAME.
     """
     path = pathlib.Path(path)
     is_recipe = path.stem in RECIPES and path == _relative_path(path.stem)
