@@ -12,7 +12,7 @@ from keras import ops, tree
 from keras_transformer import RnnSeq2Seq, Transformer, backend
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.decoding import beam_search, decode, length_penalty
-from keras_transformer.models.from_config import model_class_of
+from keras_transformer.models.from_config import check_model_settings, model_class_of
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 
@@ -295,9 +295,9 @@ def test_the_settings_of_a_run(batch):
     config = config.override(["model.attention=luong", "model.input_feeding=true"])
     assert config.model_arguments == {"attention": "luong", "input_feeding": True}
     with pytest.raises(ValueError, match="Expected attention to be text or null. Received: .*=3"):
-        config.override(["model.attention=3"])
+        check_model_settings(config.override(["model.attention=3"]))
     with pytest.raises(ValueError, match="an argument of the model: .*Received: num_heads"):
-        config.override(["model.num_heads=2"])
+        check_model_settings(config.override(["model.num_heads=2"]))
 
 
 def test_a_preset_of_another_model_is_refused():
