@@ -51,12 +51,13 @@ class Setting(NamedTuple):
 def settings(group_class):
     """Returns the fields of a group's dataclass: dict from name to `Setting`."""
     annotations = typing.get_type_hints(group_class, include_extras=True)
-    return {
-        field.name: Setting(
-            annotations[field.name], field.default, annotations[field.name].__metadata__[-1]
-        )
-        for field in dataclasses.fields(group_class)
-    }
+    found = {}
+    for field in dataclasses.fields(group_class):
+        annotation, *limits, meaning = typing.get_args(annotations[field.name])
+        if limits:
+            annotation = Annotated[(annotation, *limits)]
+        found[field.name] = Setting(annotation, field.default, meaning)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,9 +107,8 @@ def accepts(annotation, value):
     if typing.get_origin(annotation) is Literal:
         return value in typing.get_args(annotation)
     if typing.get_origin(annotation) is Annotated:
-        plain, *others = typing.get_args(annotation)
-        ranges = [each for each in others if isinstance(each, Range)]
-        return accepts(plain, value) and all(allowed.accepts(value) for allowed in ranges)
+        number, allowed = typing.get_args(annotation)
+        return accepts(number, value) and allowed.accepts(value)
     return any(accepts(alternative, value) for alternative in typing.get_args(annotation))
 
 
@@ -121,8 +121,7 @@ def in_words(annotation):
     if typing.get_origin(annotation) is Literal:
         return " or ".join(typing.get_args(annotation))
     if typing.get_origin(annotation) is Annotated:
-        plain, first, *_ = typing.get_args(annotation)
-        return first.expected if isinstance(first, Range) else in_words(plain)
+        return typing.get_args(annotation)[1].expected
     return " or ".join(in_words(alternative) for alternative in typing.get_args(annotation))
 
 
