@@ -19,11 +19,11 @@ TEXT = tf.TensorSpec([None], tf.string, "text")
 TARGET = tf.TensorSpec([None], tf.string, "target")
 IDS = tf.TensorSpec([None, None], tf.int32, "ids")
 
-MOST_PADDING = 3
+MAX_PADDING = 3
 """Maximum ratio of the longest to the shortest sentence in a group. With a smaller ratio, groups
 of ordinary text are too small to be fast."""
 
-MOST_TOGETHER = 2**14
+MAX_TOGETHER = 2**14
 """Maximum source ids in a group, including padding, which limits the memory of a search."""
 
 
@@ -207,10 +207,8 @@ def search_by_length(search, source_ids, num_hypotheses, max_length):
 
     def search_longest(rows, *results):
         longest = tf.reduce_max(tf.gather(lengths, rows))
-        in_group = MOST_PADDING * tf.gather(lengths, rows) >= longest
-        in_group &= tf.cumsum(tf.cast(in_group, tf.int32)) <= tf.maximum(
-            1, MOST_TOGETHER // longest
-        )
+        in_group = MAX_PADDING * tf.gather(lengths, rows) >= longest
+        in_group &= tf.cumsum(tf.cast(in_group, tf.int32)) <= tf.maximum(1, MAX_TOGETHER // longest)
         group = tf.boolean_mask(rows, in_group)
         found = search(tf.gather(source_ids, group)[:, :longest])
         missing = max_length - tf.shape(found.ids)[2]

@@ -39,7 +39,7 @@ PANELS = {
 """From the name of a panel to the keys of the metrics that it shows, and what they are called."""
 COLOURS = {"loss": BLUE, "val_loss": ORANGE, "val_bleu": GREEN, "learning_rate": PURPLE}
 """The colours of the metrics of one run; of several runs, each has its own."""
-MOST_POINTS = 500
+MAX_POINTS = 500
 """Steps that are drawn of each schedule at most."""
 
 
@@ -122,7 +122,7 @@ def learning_rates(
         )
     from keras import ops
 
-    num_points = min(num_steps, MOST_POINTS)
+    num_points = min(num_steps, MAX_POINTS)
     steps = np.unique(np.linspace(1, num_steps, num_points).round().astype("int32"))
     with figure_style():
         figure = new_figure((5.6, 2.8), layout="constrained")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAGE = pathlib.Path(__file__).with_name("attention_view.html")
 ROW_PIXELS = 20
 CONTROLS_PIXELS = 170
-MOST_PIXELS = 900
+MAX_PIXELS = 900
 """A higher view scrolls."""
 
 
@@ -90,7 +90,7 @@ def attention_view(attention_map: "AttentionMap", path: StrPath | None = None) -
     ]
     page = PAGE.read_text(encoding="utf-8").replace("DATA", _json_in_html({"kinds": data}), 1)
     num_tokens = max(len(tokens) for kind in kinds for tokens in (kind.queries, kind.keys))
-    height = min(CONTROLS_PIXELS + ROW_PIXELS * num_tokens, MOST_PIXELS)
+    height = min(CONTROLS_PIXELS + ROW_PIXELS * num_tokens, MAX_PIXELS)
     if path is not None:
         with replacing(path) as partial:
             partial.write_text(page, encoding="utf-8")

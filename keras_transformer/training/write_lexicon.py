@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keras_transformer.data import ParallelCorpus
 
 
-MOST_PAIRS = 2**20
+MAX_PAIRS = 2**20
 """Pairs that are tokenized, several times as many as a lexicon is learned from; of more text, every
 n-th pair."""
 
@@ -50,7 +50,7 @@ def write_lexicon(
     tokenizers = run.load_tokenizers(config)
     if corpus is None:
         corpus = training_text_of_run(run, config, write)
-    every = max(1, -(-len(corpus) // MOST_PAIRS))
+    every = max(1, -(-len(corpus) // MAX_PAIRS))
     sides = zip(tokenizers, (corpus.source[::every], corpus.target[::every]), strict=True)
     source_rows, target_rows = (_rows(tokenizer, texts) for tokenizer, texts in sides)
     kept = [

@@ -29,7 +29,7 @@ NUM_FREQUENT = 100
 NUM_ITERATIONS = 5
 """Iterations of expectation maximization; later ones change little."""
 
-MOST_LINKS = 2**27
+MAX_LINKS = 2**27
 """Links from which a lexicon is learned, some 200,000 sentence pairs: they take a gigabyte."""
 
 CHUNK_LINKS = 2**22
@@ -195,7 +195,7 @@ def _model_1(source_rows, target_rows):
 def _chunks(source_rows, target_rows):
     """Returns a list of pairs of lists of rows, with about `CHUNK_LINKS` links in each."""
     num_links = [len(s) * len(t) for s, t in zip(source_rows, target_rows, strict=True)]
-    every = max(1, -(-sum(num_links) // MOST_LINKS))
+    every = max(1, -(-sum(num_links) // MAX_LINKS))
     ends = np.cumsum(num_links[::every])
     number = max(1, -(-int(ends[-1]) // CHUNK_LINKS))
     bounds = np.searchsorted(ends, np.arange(1, number) * CHUNK_LINKS)

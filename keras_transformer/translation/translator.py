@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
-MOST_LOGITS = 2**26
+MAX_LOGITS = 2**26
 """Logits that are computed at once for scores: 256 MiB of float32."""
 
 
@@ -195,7 +195,7 @@ class Translator(BaseTranslator):
         """Yields lists of indices, of so few rows that their logits fit into memory."""
         for batch in length_batches([len(row) for row in source_rows], self.batch_size):
             longest = max(len(target_rows[i]) for i in batch)
-            size = max(1, MOST_LOGITS // (longest * self.model.output_vocab_size))
+            size = max(1, MAX_LOGITS // (longest * self.model.output_vocab_size))
             yield from (batch[i : i + size] for i in range(0, len(batch), size))
 
     def attention(self, text: str, target: str | None = None) -> AttentionMap:

@@ -33,11 +33,11 @@ class Journeys:
     def arrays(self):
         return self.lengths, self.states, self.topics
 
-    def run(self, room, max_length, arrays=None, watch=lambda step, state, cache: None):
+    def run(self, implementation, max_length, arrays=None, watch=lambda step, state, cache: None):
         """Returns which sentence is active, and the last push of each hypothesis `(B, N, D)`.
 
         Args:
-            room: the module, `portable` or a backend's.
+            implementation: the module, `portable` or a backend's.
             max_length: most steps.
             arrays: tensors in the place of `arrays`.
             watch: called on what the body is called on.
@@ -52,7 +52,9 @@ class Journeys:
             states, history = cache["states"], cache["history"]
             states = ops.tanh(states + ops.repeat(topics, n, axis=0))[:, None]  # (R, 1, D)
             values = ops.concatenate([states, ops.square(states)], axis=1)  # (R, H, D)
-            [history] = room.cache_update([history], room.cache_position(history, step), [values])
+            [history] = implementation.cache_update(
+                [history], implementation.cache_position(history, step), [values]
+            )
             positions = ops.arange(ops.shape(history)[2], dtype="float32")
             read = ops.cos(positions)[:, None] * history
             push = 0.3 * ops.sum(read, axis=(1, 2))  # (R, D)
@@ -63,15 +65,17 @@ class Journeys:
             rows = ops.reshape(ops.roll(rows, -1, axis=1), (-1,))
             cache = {"states": states, "history": history}
             if n > 1:  # of one, a cache stays where it is from step to step
-                cache = {name: room.take_rows(tensor, rows) for name, tensor in cache.items()}
+                cache = {
+                    name: implementation.take_rows(tensor, rows) for name, tensor in cache.items()
+                }
             return Progress(active & (step + 1 < lengths), pushes), cache
 
         num_rows = ops.shape(states)[0]
-        history = room.start_cache(num_rows, 2, max_length, 5, "float32")
+        history = implementation.start_cache(num_rows, 2, max_length, 5, "float32")
         cache = {"states": states, "history": history}
         state = Progress(lengths > 0, ops.zeros((ops.shape(lengths)[0], n, 5)))
         memory = {"lengths": lengths, "topics": topics}
-        return room.search_loop(body, state, cache, memory, n, max_length)
+        return implementation.search_loop(body, state, cache, memory, n, max_length)
 
     def pushes_by_loops(self):
         pushes = np.zeros((len(self.lengths), self.num_hypotheses, 5))

@@ -23,14 +23,14 @@ def cross_entropy_loop(logits, labels, label_smoothing):
     return losses
 
 
-@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("implementation", [portable, backend])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_cross_entropy_equals_the_loop(room, label_smoothing):
+def test_cross_entropy_equals_the_loop(implementation, label_smoothing):
     rng = np.random.default_rng(1)
     for shape in ((2, 5), (7,), (2, 3, 5), (0, 5)):
         logits = rng.normal(scale=3.0, size=(*shape, 11)).astype("float32")
         labels = rng.integers(0, 11, size=shape).astype("int32")
-        loss = room.token_cross_entropy(
+        loss = implementation.token_cross_entropy(
             ops.convert_to_tensor(logits), ops.convert_to_tensor(labels), label_smoothing
         )
         assert ops.dtype(loss) == "float32"
@@ -38,36 +38,36 @@ def test_cross_entropy_equals_the_loop(room, label_smoothing):
         np.testing.assert_allclose(ops.convert_to_numpy(loss), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
-def test_cross_entropy_of_extreme_logits(room):
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_cross_entropy_of_extreme_logits(implementation):
     logits = ops.convert_to_tensor([[1e4, -1e4, 0.0], [1e4, -1e4, 0.0]])
     labels = ops.convert_to_tensor(np.array([0, 1], "int32"))
-    loss = ops.convert_to_numpy(room.token_cross_entropy(logits, labels))
+    loss = ops.convert_to_numpy(implementation.token_cross_entropy(logits, labels))
     np.testing.assert_allclose(loss, [0.0, 2e4], rtol=1e-6)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
-def test_cross_entropy_of_bfloat16_is_computed_in_float32(room):
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_cross_entropy_of_bfloat16_is_computed_in_float32(implementation):
     rng = np.random.default_rng(2)
     logits = ops.cast(rng.normal(scale=3.0, size=(3, 5, 11)), "bfloat16")
     labels = rng.integers(0, 11, size=(3, 5)).astype("int32")
-    loss = room.token_cross_entropy(logits, ops.convert_to_tensor(labels), 0.1)
+    loss = implementation.token_cross_entropy(logits, ops.convert_to_tensor(labels), 0.1)
     assert ops.dtype(loss) == "float32"
     rounded = ops.convert_to_numpy(ops.cast(logits, "float32"))
     expected = cross_entropy_loop(rounded, labels, 0.1)
     np.testing.assert_allclose(ops.convert_to_numpy(loss), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
-def test_a_cache_starts_with_zeros(room):
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_a_cache_starts_with_zeros(implementation):
     for dtype in ("float32", "bfloat16"):
-        cache = room.start_cache(3, 2, 5, 7, dtype)
+        cache = implementation.start_cache(3, 2, 5, 7, dtype)
         assert ops.dtype(cache) == dtype and tuple(cache.shape) == (3, 2, 5, 7)
         assert not np.any(ops.convert_to_numpy(ops.cast(cache, "float32")))
 
 
-@pytest.mark.parametrize("room", [portable, backend])
-def test_cache_update_replaces_one_position(room):
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_cache_update_replaces_one_position(implementation):
     rng = np.random.default_rng(3)
     expected = [rng.normal(size=shape).astype("float32") for shape in ((3, 2, 5, 7), (3, 2, 5, 11))]
     caches = [ops.convert_to_tensor(cache.copy()) for cache in expected]
@@ -76,22 +76,28 @@ def test_cache_update_replaces_one_position(room):
         for cache, value in zip(expected, values, strict=True):
             cache[:, :, step] = value
         step = ops.convert_to_tensor(step, "int32")
-        place = room.cache_position(caches[0], step)
-        caches = room.cache_update(caches, place, list(map(ops.convert_to_tensor, values)))
+        place = implementation.cache_position(caches[0], step)
+        caches = implementation.cache_update(
+            caches, place, list(map(ops.convert_to_tensor, values))
+        )
         for found, cache in zip(caches, expected, strict=True):
             np.testing.assert_array_equal(ops.convert_to_numpy(found), cache)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
-def test_cache_update_changes_no_other_cache(room):
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_cache_update_changes_no_other_cache(implementation):
     """Of one shape and one value, which a graph's optimization may take for one tensor."""
 
     def run(factor):
-        first, second = (room.start_cache(3, 2, 5, 7, "float32") for _ in range(2))
+        first, second = (implementation.start_cache(3, 2, 5, 7, "float32") for _ in range(2))
         values = ops.full((3, 2, 7), factor)
-        [first] = room.cache_update([first], room.cache_position(first, 1), [values])
-        [second] = room.cache_update([second], room.cache_position(second, 3), [2 * values])
-        return first, second, room.start_cache(3, 2, 5, 7, "float32")
+        [first] = implementation.cache_update(
+            [first], implementation.cache_position(first, 1), [values]
+        )
+        [second] = implementation.cache_update(
+            [second], implementation.cache_position(second, 3), [2 * values]
+        )
+        return first, second, implementation.start_cache(3, 2, 5, 7, "float32")
 
     compiled = backend.compile_function(run)
     for factor in (1.0, 5.0):  # the second call finds zeros again
@@ -105,38 +111,42 @@ def test_cache_update_changes_no_other_cache(room):
             np.testing.assert_array_equal(cache, expected)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
-def test_take_rows(room):
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_take_rows(implementation):
     values = np.random.default_rng(4).normal(size=(5, 3, 2)).astype("float32")
     for indices in (np.array([4, 0, 4]), np.array([[1], [3]]), np.zeros((0, 2))):
         indices = indices.astype("int32")
-        found = room.take_rows(ops.convert_to_tensor(values), ops.convert_to_tensor(indices))
+        found = implementation.take_rows(
+            ops.convert_to_tensor(values), ops.convert_to_tensor(indices)
+        )
         np.testing.assert_array_equal(ops.convert_to_numpy(found), values[indices])
-    found = room.take_rows(ops.convert_to_tensor(values[:0]), np.zeros((0, 2), "int32"))
+    found = implementation.take_rows(ops.convert_to_tensor(values[:0]), np.zeros((0, 2), "int32"))
     assert tuple(found.shape) == (0, 2, 3, 2)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("implementation", [portable, backend])
 @pytest.mark.parametrize("tail", [(), (2,)], ids=str)
-def test_take_entries_follows_each_row(room, tail):
+def test_take_entries_follows_each_row(implementation, tail):
     values = np.random.default_rng(1).normal(size=(3, 5, *tail)).astype("float32")
     indices = np.array([[4, 0], [1, 1], [2, 3]], "int32")
     expected = np.stack([row[places] for row, places in zip(values, indices, strict=True)])
-    found = room.batch_gather(ops.convert_to_tensor(values), ops.convert_to_tensor(indices))
+    found = implementation.batch_gather(
+        ops.convert_to_tensor(values), ops.convert_to_tensor(indices)
+    )
     np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("implementation", [portable, backend])
 @pytest.mark.parametrize("num_hypotheses", [1, 3])
 @pytest.mark.parametrize(
     "lengths",
     [[29, 1, 0, 9, 8, 17, 3], [1] * 7 + [26], [11] * 5, [0, 0], [2], [16, 17], []],
     ids=str,
 )
-def test_search_loop_equals_the_loop(journeys, room, num_hypotheses, lengths):
+def test_search_loop_equals_the_loop(journeys, implementation, num_hypotheses, lengths):
     """Sentences of very different lengths, some of nothing; a cache that grows several times."""
     journey = journeys(lengths, num_hypotheses)
-    active, pushes = journey.run(room, max_length=31)
+    active, pushes = journey.run(implementation, max_length=31)
     assert not np.any(ops.convert_to_numpy(active))
     expected = journey.pushes_by_loops()
     np.testing.assert_allclose(ops.convert_to_numpy(pushes), expected, rtol=1e-4, atol=1e-4)
@@ -150,12 +160,12 @@ def test_search_loop_up_to_the_most_steps(journeys, max_length):
     np.testing.assert_allclose(ops.convert_to_numpy(pushes), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("implementation", [portable, backend])
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_dropout_in_expectation(room, rate):
+def test_dropout_in_expectation(implementation, rate):
     x = np.random.default_rng(5).uniform(1.0, 2.0, size=(199, 211)).astype("float32")
     seed = keras.random.SeedGenerator(7)
-    output = ops.convert_to_numpy(room.dropout(ops.convert_to_tensor(x), rate, seed))
+    output = ops.convert_to_numpy(implementation.dropout(ops.convert_to_tensor(x), rate, seed))
     kept = output != 0
     assert abs(kept.mean() - (1 - rate)) < 0.01
     scale = output[kept] / x[kept]
@@ -201,13 +211,15 @@ def projected(label_smoothing, num_tokens=9, dtype="float32", seed=3):
     return hidden, table, *map(ops.convert_to_tensor, (labels, weights)), label_smoothing
 
 
-@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("implementation", [portable, backend])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("num_tokens", [0, 1, 9, 600])  # 600: more than two chunks
-def test_projected_cross_entropy_equals_the_loop(room, training, label_smoothing, num_tokens):
+def test_projected_cross_entropy_equals_the_loop(
+    implementation, training, label_smoothing, num_tokens
+):
     arguments = projected(label_smoothing, num_tokens)
-    losses = room.projected_cross_entropy(*arguments, training)
+    losses = implementation.projected_cross_entropy(*arguments, training)
     hidden, table, labels, weights = map(ops.convert_to_numpy, arguments[:4])
     logits = hidden @ table.T
     smoothed = cross_entropy_loop(logits, labels, label_smoothing)
@@ -221,16 +233,18 @@ def test_projected_cross_entropy_equals_the_loop(room, training, label_smoothing
     np.testing.assert_array_equal(correct[counted], np.array(expected, "float32")[counted])
 
 
-@pytest.mark.parametrize("room", [portable, backend])
+@pytest.mark.parametrize("implementation", [portable, backend])
 @pytest.mark.parametrize("num_pairs", [0, 1, 9, 300])
-def test_r_drop_adds_the_divergences_of_the_paper(room, num_pairs):
+def test_r_drop_adds_the_divergences_of_the_paper(implementation, num_pairs):
     """Liang et al., 2021, eq. 3: the mean of KL(p || q) and KL(q || p), weighted by alpha."""
     hidden, table, labels, weights, smoothing = projected(0.1, 2 * num_pairs)
     labels, weights = (
         ops.convert_to_tensor(np.repeat(ops.convert_to_numpy(x)[::2], 2)) for x in (labels, weights)
     )
     arguments = hidden, table, labels, weights, smoothing, True
-    without, with_it = (room.projected_cross_entropy(*arguments, r_drop=r) for r in (0.0, 3.0))
+    without, with_it = (
+        implementation.projected_cross_entropy(*arguments, r_drop=r) for r in (0.0, 3.0)
+    )
     expected = 0.0
     logits = ops.convert_to_numpy(hidden) @ ops.convert_to_numpy(table).T
     for first, second, weight in zip(
@@ -246,12 +260,12 @@ def test_r_drop_adds_the_divergences_of_the_paper(room, num_pairs):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("room", [portable, backend])
-def test_projected_cross_entropy_of_extreme_logits(room):
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_projected_cross_entropy_of_extreme_logits(implementation):
     hidden = ops.convert_to_tensor(np.array([[1e3], [1e3]], "float32"))
     table = ops.convert_to_tensor(np.array([[10.0], [-10.0], [0.0]], "float32"))
     labels, weights = np.array([0, 1], "int32"), np.ones(2, "float32")
-    losses = room.projected_cross_entropy(
+    losses = implementation.projected_cross_entropy(
         hidden, table, ops.convert_to_tensor(labels), ops.convert_to_tensor(weights)
     )
     np.testing.assert_allclose(ops.convert_to_numpy(losses.cross_entropy), [0.0, 2e4], rtol=1e-6)
@@ -259,8 +273,8 @@ def test_projected_cross_entropy_of_extreme_logits(room):
 
 
 @pytest.mark.parametrize("length", [5, 1, 0])
-@pytest.mark.parametrize("room", [portable, backend])
-def test_scan_equals_the_loop(room, length):
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_scan_equals_the_loop(implementation, length):
     """Nested inputs and carries of several shapes; the outputs have those of the carry."""
     rng = np.random.default_rng(3)
     inputs = {"a": rng.normal(size=(length, 2, 3)), "b": rng.normal(size=(length, 2, 1))}
@@ -272,7 +286,7 @@ def test_scan_equals_the_loop(room, length):
         return carry, [2.0 * carry[0], carry[1]]
 
     def run(first, inputs):
-        return room.scan(step, first, inputs)
+        return implementation.scan(step, first, inputs)
 
     tensors = tree.map_structure(lambda x: ops.convert_to_tensor(x, "float32"), (first, inputs))
     carry, outputs = tree.map_structure(ops.convert_to_numpy, run(*tensors))

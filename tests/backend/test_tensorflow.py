@@ -95,7 +95,7 @@ def test_one_graph_of_the_search_loop_serves_every_batch(journeys, num_hypothese
     """Unknown sizes, equal to the portable loop; a later call finds nothing of an earlier one."""
     steps = journeys(LENGTHS, num_hypotheses)
 
-    def graph(room):
+    def graph(implementation):
         @tf.function(
             input_signature=[
                 tf.TensorSpec([None], "int32"),
@@ -105,7 +105,7 @@ def test_one_graph_of_the_search_loop_serves_every_batch(journeys, num_hypothese
             ]
         )
         def run(lengths, states, topics, max_length):
-            return steps.run(room, max_length, (lengths, states, topics))
+            return steps.run(implementation, max_length, (lengths, states, topics))
 
         return run
 
@@ -119,7 +119,7 @@ def test_one_graph_of_the_search_loop_serves_every_batch(journeys, num_hypothese
 
 
 def test_sentences_that_are_done_leave_and_a_cache_grows_as_it_must(journeys, monkeypatch):
-    monkeypatch.setattr(fast, "CACHE_ROWS", 1)  # no room to spare
+    monkeypatch.setattr(fast, "CACHE_ROWS", 1)  # no implementation to spare
     seen = []
 
     def watch(step, state, cache):
@@ -268,8 +268,8 @@ def test_half_precision_is_as_exact_as_the_portable_one(dtype, loss_scale, label
         return of_loss
 
     arguments = hidden, table, labels, weights, label_smoothing
-    rooms = [fast, portable]
-    found, reference = (gradients(scaled(x.projected_cross_entropy), *arguments) for x in rooms)
+    both = [fast, portable]
+    found, reference = (gradients(scaled(x.projected_cross_entropy), *arguments) for x in both)
     for exact, *both in zip(exact_gradients(*arguments), found, reference, strict=True):
         error, of_reference = (
             np.linalg.norm(x / (3 * loss_scale) - exact) / np.linalg.norm(exact) for x in both

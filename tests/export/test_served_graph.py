@@ -64,7 +64,7 @@ def test_a_large_batch_is_searched_in_parts(translator, monkeypatch):
             finished=tf.ones([num, 1], tf.bool),
         )
 
-    monkeypatch.setattr(signatures, "MOST_TOGETHER", 12)
+    monkeypatch.setattr(signatures, "MAX_TOGETHER", 12)
     found = signatures.search_by_length(search, ids, 1, 2)
     assert sizes == [3, 3, 3, 2] and found.finished.numpy().all()
 

@@ -126,7 +126,7 @@ def test_a_schedule_is_drawn_by_its_formula(tmp_path):
 
 
 def test_several_schedules_have_labels_and_a_long_one_its_first_and_last_step(monkeypatch):
-    monkeypatch.setattr(curves, "MOST_POINTS", 20)
+    monkeypatch.setattr(curves, "MAX_POINTS", 20)
     schedules = {
         "inverse": InverseSquareRoot(0.004, 1500),
         "cosine": keras.optimizers.schedules.CosineDecay(0.0, 30_000, warmup_target=0.001),

@@ -96,7 +96,7 @@ def test_pairs_that_training_leaves_out_are_left_out(make_run, sentence_pairs):
 
 
 def test_of_much_text_every_nth_pair_is_read(make_run, corpus, monkeypatch):
-    monkeypatch.setattr(module, "MOST_PAIRS", -(-len(corpus) // 3))
+    monkeypatch.setattr(module, "MAX_PAIRS", -(-len(corpus) // 3))
     lines = []
     write_lexicon(make_run(), write=lines.append)
     assert f"from {len(corpus.source[::3])} pairs" in lines[-1]

@@ -92,7 +92,7 @@ def test_the_size_of_the_chunks_changes_nothing(pairs, monkeypatch):
 def test_of_a_long_text_every_nth_pair_is_read(pairs, monkeypatch):
     source, target = pairs
     num_links = sum(len(s) * len(t) for s, t in zip(source, target, strict=True))
-    monkeypatch.setattr(lexicon, "MOST_LINKS", num_links // 3 + 1)
+    monkeypatch.setattr(lexicon, "MAX_LINKS", num_links // 3 + 1)
     found = lexicon._model_1(source, target)
     expected = lexicon._model_1(source[::3], target[::3])
     for part, expected_part in zip(found, expected, strict=True):

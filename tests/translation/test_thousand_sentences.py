@@ -14,7 +14,7 @@ from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.training import train
 
 NEAR_TIE = 2e-4  # nats; rounding, which depends on the size of a batch, may swap what is closer
-MOST_NEAR_TIES = 3  # of 1,000
+MAX_NEAR_TIES = 3  # of 1,000
 SETTINGS = [
     "model.num_layers=2", "model.d_model=64", "model.ff_dim=128", "tokenizer.vocab_size=4000",
     "training.batch_tokens=2048", "training.max_steps=400", "training.checkpoint_every=400",
@@ -58,7 +58,7 @@ def best_of(translator, texts):
 def assert_same(found, expected):
     assert len(found) == len(expected) == 1000
     differ = [pair for pair in zip(found, expected, strict=True) if pair[0].text != pair[1].text]
-    assert len(differ) <= MOST_NEAR_TIES, differ
+    assert len(differ) <= MAX_NEAR_TIES, differ
     for one, other in differ:
         assert abs(one.score - other.score) < NEAR_TIE, (one, other)
 

@@ -195,7 +195,7 @@ def test_scores_of_few_logits_at_a_time_are_the_same(translator, corpus, monkeyp
         "score",
         lambda sources, labels: calls.append(len(labels)) or compiled(sources, labels),
     )
-    monkeypatch.setattr("keras_transformer.translation.translator.MOST_LOGITS", 7000)
+    monkeypatch.setattr("keras_transformer.translation.translator.MAX_LOGITS", 7000)
     np.testing.assert_allclose(translator.score(*sides), expected, rtol=1e-5)
     assert len(calls) > 1 and translator.model.output_vocab_size * max(calls) <= 7000
 
