@@ -176,6 +176,7 @@ def test_other_models_and_tokenizers_are_refused(tokenizer, sentence_pairs, tmp_
 def test_transformers_translates_the_same(arguments, new_translator, texts, tmp_path, unverified):
     transformers = pytest.importorskip("transformers", reason="needs the extra test-backends")
     torch = pytest.importorskip("torch", reason="needs the extra test-backends")
+    torch.set_num_threads(1)  # threads of PyTorch that wait take time of others
     translator = new_translator(**arguments)
     path = export_hugging_face(translator, tmp_path)
     model, info = transformers.MarianMTModel.from_pretrained(path, output_loading_info=True)

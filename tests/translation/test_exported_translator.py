@@ -62,7 +62,7 @@ def test_the_search_of_an_export_is_fixed(exported, translator):
 
 
 def test_other_directories_are_refused(exported, tmp_path):
-    with pytest.raises(ValueError, match="Expected an export"):
+    with pytest.raises(ValueError, match="Expected a run directory"):
         load(tmp_path)
     shutil.copytree(exported, tmp_path / "1", ignore=shutil.ignore_patterns("assets.extra"))
     with pytest.raises(ValueError, match="Expected an export of this package"):
