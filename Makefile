@@ -124,7 +124,7 @@ clean:
 # What CI needs, all at once: each installation looks for all versions anew. Modules are compiled when
 # they are first imported. The notebooks' scikit-learn comes later: it slows each import of Keras.
 install: .venv/bin/python
-	.venv/bin/python -m pip install --no-compile --editable '.[dev,docs,backends]'
+	.venv/bin/python -m pip install --no-compile --editable '.[dev,docs,test-backends]'
 	@touch .venv/installed .venv/installed-docs .venv/installed-backends
 
 .venv/installed: .venv/bin/python setup.cfg pyproject.toml
