@@ -5,7 +5,7 @@ import numbers
 import types
 
 PACKAGES = {
-    "ctranslate2": '"ctranslate2>=4.8,<5" "sentencepiece>=0.2,<0.2.3"',
+    "ctranslate2": '"ctranslate2>=4.8,<5"',
     "safetensors": "safetensors tokenizers",
     "tokenizers": "safetensors tokenizers",
     "torch": '"torch>=2.6"',

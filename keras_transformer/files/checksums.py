@@ -48,22 +48,18 @@ def remove_with_checksum(directory, name):
     (directory / name).unlink(missing_ok=True)
 
 
-def check_checksums(directory, names=None, is_required=True):
+def check_checksums(directory, names=None):
     """Raises `ValueError` where a file of a directory is missing or differs from its checksum.
 
     Args:
         directory: path.
         names: names of the files to check, relative to the directory; None: all listed files.
-        is_required: whether a missing `SHA256SUMS` is an error. Earlier versions of this package
-            wrote none.
     """
     directory = pathlib.Path(directory)
     try:
         listed = (directory / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        if is_required:
-            raise InputError(f"{CHECKSUMS} is missing") from None
-        return
+        raise InputError(f"{CHECKSUMS} is missing") from None
     lines = (line.partition("  ") for line in listed.split("\n") if line)
     expected = {name: digest for digest, _, name in lines}
     if not expected:
@@ -82,4 +78,5 @@ def check_export(path):
 
     SavedModels that are no exports of this package need no checksums.
     """
-    check_checksums(path, is_required=pathlib.Path(path, EXPORT_SETTINGS).exists())
+    if any(pathlib.Path(path, name).exists() for name in (EXPORT_SETTINGS, CHECKSUMS)):
+        check_checksums(path)
