@@ -65,7 +65,7 @@ test-lowest: .venv/installed
 	.venv/bin/uv pip install --quiet --python .venv/lowest/bin/python --resolution lowest-direct \
 		--editable '.[dev]'
 	.venv/lowest/bin/python -m pytest -rsfE tests/layers tests/models tests/decoding tests/tokenizers \
-		tests/cli tests/test_translator.py tests/export/test_saved_model.py
+		tests/cli tests/translation/test_translator.py tests/export/test_saved_model.py
 
 # tests the server in KERAS_TRANSFORMER_SERVER and KERAS_TRANSFORMER_SERVER_GRPC, or else ours
 test-contract: .venv/installed
