@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from keras_transformer import keras_names
+from keras_transformer.files.version_numbers import PACKAGE_VERSION
 
 if TYPE_CHECKING:  # what `__getattr__` finds, for type checkers and editors
     from keras_transformer import backend as backend
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for type checkers and editors
     from keras_transformer.translation.loading import load as load
     from keras_transformer.translation.translator import Translator as Translator
 
-__version__ = "0.1.0"
+__version__ = PACKAGE_VERSION
 
 _SUBPACKAGES = (
     "backend",

@@ -7,13 +7,13 @@ import pathlib
 
 import keras
 
-import keras_transformer
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.files.atomic import partial_directory, put_in_place
 from keras_transformer.files.checksums import write_checksums
 from keras_transformer.files.version_numbers import (
     EXPORT_SETTINGS,
     HIGHEST_VERSION,
+    PACKAGE_VERSION,
     version_number,
 )
 
@@ -79,7 +79,7 @@ def write_settings(path, model, decoding, verification, **others):
         others: further settings of this format.
     """
     settings = {
-        "keras_transformer": keras_transformer.__version__,
+        "keras_transformer": PACKAGE_VERSION,
         "decoding": dataclasses.asdict(decoding),
         **others,
         "model": keras.saving.serialize_keras_object(model)["config"],

@@ -1,10 +1,15 @@
-"""The versions of an export: directories with numbers, as TensorFlow Serving reads them."""
+"""The version of this package, and those of an export: directories with numbers, as TensorFlow
+Serving reads them.
+"""
 
 import contextlib
 import errno
 import json
 import os
 import pathlib
+
+PACKAGE_VERSION = "0.1.0"
+"""The version of this package, which `keras_transformer.__version__` names."""
 
 HIGHEST_VERSION = 2**63 - 1
 """The highest number that fits into the messages of TensorFlow Serving."""
