@@ -257,7 +257,7 @@ def test_it_learns_to_say_where_a_spot_is():
         labels[:320],
         sample_weight=np.full((320, 3), 1 / 96, "float32"),
         batch_size=32,
-        epochs=16,
+        epochs=12,
         verbose=0,
     )
     found = numbers(decode(model, images[320:], DecodingConfig(beam_size=1, max_length=4)).ids)
