@@ -69,9 +69,11 @@ def attention_variant(request, variants):
     return variants[request.param]
 
 
-@pytest.fixture(params=["all at once", *ATTENTION_VARIANTS])
+@pytest.fixture(params=["all at once", "rotary positions", "ALiBi", "performer"])
 def graph_variant(request, variants):
-    """The same of those whose graphs differ in more than a few operations."""
+    """The same of those whose graphs differ in more than their attention, which is compiled alone
+    in `tests/layers/attention`, and of one with random features.
+    """
     return variants[request.param]
 
 
@@ -103,7 +105,7 @@ def shared_model(make_model):
     models = {}
 
     def shared(**arguments):
-        key = repr(arguments)
+        key = repr(sorted({**SIZES, **arguments}.items()))
         if key not in models:
             models[key] = make_model(**arguments)
         return models[key]

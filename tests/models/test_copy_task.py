@@ -11,7 +11,7 @@ from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.schedules import InverseSquareRoot
 
-VOCAB_SIZE, MAX_LENGTH, BATCH_SIZE, NUM_STEPS = 17, 4, 128, 300
+VOCAB_SIZE, MAX_LENGTH, BATCH_SIZE, NUM_STEPS = 17, 4, 128, 200
 
 
 def draw(rng, number):
@@ -38,7 +38,7 @@ def test_copies_what_it_has_never_seen():
         VOCAB_SIZE, num_layers=1, d_model=32, ff_dim=64, num_heads=2, dropout=0.0,
         normalize_first=True,
     )  # fmt: skip
-    schedule = InverseSquareRoot(peak_learning_rate=0.005, warmup_steps=50)
+    schedule = InverseSquareRoot(peak_learning_rate=0.005, warmup_steps=30)
     model.compile(keras.optimizers.Adam(schedule, beta_2=0.98), TokenCrossEntropy(0.1))
     model.fit(
         {"source_ids": source_ids, "target_ids": target_ids},

@@ -144,7 +144,7 @@ def test_searches(model):
     np.testing.assert_array_equal(numbers(one.ids), numbers(greedy.ids))
     config = DecodingConfig(beam_size=3, max_length=4)
     run = lambda images: decode(model, images, config)  # noqa: E731
-    if model.features == "patches":  # to compile a search takes a second
+    if model.features == "patches" and not model.has_own_decoder:  # compiling takes a second
         run = backend.compile_function(run, model.weights)
     together = numbers(run(ops.convert_to_tensor(images)).ids)
     for row, image in zip(together, images, strict=True):
@@ -257,7 +257,7 @@ def test_it_learns_to_say_where_a_spot_is():
         labels[:320],
         sample_weight=np.full((320, 3), 1 / 96, "float32"),
         batch_size=32,
-        epochs=16,
+        epochs=12,
         verbose=0,
     )
     found = numbers(decode(model, images[320:], DecodingConfig(beam_size=1, max_length=4)).ids)

@@ -1,8 +1,6 @@
 """The recurrent translator: properties, steps, searches, sizes, config and errors."""
 
 import itertools
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -15,6 +13,7 @@ from keras_transformer.decoding import beam_search, decode, length_penalty
 from keras_transformer.models.from_config import check_model_settings, model_class_of
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+from tests import forked
 
 SIZES = dict(num_layers=1, num_decoder_layers=2, d_model=12, units=10, dropout=0.1)
 VARIANTS = {
@@ -272,8 +271,7 @@ sys.exit(not np.isfinite(history["loss"][0]))
 )
 def test_xla_trains_it_on_batches_of_different_sizes(arguments):
     """In a process of its own, as other tests disable XLA in theirs."""
-    command = [sys.executable, "-c", XLA_PROGRAM, repr(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forked.run(["-c", XLA_PROGRAM, repr(arguments)])
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -11,7 +11,7 @@ from keras_transformer.decoding import decode
 from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.training.losses import TokenCrossEntropy
 
-VOCAB_SIZE, MAX_LENGTH, BATCH_SIZE, NUM_STEPS = 10, 4, 32, 200
+VOCAB_SIZE, MAX_LENGTH, BATCH_SIZE, NUM_STEPS = 10, 4, 32, 150
 
 
 def padded(rows):

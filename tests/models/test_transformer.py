@@ -96,10 +96,10 @@ def test_a_batch_of_one_equals_a_batch_of_many(shared_model, variant, batch):
         assert_equal(logits_of(model, alone)[0], together[row, :target_length])
 
 
-def test_a_sentence_of_padding_alone_is_finite(make_model, batch):
+def test_a_sentence_of_padding_alone_is_finite(shared_model, batch):
     batch["source_ids"][1] = 0
     batch["target_ids"][1] = 0
-    assert np.all(np.isfinite(logits_of(make_model(), batch)))
+    assert np.all(np.isfinite(logits_of(shared_model(), batch)))
 
 
 def test_attention_weights(shared_model, dense_variant, batch):
@@ -162,11 +162,11 @@ def test_without_dropout_training_changes_nothing(make_model, batch):
     assert_equal(logits_of(model, batch, training=True), logits_of(model, batch))
 
 
-def test_one_table_or_two(make_model):
-    shared = make_model()
+def test_one_table_or_two(shared_model):
+    shared = shared_model()
     assert shared.source_embedding is shared.target_embedding
     for arguments in (dict(share_embeddings=False), dict(target_vocab_size=19)):
-        separate = make_model(**arguments)
+        separate = shared_model(**arguments)
         assert separate.source_embedding is not separate.target_embedding
         assert separate.source_embedding.vocab_size == 23
         assert separate.target_embedding.vocab_size == arguments.get("target_vocab_size", 23)
@@ -189,14 +189,14 @@ def test_the_output_is_the_embedding_where_tied(make_model, batch):
     assert_equal(logits_of(model, batch), before)
 
 
-def test_ids_as_floats(make_model, batch):
-    model = make_model()
+def test_ids_as_floats(shared_model, batch):
+    model = shared_model()
     as_floats = {name: ids.astype("float32") for name, ids in batch.items()}
     np.testing.assert_array_equal(logits_of(model, as_floats), logits_of(model, batch))
 
 
-def test_mixed_precision_comes_close(make_model, batch):
-    model, exact = make_model(dtype="mixed_bfloat16"), make_model()
+def test_mixed_precision_comes_close(make_model, shared_model, batch):
+    model, exact = make_model(dtype="mixed_bfloat16"), shared_model()
     logits = model(batch)
     assert ops.dtype(logits) == "bfloat16"
     assert {weight.dtype for weight in model.weights} == {"float32"}
@@ -309,7 +309,7 @@ def test_a_length_over_the_learned_positions_is_refused(make_model, batch):
 
 @pytest.mark.parametrize("model_class", [Transformer, RnnSeq2Seq])
 def test_inputs_that_do_not_fit_are_refused(model_class):
-    model = model_class(23, d_model=8)
+    model = model_class(23, d_model=8, num_layers=1)
     ids = np.ones((2, 5), "int32")
     for inputs, message in (
         ([ids, ids], 'Expected inputs {"source_ids".* Received: list'),

@@ -128,7 +128,7 @@ def test_one_compiled_function_serves_every_length(kind):
         return layer(x, 2 * x, x + 1, causal=True)
 
     compiled = backend.compile_function(attend)
-    for batch, length in ((2, 23), (3, 4), (1, 1)):
+    for batch, length in ((2, 23), (3, 4), (1, 1), (0, 5)):
         x = np.random.default_rng(1).normal(size=(batch, length, H, K)).astype("float32")
         expected = ops.convert_to_numpy(layer(x, 2 * x, x + 1, causal=True))
         assert_equal(compiled(ops.reshape(x, (batch, length, H * K))), expected)

@@ -129,10 +129,10 @@ def test_one_compiled_function_serves_every_length(kind):
         return layer(x, 2 * x, x + 1, padding_mask=real, causal=True)
 
     compiled = backend.compile_function(attend)
-    for batch, length in ((2, 23), (3, 4), (1, 1), (2, 64)):
+    for batch, length in ((2, 23), (3, 4), (1, 1), (2, 64), (0, 5)):
         x = np.random.default_rng(1).normal(size=(batch, length, H, K)).astype("float32")
         real = np.ones((batch, length), bool)
-        real[-1, length // 2 + 1 :] = False
+        real[-1:, length // 2 + 1 :] = False
         flat = ops.reshape(x, (batch, length, H * K))
         found = compiled(flat, ops.convert_to_tensor(real))
         assert_equal(
