@@ -25,15 +25,20 @@ SETTINGS = [
 ]
 
 
+NUM_VALIDATED = 8
+"""The first of the pairs, which a training validates with: all would take as long as its steps."""
+
+
 class Stopped(Exception):
-    """Ends a training before its first step."""
+    """Ends a training before its first step, or after its last."""
 
 
 @pytest.fixture
-def start_training(tmp_path, monkeypatch, corpus):
+def start_training(tmp_path, monkeypatch, corpus, validated):
     """Starts a training with some settings; returns what `fit` would have been called with.
 
-    The training text is that of the pairs, and so is the validation text, unless `corpora` is None.
+    The training text is that of the pairs, and the validation text `NUM_VALIDATED` of them, unless
+    `corpora` is None.
     """
     module = importlib.import_module("keras_transformer.training.train")
     arguments = inspect.signature(module.fit)
@@ -42,7 +47,7 @@ def start_training(tmp_path, monkeypatch, corpus):
     def stop(*args, **kwargs):
         raise Stopped(arguments.bind(*args, **kwargs).arguments)
 
-    def start(config, output=None, corpora=(corpus, corpus), init_from=None):
+    def start(config, output=None, corpora=(corpus, validated), init_from=None):
         output = output or tmp_path / f"run-{next(number)}"
         lines = []
         with monkeypatch.context() as patch, pytest.raises(Stopped) as stopped:
@@ -53,6 +58,14 @@ def start_training(tmp_path, monkeypatch, corpus):
         return started
 
     return start
+
+
+@pytest.fixture(scope="session")
+def validated(sentence_pairs):
+    """The pairs that a training validates with, as a `ParallelCorpus`."""
+    from keras_transformer.data import ParallelCorpus
+
+    return ParallelCorpus.from_pairs(sentence_pairs[:NUM_VALIDATED])
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +110,7 @@ def free_ports():
 
 @pytest.fixture
 def files(tmp_path, sentence_pairs):
-    """The paths of two text files that hold the sentence pairs."""
+    """The settings that name files with the sentence pairs."""
     return write_pairs(tmp_path, sentence_pairs)
 
 
@@ -108,21 +121,22 @@ def config(files):
 
 
 def write_pairs(directory, pairs):
-    paths = directory / "pairs.en", directory / "pairs.de"
-    for path, sentences in zip(paths, zip(*pairs, strict=True), strict=True):
-        path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
-    return paths
+    for split, number in (("train", None), ("valid", NUM_VALIDATED)):
+        for index, side in enumerate(("source", "target")):
+            text = "".join(f"{pair[index]}\n" for pair in pairs[:number])
+            (directory / f"{side}_{split}").write_text(text, encoding="utf-8")
+    return files_in(directory)
+
+
+def files_in(directory):
+    names = [f"{side}_{split}" for split in ("train", "valid") for side in ("source", "target")]
+    return [f"data.{name}={directory / name}" for name in names]
 
 
 def config_of(files):
     from keras_transformer.config import Config
 
-    named = [
-        f"data.{side}_{split}={path}"
-        for split in ("train", "valid")
-        for side, path in zip(("source", "target"), files, strict=True)
-    ]
-    return Config().override([*SETTINGS, *named])
+    return Config().override([*SETTINGS, *files])
 
 
 @pytest.fixture(scope="session")
@@ -149,10 +163,26 @@ def train_quietly():
     return run
 
 
+@pytest.fixture
+def train_to_last_checkpoint(train_quietly, monkeypatch):
+    """Trains as `train_quietly` does, but ends before the weights are chosen, which takes time."""
+    module = importlib.import_module("keras_transformer.training.train")
+
+    def stop(*args):
+        raise Stopped
+
+    def run(config, output):
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            patch.setattr(module, "candidates", stop)
+            train_quietly(config, output)
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def trained(made_once, sentence_pairs, train_quietly):
     """`(config, path)` of a run that has ended; a test copies it before it changes anything."""
     pairs = made_once("pairs_of_trained", lambda path: write_pairs(path, sentence_pairs))
-    config = config_of((pairs / "pairs.en", pairs / "pairs.de"))
+    config = config_of(files_in(pairs))
     made = made_once("trained", lambda path: train_quietly(config, path / "run"))
     return config, made / "run"

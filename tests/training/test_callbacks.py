@@ -109,7 +109,7 @@ def test_of_several_references_the_first_is_shown(tokenizer, capsys):
     assert capsys.readouterr().err == expected
 
 
-def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsys):
+def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsys, eagerly):
     class Scripted(BleuCallback):
         def on_translations(self, epoch, translations, logs):
             logs["val_bleu"] = [3.0, 5.0, 4.0, 9.0][epoch]
@@ -122,8 +122,8 @@ def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsy
         corpus,
         4,
         [
-            Scripted(sources, references, tokenizer),
-            SampleTranslations(sources, references, tokenizer),
+            Scripted(sources, references, tokenizer, decoding=SHORT),
+            SampleTranslations(sources, references, tokenizer, decoding=SHORT),
             keras.callbacks.ModelCheckpoint(
                 best, "val_bleu", mode="max", save_best_only=True, save_weights_only=True
             ),

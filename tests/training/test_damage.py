@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,13 +199,12 @@ def test_how_another_run_ended_is_not_taken_over(run, config, start):
 
 
 @pytest.mark.parametrize("split", ["training", "validation"])
-def test_other_text_of_the_same_size_is_refused(
-    run, longer, start, tmp_path, split, sentence_pairs
-):
+def test_other_text_of_the_same_size_is_refused(run, longer, start, tmp_path, split):
     path = tmp_path / "other.en"
-    # one sentence differs, in the side that the counts of target tokens do not see
-    path.write_text("".join(f"{source}\n" for source, _ in sentence_pairs).replace("cat", "cow"))
     setting = {"training": "source_train", "validation": "source_valid"}[split]
+    text = Path(getattr(longer.data, setting)).read_text()
+    # two sentences differ, in the side that the counts of target tokens do not see
+    path.write_text(text.replace("cat", "cow"))
     before = files_of(run)
     with pytest.raises(ValueError, match=f"Expected the {split} text that the run began with"):
         start(longer.override([f"data.{setting}={path}"]), run)
@@ -238,10 +238,11 @@ def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
 ):
     from keras_transformer.training import training_loop
 
+    config = config.override(["training.checkpoint_every=2"])
     run, step_end = tmp_path / "run", training_loop.SaveAndStop.on_train_batch_end
 
     def spoil(saver, batch, logs=None):
-        if saver.state.step == 7:  # the weights of step 8, at which a checkpoint is due
+        if saver.state.step == 3:  # the weights of step 4, at which a checkpoint is due
             saver.model.weights[0].assign(np.full(saver.model.weights[0].shape, np.nan))
         step_end(saver, batch, logs)
 
@@ -249,15 +250,15 @@ def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
         patch.setattr(training_loop.SaveAndStop, "on_train_batch_end", spoil)
         # the validation of NaN weights has no translations to score
         message = (
-            r"a weight is not finite at step 8, at a learning rate of \S+: .* from .*step-00000004"
+            r"a weight is not finite at step 4, at a learning rate of \S+: .* from .*step-00000002"
         )
         with pytest.raises(FloatingPointError, match=message):
             train_quietly(config, run)
-    assert os.listdir(run / "checkpoints") == ["step-00000004"]
+    assert os.listdir(run / "checkpoints") == ["step-00000002"]
     assert not (run / "finished.json").exists()
     lower = config.override(["training.peak_learning_rate=0.001", "training.clip_norm=1"])
     started = start(lower, run)  # which is the advice
-    assert "going on    from step 4" in started.lines
+    assert "going on    from step 2" in started.lines
 
 
 def test_a_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_quietly):
@@ -272,10 +273,11 @@ def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path
     """The weights are finite, but so large that no number of the model is."""
     from keras_transformer.training import BleuCallback, training_loop
 
+    config = config.override(["training.checkpoint_every=2"])
     step_end, translated = training_loop.SaveAndStop.on_train_batch_end, []
 
     def spoil(saver, batch, logs=None):
-        if saver.state.step == 7:
+        if saver.state.step == 3:
             weight = saver.model.weights[0]
             weight.assign(np.full(weight.shape, 3e38))
         step_end(saver, batch, logs)
@@ -285,11 +287,11 @@ def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path
         patch.setattr(
             BleuCallback, "translations", lambda self: translated.append(1) or self.references
         )
-        message = r"the validation loss is not finite at step 8, .* from .*step-00000004"
+        message = r"the validation loss is not finite at step 4, .* from .*step-00000002"
         with pytest.raises(FloatingPointError, match=message):
             train_quietly(config, tmp_path / "run")
-    assert len(translated) == 1  # at step 4: nothing is translated with such weights
-    assert os.listdir(tmp_path / "run" / "checkpoints") == ["step-00000004"]
+    assert len(translated) == 1  # at step 2: nothing is translated with such weights
+    assert os.listdir(tmp_path / "run" / "checkpoints") == ["step-00000002"]
 
 
 def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, train_quietly, config):

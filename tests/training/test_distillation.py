@@ -81,14 +81,14 @@ def student(teachers, tmp_path_factory, train_quietly):
     return config, folder / "run", teacher
 
 
-def test_a_student_goes_on_without_its_teachers(student, teachers, train_quietly, tmp_path):
+def test_a_student_goes_on_without_its_teachers(student, train_to_last_checkpoint, tmp_path):
     """With the same weights as without the interruption, from the labels that it has saved."""
     config, path, teacher = student
     config = config.override(["training.max_steps=4"])
-    train_quietly(config, tmp_path / "whole")
+    train_to_last_checkpoint(config, tmp_path / "whole")
     run = shutil.copytree(path, tmp_path / "run")
     gone = teacher.rename(tmp_path / "gone")
-    train_quietly(config, run)
+    train_to_last_checkpoint(config, run)
     gone.rename(teacher)
     runs = [load_run(tmp_path / name, "last")[0] for name in ("whole", "run")]
     for expected, found in zip(*(model.weights for model in runs), strict=True):

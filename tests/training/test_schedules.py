@@ -146,13 +146,3 @@ def test_what_is_not_above_zero_is_refused():
     for kind in DECAYS:
         with pytest.raises(ValueError, match="Received: num_steps=0"):
             kind(0.1, 0)
-
-
-def test_a_saved_optimizer_may_name_the_schedule_as_earlier_versions_did():
-    config = keras.optimizers.serialize(keras.optimizers.Adam(NoamSchedule(16, warmup_steps=4)))
-    schedule = config["config"]["learning_rate"]
-    schedule["class_name"] = "PaperSchedule"
-    schedule["registered_name"] = "keras_transformer>PaperSchedule"
-    optimizer = keras.optimizers.deserialize(config)
-    assert isinstance(optimizer._learning_rate, NoamSchedule)
-    assert optimizer._learning_rate.get_config() == {"d_model": 16, "warmup_steps": 4}

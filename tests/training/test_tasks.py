@@ -21,10 +21,10 @@ class AccuracyTask(TranslationTask):
         return metrics["val_accuracy"]
 
 
-def test_the_task_names_the_score_that_chooses_the_weights(tmp_path, config, corpus):
+def test_the_task_names_the_score_that_chooses_the_weights(tmp_path, config, corpus, validated):
     lines = []
     metrics = train_task(
-        AccuracyTask((corpus, corpus)), config, tmp_path / "run", write=lines.append
+        AccuracyTask((corpus, validated)), config, tmp_path / "run", write=lines.append
     )
     run = Run(tmp_path / "run")
     records = [json.loads(line) for line in run.metrics_path.open()]

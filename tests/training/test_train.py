@@ -8,8 +8,6 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import keras
@@ -18,6 +16,7 @@ import pytest
 
 from keras_transformer.config import Config
 from keras_transformer.runs.run import Run
+from tests import forked
 
 # trains with the settings of the YAML file argv[1] into argv[2], in a process of its own, without
 # compiling the steps, which would take longer than all of them
@@ -59,17 +58,20 @@ def start_training(config, output, moment=None, signal_number=signal.SIGKILL):
     """Starts a training in a process, which gets a signal at a moment of TRAIN_WITH_SIGNAL."""
     settings = output.with_suffix(".yaml")
     config.save(settings)
-    command = [sys.executable, "-c", TRAIN, settings, output]
+    command = ["-c", TRAIN, settings, output]
     if moment is not None:
         number = str(int(signal_number))
-        command = [sys.executable, "-c", TRAIN_WITH_SIGNAL, settings, output, moment, number]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        command = ["-c", TRAIN_WITH_SIGNAL, settings, output, moment, number]
+    with open(os.devnull) as no_input, open(output.with_suffix(".txt"), "w") as errors:
+        process = forked.start(command, (no_input, errors, errors))
+    process.errors = output.with_suffix(".txt")
+    return process
 
 
 def end(process):
     """Waits for the end of a process; returns its exit code and what it wrote as errors."""
-    _, errors = process.communicate()
-    return process.returncode, errors
+    process.join()
+    return process.exitcode, process.errors.read_text()
 
 
 def train_to_the_end(config, output):
@@ -259,7 +261,8 @@ def test_a_run_that_goes_on_does_not_offer_its_old_average(finished, train_quiet
 def test_fine_tuning_starts_from_another_run(tmp_path, trained, train_quietly):
     config, first = trained
     expected = read_finished(first)["metrics"]
-    second = config.override(["training.peak_learning_rate=1e-12", "model.d_model=32"])
+    settings = ["training.peak_learning_rate=1e-12", "training.max_steps=1", "model.d_model=32"]
+    second = config.override(settings)
     metrics = train_quietly(second, tmp_path / "second", init_from=first)
     assert metrics["val_perplexity"] == pytest.approx(expected["val_perplexity"], rel=1e-4)
     tokenizers = [run / "tokenizer/tokenizer.model" for run in (first, tmp_path / "second")]
@@ -368,9 +371,9 @@ def test_killed_and_started_again_ends_where_the_uninterrupted_ends_to_the_bit(
 ):
     killed = start_training(deterministic, tmp_path / "run")
     checkpoint = tmp_path / "run" / "checkpoints" / "step-00000004"
-    while not checkpoint.is_dir() and killed.poll() is None:
+    while not checkpoint.is_dir() and killed.exitcode is None:
         time.sleep(0.01)
-    killed.send_signal(signal.SIGKILL)
+    killed.kill()
     assert end(killed)[0] == -signal.SIGKILL
     assert not (tmp_path / "run" / "averaged.weights.h5").exists()
 

@@ -28,7 +28,7 @@ def path(trained, tmp_path):
     return shutil.copytree(trained[1], tmp_path / "run")
 
 
-def test_the_run_then_translates_with_the_best_search(path, corpus):
+def test_the_run_then_translates_with_the_best_search(path, validated):
     before, lines = Config.load(path / "config.yaml"), []
     tuned = tune_decoding(path, None, (2, 1), (0.0, 2.0), write=lines.append)
     after = Config.load(path / "config.yaml")
@@ -37,8 +37,8 @@ def test_the_run_then_translates_with_the_best_search(path, corpus):
 
     scores = {}
     for decoding in ({}, {"beam_size": 1}, {"beam_size": 2, "length_penalty": 2.0}):
-        translations = keras_transformer.load(path, **decoding)(corpus.source)
-        scores[str(decoding)] = bleu(translations, corpus.target, hints=False).value
+        translations = keras_transformer.load(path, **decoding)(validated.source)
+        scores[str(decoding)] = bleu(translations, validated.target, hints=False).value
     assert tuned.bleu == scores["{}"] == max(scores.values())
     assert tuned.bleu >= tuned.bleu_before
 
@@ -67,17 +67,17 @@ def test_bad_values_change_nothing(path, corpus, arguments, message):
     assert (path / "config.yaml").read_bytes() == before
 
 
-def test_the_bleu_is_that_of_the_run_unless_another_is_asked_for(path, corpus):
+def test_the_bleu_is_that_of_the_run_unless_another_is_asked_for(path, validated):
     settings = ["training.bleu_tokenizer=char", "decoding.beam_size=1"]  # one search to compare
     Config.load(path / "config.yaml").override(settings).save(path / "config.yaml")
-    translations = keras_transformer.load(path)(corpus.source)
+    translations = keras_transformer.load(path)(validated.source)
     scores = {
-        name: bleu(translations, corpus.target, tokenize=name, hints=False).value
+        name: bleu(translations, validated.target, tokenize=name, hints=False).value
         for name in ("char", "13a")
     }
     assert scores["char"] != scores["13a"]
     for asked, name in ((None, "char"), ("13a", "13a")):
-        tuned = tune_decoding(path, corpus, (1,), tokenize=asked, write=lambda line: None)
+        tuned = tune_decoding(path, validated, (1,), tokenize=asked, write=lambda line: None)
         assert tuned.bleu == tuned.bleu_before == scores[name]
 
 
