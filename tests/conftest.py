@@ -1,10 +1,15 @@
 """What tests of several folders share. Only the fixtures that need TensorFlow import it."""
 
+import contextlib
 import fcntl
 import os
 import random
+import sys
+import types
 
 import pytest
+
+from tests import forked
 
 SENTENCE_PAIRS = [
     ("A dog runs.", "Ein Hund läuft."),
@@ -120,6 +125,27 @@ def translator(tokenizer, sentence_pairs, made_once):
     model.load_weights(made_once("translator", train) / "model.weights.h5")
     decoding = DecodingConfig(beam_size=3, max_length=60, max_source_length=50)
     return Translator(model, tokenizer, decoding=decoding)
+
+
+@pytest.fixture(scope="session")
+def forking():
+    """A context in which a module starts its Python processes as forks, which have TensorFlow.
+
+    For what needs another process, but not a fresh one: `exported` is verified in a fresh one.
+    """
+
+    def run(command, *, input, env=None, **captured):
+        assert command[0] == sys.executable and captured.pop("encoding") == "utf-8"
+        assert captured == {"capture_output": True}
+        return forked.run(command[1:], input=input)
+
+    @contextlib.contextmanager
+    def forking(module):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "subprocess", types.SimpleNamespace(run=run))
+            yield
+
+    return forking
 
 
 @pytest.fixture(scope="session")

@@ -108,9 +108,10 @@ def test_what_is_written_is_read_again_bit_for_bit(arguments, new_translator, tm
         np.testing.assert_array_equal(before[name], after[name])
 
 
-def test_it_is_proved_in_a_fresh_process(new_translator, tmp_path, monkeypatch):
+def test_it_is_proved_in_another_process(new_translator, tmp_path, monkeypatch, forking):
     translator = new_translator()
-    path = export_hugging_face(translator, tmp_path / "models")
+    with forking(verification):
+        path = export_hugging_face(translator, tmp_path / "models")
     settings = json.loads((path / "assets.extra/keras_transformer.json").read_text())
     assert settings["format"] == "hugging_face"
     assert settings["verification"]["num_texts"] == 64 + 7 + 8
@@ -173,7 +174,9 @@ def test_other_models_and_tokenizers_are_refused(tokenizer, sentence_pairs, tmp_
 
 
 @pytest.mark.parametrize("arguments", KINDS, ids=str)
-def test_transformers_translates_the_same(arguments, new_translator, texts, tmp_path, unverified):
+def test_transformers_translates_the_same(
+    arguments, new_translator, texts, tmp_path, unverified, eagerly
+):
     transformers = pytest.importorskip("transformers", reason="needs the extra test-backends")
     torch = pytest.importorskip("torch", reason="needs the extra test-backends")
     torch.set_num_threads(1)  # threads of PyTorch that wait take time of others

@@ -64,7 +64,7 @@ def test_an_export_is_small_and_translates_with_the_rounded_weights(
     weights, size, translator, exported, texts, tmp_path, unverified
 ):
     with unverified():
-        path = export_saved_model(translator, tmp_path, n_best=2, weights=weights)
+        path = export_saved_model(translator, tmp_path, weights=weights)
     assert num_bytes(path) < size * num_bytes(exported)
     settings = json.loads((path / "assets.extra/keras_transformer.json").read_text())
     assert settings["weights"] == weights
@@ -72,10 +72,10 @@ def test_an_export_is_small_and_translates_with_the_rounded_weights(
     model = QuantizedWeights(translator.model, weights).model
     rounded = Translator(model, translator.tokenizer, decoding=translator.decoding)
     read_back = load(path)
-    found, expected = read_back.translate(texts, 2), rounded.translate(texts, 2)
+    found, expected = read_back.translate(texts), rounded.translate(texts)
     for ours, theirs in zip(found, expected, strict=True):
         assert [t._replace(score=0.0) for t in ours] == [t._replace(score=0.0) for t in theirs]
-    targets = [best.text for best, _ in expected]
+    targets = [best.text for (best,) in expected]
     scores = read_back.signatures["score"](text=tf.constant(texts), target=tf.constant(targets))
     np.testing.assert_allclose(scores["score"], rounded.score(texts, targets), atol=1e-4)
     attention = read_back.signatures["attention"](text=tf.constant(texts[:1]))["weights"].numpy()

@@ -36,10 +36,10 @@ def run(corpus, tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:The text or its translation reached a limit:UserWarning")
-def test_from_a_run_to_an_export(run, corpus, tmp_path, unverified):
+def test_from_a_run_to_an_export(run, corpus, tmp_path, unverified, eagerly):
     texts = [*corpus.source[:6], "", "zebra"]
     translator = keras_transformer.load(run, beam_size=2)
-    expected = translator.translate(texts, n_best=2)
+    expected = translator.translate(texts)
     attention_map = translator.attention(texts[2])
     assert set(attention_map.weights) == {"cross"}
     rows, columns = len(attention_map.target_pieces), len(attention_map.source_pieces)
@@ -48,12 +48,12 @@ def test_from_a_run_to_an_export(run, corpus, tmp_path, unverified):
     assert translator.sample(texts, seed=1) == translator.sample(texts, seed=1)
 
     with unverified():
-        export_saved_model(translator, tmp_path / "export", n_best=2)
+        export_saved_model(translator, tmp_path / "export")
     exported = load(tmp_path / "export")
     assert set(exported.signatures) == {
         "serving_default", "n_best", "attention", "score", "encode", "decode",
     }  # fmt: skip
-    found = exported.translate(texts, n_best=2)
+    found = exported.translate(texts)
     for ours, others in zip(found, expected, strict=True):
         assert [x.text for x in ours] == [x.text for x in others]
         np.testing.assert_allclose([x.score for x in ours], [x.score for x in others], atol=1e-4)

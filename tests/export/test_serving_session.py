@@ -1,7 +1,6 @@
 """XLA can be disabled by a private function of TensorFlow, as on a stock server."""
 
-import subprocess
-import sys
+from tests import forked
 
 PROGRAM = """
 import tensorflow as tf
@@ -19,6 +18,6 @@ except tf.errors.OpError as error:
 
 
 def test_xla_is_disabled():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    done = forked.run(["-c", PROGRAM])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["6.0", "XLA compilation disabled"]

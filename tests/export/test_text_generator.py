@@ -35,8 +35,9 @@ def gpt(tokenizer, randomize):
 
 
 @pytest.fixture(scope="module")
-def path(gpt, tokenizer, tmp_path_factory):
-    return export_text_generator(gpt, tokenizer, tmp_path_factory.mktemp("gpt"), DECODING)
+def path(gpt, tokenizer, tmp_path_factory, forking):
+    with forking(verification):
+        return export_text_generator(gpt, tokenizer, tmp_path_factory.mktemp("gpt"), DECODING)
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,8 @@ def test_export_that_tracks_the_keras_model_is_not_proven(tmp_path):
         serving_session.answer(str(tmp_path), [np.array([b"A dog."], object)])
 
 
-def test_export_that_needs_xla_is_not_proven(translator, tmp_path):
-    """The error of the fresh process is that of the export."""
+def test_export_that_needs_xla_is_not_proven(translator, tmp_path, forking):
+    """The error of the other process is that of the export."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def serve(text):
@@ -39,7 +39,7 @@ def test_export_that_needs_xla_is_not_proven(translator, tmp_path):
         return {"translation": text, "score": score, "truncated": score > 1.0}
 
     tf.saved_model.save(tf.Module(), tmp_path, signatures=serve)
-    with pytest.raises(ExportError, match="Expected a graph without XLA"):
+    with forking(verification), pytest.raises(ExportError, match="Expected a graph without XLA"):
         verify(tmp_path, translator)
 
 

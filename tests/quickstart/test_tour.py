@@ -31,15 +31,15 @@ SHORT = dataclasses.replace(
 )
 
 
-def short_tour(output, **replaced):
+def short_tour(output, forking, **replaced):
     """Returns what the tour returns, what it prints, and the translator that it has loaded.
 
     `replaced` are other functions for those that the tour calls. The export is not verified: that
-    is tested in tests/export, and the tour translates with it in a fresh process of its own.
+    is tested in tests/export, and the tour translates with it in a process of its own, here a fork.
     """
     loaded = []
     replaced.setdefault("load", lambda path, load=tour.load: loaded.append(load(path)) or loaded[0])
-    with pytest.MonkeyPatch.context() as patch:
+    with forking(tour), pytest.MonkeyPatch.context() as patch:
         patch.setattr(saved_model, "verify", lambda *_: Verification(1, 0))
         for name, function in replaced.items():
             patch.setattr(tour, name, function)
@@ -54,8 +54,8 @@ def output(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def first(output):
-    return short_tour(output)
+def first(output, forking):
+    return short_tour(output, forking)
 
 
 def test_the_files_are_written_and_named(first, output):
@@ -100,10 +100,10 @@ def test_each_validation_is_shown(first):
 
 
 @pytest.mark.slow
-def test_a_second_tour_keeps_the_run_and_exports_the_next_version(first, output):
+def test_a_second_tour_keeps_the_run_and_exports_the_next_version(first, output, forking):
     weights = output / "run" / "averaged.weights.h5"
     before = weights.read_bytes()
-    result, printed, _ = short_tour(output)
+    result, printed, _ = short_tour(output, forking)
     assert result == first[0]
     assert weights.read_bytes() == before
     assert "has ended at step 160" in printed
@@ -111,12 +111,12 @@ def test_a_second_tour_keeps_the_run_and_exports_the_next_version(first, output)
     assert (output / "export" / "1" / "saved_model.pb").is_file()
 
 
-def test_an_export_that_fails_in_the_fresh_process_is_an_error(first, output):
+def test_an_export_that_fails_in_the_fresh_process_is_an_error(first, output, forking):
     nowhere = output / "nowhere"
     replaced = dict(load=lambda _: first[2], export_saved_model=lambda *_: nowhere)
     replaced |= dict(learning_curves=lambda *_: None, attention_maps=lambda *_: None)
     with pytest.raises(RuntimeError, match="fails in a fresh process.*nowhere: no such directory"):
-        short_tour(output, **replaced)
+        short_tour(output, forking, **replaced)
 
 
 def test_the_new_sentences_are_new_but_their_words_are_not():
