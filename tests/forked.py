@@ -81,8 +81,11 @@ def start(arguments, files, *, env=None, cwd=None):
         A `multiprocessing.Process`, with `pid`, `join`, `terminate`, `kill`, and `exitcode`, which
         is the `returncode` of `subprocess`.
     """
-    env = dict(os.environ) if env is None else {key: str(value) for key, value in env.items()}
     context, expected = _context()
+    if env is None:  # the commands, which tests call here, set variables of TensorFlow
+        env = {key: value for key, value in os.environ.items() if not is_read_by_imports(key)}
+        env |= expected
+    env = {key: str(value) for key, value in env.items()}
     if read_by_imports(env) != expected:
         raise ValueError(
             f"Expected these variables, with which Keras was imported: {expected}. "
@@ -97,7 +100,11 @@ def start(arguments, files, *, env=None, cwd=None):
 
 
 def read_by_imports(env):
-    return {name: value for name, value in env.items() if name.startswith(READ_BY_IMPORTS)}
+    return {name: value for name, value in env.items() if is_read_by_imports(name)}
+
+
+def is_read_by_imports(name):
+    return name.startswith(READ_BY_IMPORTS)
 
 
 @functools.cache

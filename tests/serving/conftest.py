@@ -22,8 +22,9 @@ from keras_transformer.serving import versions as versions_module
 from keras_transformer.serving.loaded_ctranslate2 import FunctionSignature
 from keras_transformer.serving.server import Server
 from keras_transformer.serving.settings import ServingConfig
+from tests import forked
 
-START_SECONDS = 120
+START_SECONDS = 300
 SERVING_FILES = pathlib.Path(__file__).parents[2] / "export"
 if not SERVING_FILES.exists():  # these tests are not in a clone
     collect_ignore_glob = ["test_serving_files*"]
@@ -32,29 +33,39 @@ if not SERVING_FILES.exists():  # these tests are not in a clone
 class ServerProcess:
     """`keras-transformer serve`, at ports that the system chose.
 
+    Args:
+        directory: the versions of a model.
+        flags: of the command.
+        is_fresh: whether it runs in a fresh process, with the environment of a user, and not in a
+            fork of one that has imported TensorFlow.
     Attributes:
-        process: `subprocess.Popen`.
+        process: `subprocess.Popen` or `multiprocessing.Process`.
         lines: what it has written to standard error.
         rest: URL of the model; grpc: address; name: of the model.
     """
 
-    def __init__(self, directory, *flags):
-        command = [sys.executable, "-m", "keras_transformer", "serve", directory]
-        command += ["--port", "0", "--grpc-port", "0", "--poll-seconds", "0.2", *flags]
-        # a user's environment: libraries that other tests import here set how much TensorFlow says
-        environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
-        self.process = subprocess.Popen(
-            [str(part) for part in command], stderr=subprocess.PIPE, text=True, env=environment
-        )
+    def __init__(self, directory, *flags, is_fresh):
+        command = ["-m", "keras_transformer", "serve", directory, "--port", "0"]
+        command += ["--grpc-port", "0", "--poll-seconds", "0.2", *flags]
+        command = [str(part) for part in command]
+        read_end, write_end = os.pipe()
+        with open(write_end, "wb") as errors, open(os.devnull, "r+b") as null:
+            if is_fresh:
+                # libraries that other tests import here set how much TensorFlow says
+                env = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+                self.process = subprocess.Popen([sys.executable, *command], stderr=errors, env=env)
+            else:
+                self.process = forked.start(command, (null, null, errors))
         self.lines = []
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read, args=(read_end,), daemon=True).start()
         line = self.wait_for_line(r"serving \S+ at http")
         self.rest, self.name = re.search(r"(http://\S+/v1/models/(\S+))", line).groups()
         self.grpc = line.split()[-1]
 
-    def _read(self):
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
+    def _read(self, read_end):
+        with open(read_end) as errors:
+            for line in errors:
+                self.lines.append(line.rstrip("\n"))
 
     def wait_for_line(self, pattern):
         end = time.monotonic() + START_SECONDS
@@ -62,14 +73,19 @@ class ServerProcess:
             for line in self.lines:
                 if re.search(pattern, line):
                     return line
-            if self.process.poll() is not None and time.monotonic() < end - 1:
+            if self.exit_code() is not None and time.monotonic() < end - 1:
                 end = time.monotonic() + 1  # its last output may arrive late
             time.sleep(0.02)
         raise AssertionError(f"no line {pattern!r} among {self.lines}")
 
-    def stop(self):
-        self.process.terminate()
-        return self.process.wait(60)
+    def exit_code(self, seconds=0):
+        """Returns the exit code, or None if the process still runs after the seconds."""
+        if isinstance(self.process, subprocess.Popen):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+            return self.process.returncode
+        self.process.join(seconds)
+        return self.process.exitcode
 
 
 class EchoModel:
@@ -200,14 +216,14 @@ def start_server():
     """A function that starts a `ServerProcess`; those that still run at the end are stopped."""
     started = []
 
-    def start(directory, *flags):
-        started.append(ServerProcess(directory, *flags))
+    def start(directory, *flags, is_fresh=False):
+        started.append(ServerProcess(directory, *flags, is_fresh=is_fresh))
         return started[-1]
 
     yield start
     for server in started:
         server.process.kill()
-        server.process.wait()
+        server.exit_code(60)
 
 
 @pytest.fixture(scope="session")
@@ -224,7 +240,7 @@ def server(exported, start_server, tmp_path_factory):
         return server
     directory = tmp_path_factory.mktemp("served") / "en-de"
     shutil.copytree(exported, directory / "1")
-    return start_server(directory, "--label", "stable=1")
+    return start_server(directory, "--label", "stable=1", is_fresh=True)
 
 
 @pytest.fixture(scope="session")

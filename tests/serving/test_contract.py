@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 
 import grpc
 import numpy as np
@@ -343,3 +344,15 @@ def test_metadata(channel, server):
     assert json.dumps(sorted(found.signature_def["serving_default"].outputs)) == json.dumps(
         sorted(signatures["serving_default"]["outputs"])
     )
+
+
+# === the log ===
+
+
+def test_no_library_says_a_word(server):
+    """Also not about the requests of all tests above, which it has refused."""
+    if not hasattr(server, "lines"):
+        pytest.skip("the log of somebody else's server is not known")
+    assert len(server.lines) == 3
+    for line in server.lines:
+        assert re.match("keras-transformer: (loading version|serving)", line), line

@@ -86,7 +86,7 @@ def test_every_request_is_answered(own_server, post):
             codes[response.status_code] = codes.get(response.status_code, 0) + 1
     assert set(codes) <= {200, 400, 404, 413} and codes[200] > 20 and codes[400] > 50, codes
     assert resident(own_server.process) - before < GROWTH
-    assert own_server.process.poll() is None
+    assert own_server.exit_code() is None
 
 
 def test_bytes_that_are_no_http_close_the_connection(own_server, post):
@@ -151,7 +151,7 @@ def test_every_message_is_answered(own_server):
             codes[code] = codes.get(code, 0) + 1
     assert codes["OK"] > 10 and codes["INVALID_ARGUMENT"] > 50
     assert set(codes) <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"}, codes
-    assert own_server.process.poll() is None
+    assert own_server.exit_code() is None
 
 
 def test_noise_at_the_port_of_grpc(own_server, post):

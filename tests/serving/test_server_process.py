@@ -11,19 +11,48 @@ import time
 
 import pytest
 import requests
+import tensorflow as tf
 
 from keras_transformer import cli
-from keras_transformer.export.saved_model import WARMUP_REQUESTS
-from keras_transformer.files.checksums import remove_with_checksum
 from keras_transformer.serving import LOG
 from keras_transformer.serving.server import Server
 
-BODY = {"instances": ["A dog runs."]}
+PATIENT = ["--batch-threads", "1", "--max-batch-size", "1"]
+PATIENT += ["--request-timeout", "600", "--grace-seconds", "600"]
+"""Flags of a server that runs one row at a time, and gives up no request in the time of a test."""
 
 
-def post(server, body=None, path=":predict", **arguments):
-    arguments = {"json": body} if body is not None else arguments
-    return requests.post(server.rest + path, timeout=60, **arguments)
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    """A SavedModel that writes to each text, which is the path of a file, and answers with it.
+
+    If the path is that of a named pipe, the answer waits until somebody opens it for reading.
+    """
+    path, module = tmp_path_factory.mktemp("writer") / "1", tf.Module()
+
+    def write(path):
+        with tf.control_dependencies([tf.io.write_file(path, "x")]):
+            return tf.identity(path)
+
+    module.write = tf.function(
+        lambda text: {"path": tf.map_fn(write, text)},
+        input_signature=[tf.TensorSpec([None], tf.string, "text")],
+    )
+    tf.saved_model.save(module, path, signatures={"serving_default": module.write})
+    return path
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+def ask(server, path, num_rows=1, version=""):
+    """Asks the writer to write to a file, `num_rows` times; returns the response."""
+    url = f"{server.rest}{version}:predict"
+    return requests.post(url, json={"instances": [str(path)] * num_rows}, timeout=600)
 
 
 def states(server):
@@ -32,27 +61,18 @@ def states(server):
     return {status["version"]: status["state"] for status in found}
 
 
-def wait_until(is_true, seconds=120):
+def wait_until(is_true, seconds=300):
     end = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < end, "it never became true"
         time.sleep(0.05)
 
 
-def metrics_of(server):
+def num_waiting(server):
+    """Returns the number of rows that wait in the server."""
     base = server.rest.partition("/v1/")[0]
     page = requests.get(f"{base}/monitoring/prometheus/metrics", timeout=60).text
-    lines = [line for line in page.splitlines() if not line.startswith("#")]
-    return {
-        key.removeprefix(":tensorflow:serving:"): float(v)
-        for key, v in (x.rsplit(" ", 1) for x in lines)
-    }
-
-
-def copy_without_warm_up(exported, path):
-    """Copies an export without its warm-up requests, which take longer than all else here."""
-    shutil.copytree(exported, path)
-    remove_with_checksum(path, WARMUP_REQUESTS)
+    return float(re.search("^:tensorflow:serving:batching_session:queued_rows (.*)", page, re.M)[1])
 
 
 @pytest.mark.parametrize(
@@ -60,25 +80,24 @@ def copy_without_warm_up(exported, path):
     [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
 )
 def test_a_process_loses_no_request_to_a_new_version_or_a_signal(
-    exported, start_server, tmp_path, number, code
+    writer, start_server, tmp_path, pipe, number, code
 ):
     directory = tmp_path / "m"
-    copy_without_warm_up(exported, directory / "1")
-    server = start_server(directory, "--batch-threads", "1", "--max-batch-size", "1")
+    shutil.copytree(writer, directory / "1")
+    server = start_server(directory, *PATIENT)
     assert states(server) == {"1": "AVAILABLE"}
     is_over, answered = False, []
 
-    def ask():
-        with requests.Session() as session:
-            while not is_over:
-                answered.append(session.post(f"{server.rest}:predict", json=BODY).status_code)
-                time.sleep(0.02)
+    def ask_on():
+        while not is_over:
+            answered.append(ask(server, "/dev/null"))
+            time.sleep(0.02)
 
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        asking = [threads.submit(ask) for _ in range(2)]
+        asking = [threads.submit(ask_on) for _ in range(2)]
         try:
             wait_until(lambda: len(answered) > 5)
-            copy_without_warm_up(exported, directory / "half")  # not a number, so not a version
+            shutil.copytree(writer, directory / "half")  # not a number, so not a version
             (directory / "half").rename(directory / "2")
             wait_until(lambda: states(server) == {"1": "END", "2": "AVAILABLE"})
             before = len(answered)
@@ -86,39 +105,40 @@ def test_a_process_loses_no_request_to_a_new_version_or_a_signal(
         finally:
             is_over = True
     assert [future.result() for future in asking] == [None] * 2
-    assert set(answered) == {200}
-    assert post(server, BODY, "/versions/1:predict").status_code == 404
-    body = {"instances": ["A dog runs. " * 60] * 10}
+    assert {answer.status_code for answer in answered} == {200}
+    assert all(answer.json() == {"predictions": ["/dev/null"]} for answer in answered)
+    assert ask(server, "/dev/null", version="/versions/1").status_code == 404
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        answers = [threads.submit(post, server, body) for _ in range(4)]
-        # the rows of three requests would be 30: all four are accepted
-        wait_until(lambda: metrics_of(server)["batching_session:queued_rows"] > 30)
-        server.process.send_signal(number)
-        assert [answer.result().status_code for answer in answers] == [200] * 4
-    assert server.process.wait(60) == code
-    with pytest.raises(requests.ConnectionError):
-        post(server, BODY)
+        answers = [threads.submit(ask, server, pipe, 10) for _ in range(4)]
+        wait_until(lambda: num_waiting(server) == 39)  # one row is being written
+        os.kill(server.process.pid, number)
+        wait_until(lambda: is_refused(server))
+        assert server.exit_code() is None
+        with open(os.open(pipe, os.O_RDWR), "rb"):
+            assert [answer.result().status_code for answer in answers] == [200] * 4
+    assert server.exit_code(300) == code
+    said = [line for line in server.lines if "keras-transformer" in line or "Traceback" in line]
     end = "serving|loading version|ended version" + ("|interrupted" if code == 130 else "")
-    for line in server.lines:  # no library says a word
+    for line in said:
         assert re.match(f"keras-transformer: ({end})", line), line
+    assert len(said) == 7 + (code == 130)
 
 
-def test_a_second_signal_waits_for_no_request_and_no_version(exported, start_server, tmp_path):
+def test_a_second_signal_waits_for_no_request_and_no_version(writer, start_server, tmp_path, pipe):
     directory = tmp_path / "m"
-    copy_without_warm_up(exported, directory / "1")
-    server = start_server(directory, "--batch-threads", "1", "--max-batch-size", "1")
+    shutil.copytree(writer, directory / "1")
+    server = start_server(directory, *PATIENT)
     (directory / "half").mkdir()
-    os.mkfifo(directory / "half" / "saved_model.pb")  # reading it waits for a writer
+    os.mkfifo(directory / "half" / "saved_model.pb")
     (directory / "half").rename(directory / "2")
     server.wait_for_line("loading version 2")
-    body = {"instances": ["A dog runs. " * 60] * 250}
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        answer = thread.submit(post, server, body)
-        wait_until(lambda: metrics_of(server)["batching_session:queued_rows"] > 200)
+        answer = thread.submit(ask, server, pipe, 2)
+        wait_until(lambda: num_waiting(server) == 1)
         server.process.terminate()
         wait_until(lambda: is_refused(server))
         server.process.terminate()
-        assert server.process.wait(10) == 143
+        assert server.exit_code(300) == 143
         with pytest.raises(requests.ConnectionError):
             answer.result()
     assert not any("Traceback" in line for line in server.lines)
@@ -126,10 +146,16 @@ def test_a_second_signal_waits_for_no_request_and_no_version(exported, start_ser
 
 def is_refused(server):
     try:
-        metrics_of(server)
+        states(server)
     except requests.ConnectionError:
         return True
     return False
+
+
+def end_loading(pipe):
+    """Ends the thread that reads a named pipe, and that would wait if it read it again."""
+    with open(pipe, "wb"):
+        pipe.unlink()
 
 
 def test_a_server_that_is_loading_is_stopped_at_once(tmp_path):
@@ -139,11 +165,12 @@ def test_a_server_that_is_loading_is_stopped_at_once(tmp_path):
     starting = threading.Thread(target=server.start)
     starting.start()
     wait_until(lambda: any(thread.name == "loading" for thread in threading.enumerate()))
-    start = time.monotonic()
-    server.stop()
-    starting.join(20)
-    assert not starting.is_alive() and time.monotonic() - start < 10
-    (tmp_path / "1" / "saved_model.pb").write_bytes(b"")  # ends the thread that loads
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
+    for thread in (stopping, starting):
+        thread.join(300)  # less than the time limit of loading
+        assert not thread.is_alive()
+    end_loading(tmp_path / "1" / "saved_model.pb")
 
 
 def test_a_signal_that_another_thread_gets_is_obeyed(tmp_path):
@@ -153,11 +180,13 @@ def test_a_signal_that_another_thread_gets_is_obeyed(tmp_path):
     def handle(number, frame):
         raise Signalled
 
+    has_obeyed = threading.Event()
+
     def other_thread():
         time.sleep(0.2)
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)  # does not wake the main thread
-        time.sleep(5)
-        server._ended.set()
+        if not has_obeyed.wait(60):
+            server._ended.set()
 
     server = Server(tmp_path)
     previous = signal.signal(signal.SIGUSR1, handle)
@@ -167,6 +196,7 @@ def test_a_signal_that_another_thread_gets_is_obeyed(tmp_path):
             server.wait()
         assert not server._ended.is_set(), "the signal was obeyed only after the wait"
     finally:
+        has_obeyed.set()
         signal.signal(signal.SIGUSR1, previous)
 
 
@@ -201,7 +231,7 @@ def serve(capsys):
         ("label", "for the label stable"),
     ],
 )
-def test_a_server_that_cannot_start_says_why_in_one_line(exported, tmp_path, serve, case, message):
+def test_a_server_that_cannot_start_says_why_in_one_line(writer, tmp_path, serve, case, message):
     ports = ["--port", "0", "--grpc-port", "0"]
     if case in ("broken", "hangs"):
         (tmp_path / "1").mkdir()
@@ -215,13 +245,13 @@ def test_a_server_that_cannot_start_says_why_in_one_line(exported, tmp_path, ser
             "empty": [tmp_path, *ports],
             "broken": [tmp_path, *ports],
             "hangs": [tmp_path, *ports, "--load-timeout", "0.2"],
-            "version": [exported.parent, *ports, "--versions", "7"],
-            "label": [exported.parent, *ports, "--label", "stable=7"],
-            "port": [exported.parent, "--port", number, "--grpc-port", 0],
-            "negative port": [exported.parent, "--port", 0, "--grpc-port", -1],
-            "grpc port": [exported.parent, "--port", 0, "--grpc-port", number],
+            "version": [writer.parent, *ports, "--versions", "7"],
+            "label": [writer.parent, *ports, "--label", "stable=7"],
+            "port": [writer.parent, "--port", number, "--grpc-port", 0],
+            "negative port": [writer.parent, "--port", 0, "--grpc-port", -1],
+            "grpc port": [writer.parent, "--port", 0, "--grpc-port", number],
         }
         (line,) = serve(*arguments[case])
     assert message.format(number=number) in line
     if case == "hangs":
-        model.write_bytes(b"")  # ends the thread that loads
+        end_loading(model)
