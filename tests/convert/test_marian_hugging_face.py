@@ -161,7 +161,7 @@ def too_deep(name):
 def without_an_entry(directory):
     path = directory / "vocab.json"
     ids = json.loads(path.read_text())
-    del ids["▁A"]
+    del ids[next(piece for piece in ids if len(piece) > 1 and piece[0] == "▁")]
     path.write_text(json.dumps(ids))
 
 
@@ -206,16 +206,16 @@ def without_an_entry(directory):
         (change("generation_config", max_new_tokens=True), "Received: max_new_tokens=True"),
         (change("generation_config", bad_words_ids=[[1, 2]]), "Received: bad_words_ids="),
         (change("generation_config", bad_words_ids=[["x"]]), "Received: bad_words_ids="),
-        (change("generation_config", bad_words_ids=[[999]]), "of the 180 ids .* Received: 999"),
-        (change("generation_config", bad_words_ids=[[-1]]), "of the 180 ids .* Received: -1"),
+        (change("generation_config", bad_words_ids=[[999]]), "of the \\d+ ids .* Received: 999"),
+        (change("generation_config", bad_words_ids=[[-1]]), "of the \\d+ ids .* Received: -1"),
         (change("tokenizer_config", model_max_length=-1), "Received: model_max_length=-1"),
         (change("tokenizer_config", model_max_length=0), "Received: model_max_length=0"),
         (change("tokenizer_config", model_max_length=True), "Received: model_max_length=True"),
         (change("tokenizer_config", model_max_length="x"), "Received: model_max_length='x'"),
         (change("tokenizer_config", separate_vocabs="x"), "in tokenizer_config.json to be true or"),
         (change("tokenizer_config", pad_token="</s>"), "three different .* ids 0, 1 and 0 in"),
-        (change("tokenizer_config", unk_token="</s>"), "three different .* ids 0, 0 and 179 in"),
-        (of_other_pieces, "pieces in source.spm. Received: 181 tokens, none of which"),
+        (change("tokenizer_config", unk_token="</s>"), "three different .* ids 0, 0 and \\d+ in"),
+        (of_other_pieces, "pieces in source.spm. Received: \\d+ tokens, none of which"),
         (change("tokenizer_config", separate_vocabs=True), "one vocabulary where"),
         (change("tokenizer_config", sp_model_kwargs={"a": 1}), "Received: sp_model_kwargs"),
         (change("tokenizer_config", eos_token="[END]"), "without </s> or <unk>"),
