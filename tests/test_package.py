@@ -113,8 +113,8 @@ def test_an_empty_environment_agrees_with_the_requirements(python):
     assert "No broken requirements" in run([*pip_of(python), "check"]).stdout
 
 
-def test_the_layers_are_imported_in_silence(run_python):
-    program = f"import {PACKAGE}.layers; print({PACKAGE}.__file__)"
+def test_the_package_is_imported_in_silence(run_python):
+    program = f"import {PACKAGE}.config; print({PACKAGE}.__file__)"
     process = run_python("-c", program)
     assert process.stderr == ""
     assert "site-packages" in process.stdout and str(ROOT) not in process.stdout
