@@ -397,7 +397,7 @@ def main():
 
 def first_failure(copy, right, wrong, folders):
     """Returns the first test that fails with the wrong text in place of the right one, or None."""
-    files = [path for path in (copy / "keras_transformer").rglob("*.py")]
+    files = (copy / "keras_transformer").rglob("*.py")
     (path,) = [path for path in files if right in path.read_text(encoding="utf-8")]
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(right, wrong, 1), encoding="utf-8")

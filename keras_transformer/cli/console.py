@@ -198,21 +198,25 @@ def _messages_dropped():
 
     TensorFlow 2.21 writes notes in its import before it reads `TF_CPP_MIN_LOG_LEVEL`.
     """
+    try:
+        written, standard_error = tempfile.TemporaryFile(), os.dup(2)
+    except OSError:  # standard error is closed, or there is no place for a file
+        yield
+        return
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as written:
-        standard_error = os.dup(2)
-        os.dup2(written.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            sys.stderr.flush()
-            written.seek(0)
-            os.write(standard_error, written.read())
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(standard_error, 2)
-            os.close(standard_error)
+    os.dup2(written.fileno(), 2)
+    try:
+        yield
+    except BaseException:
+        sys.stderr.flush()
+        written.seek(0)
+        os.write(standard_error, written.read())
+        raise
+    finally:
+        sys.stderr.flush()
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        written.close()
 
 
 def _open_missing_streams():
