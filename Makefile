@@ -45,7 +45,8 @@ test-slow: .venv/installed-notebooks
 	$(PYTEST) -m slow
 
 test-docs: .venv/installed-notebooks .venv/installed-docs
-	.venv/bin/python -m pytest -rsfE --durations=25 -m "slow or not slow" tests/test_documentation.py tests/test_documentation_site.py
+	$(PYTEST) --dist loadgroup -m "slow or not slow" tests/test_documentation.py \
+		tests/test_documentation_site.py
 
 # the notebooks in short form; `make test-slow` runs them whole
 test-notebooks: .venv/installed-notebooks

@@ -34,7 +34,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.short and arguments.store:
         parser.error("Expected the whole notebook to store. Received: --short. Leave one out.")
-    paths = sorted(FOLDER.glob("*.ipynb"))
+    paths = sorted(FOLDER.glob("*.ipynb"), reverse=True)  # the last ones take the longest
     if arguments.names:
         names = {pathlib.Path(name).stem for name in arguments.names}
         unknown = names - {path.stem for path in paths}

@@ -6,7 +6,7 @@ that begins with `import keras` starts a new program. A block in another languag
 command runs in forks of a process that has imported TensorFlow.
 
 `shortened` appends FEW_STEPS to each training; `SHORTER_PROGRAMS` shortens the Python programs.
-Running takes minutes and is marked slow: `make test-docs` runs this file alone.
+Running takes minutes and is marked slow: `make test-docs` runs it, with a page in each process.
 """
 
 import functools
@@ -67,6 +67,11 @@ def lines(page, *languages):
 
 def pages_with(*languages):
     return [page for page in PAGES if blocks(page, *languages)]
+
+
+def in_one_process_if_alike(pages):
+    group = pytest.mark.xdist_group("same commands")
+    return [pytest.param(page, marks=group if page in SAME_COMMANDS else ()) for page in pages]
 
 
 def program_arguments(line):
@@ -189,7 +194,7 @@ def run_command(line, directory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages_with("sh"))
+@pytest.mark.parametrize("page", in_one_process_if_alike(pages_with("sh")))
 def test_the_commands_run(page, multi30k):
     directory = multi30k(page)
     commands = [line for line in lines(page, "sh") if line]
