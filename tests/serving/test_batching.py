@@ -202,7 +202,7 @@ def test_a_thread_waits_for_clients_that_were_just_answered():
 
 
 def test_a_thread_does_not_wait_long_for_a_client_that_does_not_ask_again():
-    assert ask_in_turn([0, 0, 1.0], max_delay_ms=50.0) == [1, 3, 1, 1]
+    assert ask_in_turn([0, 0, 0.6], max_delay_ms=50.0) == [1, 3, 1, 1]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
