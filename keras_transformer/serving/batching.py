@@ -98,9 +98,7 @@ class Batching:
         """Waits for the answers to all tasks of a request, and returns their outputs."""
         try:
             done, late = await asyncio.wait(
-                answers,
-                timeout=deadline - self._loop.time(),
-                return_when=asyncio.FIRST_EXCEPTION,
+                answers, timeout=deadline - self._loop.time(), return_when=asyncio.FIRST_EXCEPTION
             )
         finally:
             for answer in answers:

@@ -8,11 +8,7 @@ from keras_transformer.errors import InputError, import_library
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.text import without_surrogates
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
-from keras_transformer.translation.base_translator import (
-    BaseTranslator,
-    Translation,
-    check_is_list,
-)
+from keras_transformer.translation.base_translator import BaseTranslator, Translation, check_is_list
 from keras_transformer.types import StrPath
 
 

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.config import DecodingConfig
 from keras_transformer.config.settings import check_known, settings
 from keras_transformer.errors import InputError
-from keras_transformer.files.version_numbers import (
-    SAVED_MODEL,
-    is_version,
-    versions_in,
-)
+from keras_transformer.files.version_numbers import SAVED_MODEL, is_version, versions_in
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:

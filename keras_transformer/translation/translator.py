@@ -19,11 +19,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.runs import load_run
 from keras_transformer.special_ids import PAD_ID, shift_right
-from keras_transformer.translation.base_translator import (
-    BaseTranslator,
-    Translation,
-    check_is_list,
-)
+from keras_transformer.translation.base_translator import BaseTranslator, Translation, check_is_list
 from keras_transformer.translation.lexicon import Lexicon, load_lexicon
 from keras_transformer.types import Self, StrPath, Texts
 
