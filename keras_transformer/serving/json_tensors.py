@@ -38,11 +38,15 @@ def parse(body, settings):
         raise invalid("JSON Parse error: The document is empty")
     _check_size(body, settings)
     try:
-        return _members(body.decode("utf-8-sig", "replace"))
+        text = body.decode("utf-8-sig", "replace")
+        document, _ = DECODER.raw_decode(text, SPACE.match(text).end())
     except json.JSONDecodeError as error:
         raise invalid(f"JSON Parse error: {error.msg} at offset: {error.pos}") from None
     except ValueError as error:  # an integer with thousands of digits
         raise invalid(f"JSON Parse error: {error} at offset: 0") from None
+    if not isinstance(document, dict):
+        raise invalid(f"JSON Value: {_shown(document)} Is not object")
+    return {name: document[name] for name in MEMBERS if name in document}
 
 
 def _check_size(body, settings):
@@ -73,38 +77,6 @@ def _check_size(body, settings):
             f"Expected JSON whose objects have at most {MAX_MEMBERS} members. Received more. "
             "Send texts as a list of strings."
         )
-
-
-def _members(text):
-    """Returns dict from name to value, with the `MEMBERS` only."""
-    at = _skip_space(text, 0)
-    if text[at : at + 1] != "{":
-        raise invalid(f"JSON Value: {_shown(DECODER.raw_decode(text, at)[0])} Is not object")
-    members = {}
-    at = _skip_space(text, at + 1)
-    if text[at : at + 1] == "}":
-        return members
-    while True:
-        if text[at : at + 1] != '"':
-            raise json.JSONDecodeError("Missing a name for object member.", text, at)
-        name, at = DECODER.raw_decode(text, at)
-        at = _skip_space(text, at)
-        if text[at : at + 1] != ":":
-            raise json.JSONDecodeError("Missing a colon after a name of object member.", text, at)
-        value, at = DECODER.raw_decode(text, _skip_space(text, at + 1))
-        if name in MEMBERS:
-            members.setdefault(name, value)
-        at = _skip_space(text, at)
-        if text[at : at + 1] == "}":
-            return members
-        if text[at : at + 1] != ",":
-            message = "Missing a comma or } after an object member."
-            raise json.JSONDecodeError(message, text, at)
-        at = _skip_space(text, at + 1)
-
-
-def _skip_space(text, at):
-    return SPACE.match(text, at).end()
 
 
 def _first_of_each(pairs):
