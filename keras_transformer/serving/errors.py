@@ -23,6 +23,7 @@ HTTP_STATUS = {  # the same mapping as in TensorFlow Serving
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
 
+# in messages, file names replace paths: clients must not see directories
 PATH = re.compile(r"(?<![\w.])/(?:[^\s/:;,'\"]+/)*([^\s/:;,'\"]+)")
 MAX_MESSAGE_BYTES = 2000
 """Longer messages are cut. gRPC percent-encodes some bytes as three, and replaces a message that is
@@ -89,14 +90,9 @@ def from_tensorflow(error):
     if isinstance(error, ServingError):
         return error
     if not isinstance(error, tf.errors.OpError):
-        message = f"{type(error).__name__}: {_without_paths(str(error))}"
-        return ServingError(grpc.StatusCode.INTERNAL, message)
+        message = f"{type(error).__name__}: {error}"
+        return ServingError(grpc.StatusCode.INTERNAL, PATH.sub(r"\1", message))
     message = (error.message or "").removeprefix("Graph execution error:")  # Python adds it
     first_line = message.strip().partition("\n")[0]
     code = CODES.get(error.error_code, grpc.StatusCode.UNKNOWN)
-    return ServingError(code, _without_paths(first_line))
-
-
-def _without_paths(message):
-    """Returns a message with file names in place of paths: clients must not see directories."""
-    return PATH.sub(r"\1", message)
+    return ServingError(code, PATH.sub(r"\1", first_line))

@@ -39,7 +39,7 @@ class Request:
         path: str, without the query, and still percent-encoded.
         headers: dict from lower-case name to value, both str.
         body: bytes-like; the application sets it to None once it has read it.
-        deadline: event loop time by which the request must be answered.
+        deadline: when the request must be answered.
     """
 
     method: str

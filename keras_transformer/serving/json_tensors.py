@@ -30,7 +30,6 @@ def parse(body, settings):
 
     Args:
         body: bytes. Invalid UTF-8 becomes U+FFFD, as it would in the graph.
-        settings: `ServingConfig`; this function uses `max_json_depth` and `max_values`.
     Raises:
         ServingError: the body is not a JSON object, is nested too deeply, or has too many values.
     """
@@ -104,8 +103,6 @@ def inputs(document, signature, settings):
 
     Args:
         document: dict with the key "instances" (rows) or "inputs" (columns).
-        signature: `Signature` that the inputs must fit.
-        settings: `ServingConfig`; this function uses `max_values`.
     Returns:
         `(inputs, is_rows)`: dict from name to NumPy array, with strings as bytes, and bool.
     Raises:

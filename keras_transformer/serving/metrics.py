@@ -8,8 +8,6 @@ from prometheus_client import (
     generate_latest,
 )
 
-PATH = "/monitoring/prometheus/metrics"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTERS = {
     ":tensorflow:serving:request_count": "The total number of requests.",
     ":tensorflow:serving:load_count": "Attempts to load a version.",

@@ -6,7 +6,6 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
-from keras_transformer.errors import InputError
 from keras_transformer.serving.errors import invalid, too_large
 
 VALUES = {  # the field of a `TensorProto` for each type; clients read these fields by name
@@ -63,16 +62,12 @@ def _array(name, proto, tensor, settings):
     try:
         if proto.tensor_content and tensor.dtype == tf.string:  # which make_ndarray cannot read
             return tf.io.parse_tensor(proto.SerializeToString(), tf.string).numpy()
-        _check_number(proto, tensor.dtype, math.prod(sizes))
+        field = VALUES.get(tensor.dtype)
+        if field and len(getattr(proto, field)) > math.prod(sizes):
+            raise ValueError("more values than the shape has")  # before they are Python objects
         return tf.make_ndarray(proto)
     except (ValueError, TypeError, tf.errors.InvalidArgumentError):
         raise invalid(f"tensor parsing error: {name}") from None
-
-
-def _check_number(proto, dtype, size):
-    """Refuses more values than the shape has, before they become Python objects."""
-    if dtype in VALUES and len(getattr(proto, VALUES[dtype])) > size:
-        raise InputError(f"Expected at most {size} values. Received more. Fit them to the shape.")
 
 
 def output_names(request, signature):
