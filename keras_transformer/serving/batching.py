@@ -245,7 +245,7 @@ def _check_inputs(signature, inputs, settings):
     max_rows = settings.max_rows if signature.is_batchable else settings.max_rows_alone
     for name, array in inputs.items():
         expected = signature.inputs[name].shape
-        if expected is not None and not _fits(array.shape, expected):
+        if not tf.TensorShape(expected).is_compatible_with(array.shape):
             # the graph's own message; the Python session has another one
             sizes = ",".join("?" if size is None else str(size) for size in expected)
             raise errors.invalid(
@@ -264,9 +264,3 @@ def _check_inputs(signature, inputs, settings):
                 f"Expected at most {settings.max_text_bytes} bytes in a {name}. "
                 f"Received: {longest}. Send it in parts."
             )
-
-
-def _fits(shape, expected):
-    return len(shape) == len(expected) and all(
-        size in (None, given) for size, given in zip(expected, shape, strict=True)
-    )

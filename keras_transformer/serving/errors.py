@@ -51,23 +51,15 @@ class ServingError(Exception):
 invalid = functools.partial(ServingError, grpc.StatusCode.INVALID_ARGUMENT)
 not_found = functools.partial(ServingError, grpc.StatusCode.NOT_FOUND)
 not_ready = functools.partial(ServingError, grpc.StatusCode.FAILED_PRECONDITION)
+late = functools.partial(ServingError, grpc.StatusCode.DEADLINE_EXCEEDED)
 unavailable = functools.partial(ServingError, grpc.StatusCode.UNAVAILABLE)
 # 413, as a proxy answers; TensorFlow Serving itself has no limits
 too_large = functools.partial(invalid, http_status=413)
 
 
 def timed_out(seconds):
-    return ServingError(
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        f"Timed out after {seconds:g} seconds. Send fewer or shorter texts, or try again later.",
-    )
-
-
-def not_loaded(seconds):
-    return ServingError(
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        f"Expected the version to load within {seconds:g} seconds. Loading was given up. "
-        "Export it again, or raise --load-timeout.",
+    return late(
+        f"Timed out after {seconds:g} seconds. Send fewer or shorter texts, or try again later."
     )
 
 

@@ -13,10 +13,9 @@ import enum
 import http
 import re
 
-import grpc
 import h11
 
-from keras_transformer.serving.errors import ServingError, invalid, too_large, unavailable
+from keras_transformer.serving.errors import invalid, late, too_large, unavailable
 
 HEAD_BYTES = 16 * 2**10  # maximum size of a request line with its headers
 AHEAD_BYTES = 16 * 2**10  # maximum size of pipelined requests
@@ -171,7 +170,7 @@ class HttpConnection(asyncio.Protocol):
             return
         seconds = self._settings.request_timeout
         message = f"Expected the whole request within {seconds:g} seconds. Received only a part."
-        self._refuse(ServingError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
+        self._refuse(late(message))
 
     def _read_head(self):
         """Parses the request line and the headers once they are complete."""

@@ -20,6 +20,8 @@ TYPE_NAMES = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
 MEMBERS = ("signature_name", "instances", "inputs")  # all other members are ignored
 MAX_MEMBERS = 10_000  # in all objects of a document: members take the longest to parse
 SPACE = re.compile(r"[ \t\n\r]*")
+DECODER = json.JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)))  # first wins
+ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def parse(body, settings):
@@ -76,15 +78,6 @@ def _check_size(body, settings):
             f"Expected JSON whose objects have at most {MAX_MEMBERS} members. Received more. "
             "Send texts as a list of strings."
         )
-
-
-def _first_of_each(pairs):
-    """Returns a dict with the first value of each name."""
-    return dict(reversed(pairs))
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_first_of_each)
-ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def signature_name(document):

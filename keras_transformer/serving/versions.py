@@ -94,7 +94,7 @@ class Versions:
                 "Expected the directory that has the versions of an export. "
                 f"Received: {self._directory}, one version. {remedy}"
             )
-        numbers = await _looked_up(versions_in, self._directory)
+        numbers = await self._found()
         wanted = self._numbers_wanted(self._wanted, numbers)
         missing = {**{str(n): n for n in wanted}, **self.labels}
         missing = {name: number for name, number in missing.items() if number not in numbers}
@@ -229,7 +229,9 @@ class Versions:
             The set of the available versions that are neither; empty if one that is wanted could
             not be loaded, so that the old versions stay.
         """
-        found = await _looked_up(self._found)
+        found = {}
+        with contextlib.suppress(OSError):  # unreadable now
+            found = await self._found()
         existing = set(found) | self._available()
         by_policy = self._numbers_wanted(wanted, found) & existing
         served = by_policy | (set(labels.values()) & existing)
@@ -247,11 +249,9 @@ class Versions:
             except Exception as error:  # the loaded versions go on serving
                 LOG.warning(f"warning: cannot look for versions: {type(error).__name__}: {error}")
 
-    def _found(self):
-        """Returns the versions in the directory: dict from number to path; empty if unreadable."""
-        with contextlib.suppress(OSError):
-            return versions_in(self._directory)
-        return {}
+    async def _found(self):
+        """Returns `versions_in` the directory; a file system that hangs stops no answer."""
+        return await asyncio.wrap_future(_in_own_thread("looking", versions_in, self._directory))
 
     def _available(self):
         """Returns the set of available versions."""
@@ -286,7 +286,11 @@ class Versions:
             version.model = await asyncio.wait_for(loading, seconds)
         except asyncio.TimeoutError:
             version.loading.add_done_callback(functools.partial(_close_late, version))
-            self._fail(version, errors.not_loaded(seconds))
+            error = errors.late(
+                f"Expected the version to load within {seconds:g} seconds. Loading was given up. "
+                "Export it again, or raise --load-timeout."
+            )
+            self._fail(version, error)
             return
         except Exception as error:
             self._fail(version, errors.from_tensorflow(error))
@@ -320,11 +324,6 @@ class Versions:
         await asyncio.to_thread(_tidy_memory)
         version.state = "END"
         LOG.info(f"ended version {version.number}")
-
-
-async def _looked_up(function, *arguments):
-    """Returns what a function finds in the directory; a file system that hangs stops no answer."""
-    return await asyncio.wrap_future(_in_own_thread("looking", function, *arguments))
 
 
 def _in_own_thread(name, function, *arguments):

@@ -205,7 +205,10 @@ class Translator(BaseTranslator):
             self.tokenizer.to_pieces(source_row),
             self.target_tokenizer.to_pieces(labels),
             self.target_tokenizer.to_pieces(target_ids),
-            {name: _stack(layers) for name, layers in weights.items()},
+            {  # each tensor is (1, H, T, S)
+                name: np.concatenate([ops.convert_to_numpy(ops.cast(w, "float32")) for w in layers])
+                for name, layers in weights.items()
+            },
             bool(truncated or not is_whole),
         )
 
@@ -322,8 +325,3 @@ def _within_positions(decoding, model):
         max_length=min(decoding.max_length, model.longest_input),
         max_source_length=model.longest_text(decoding.max_source_length),
     )
-
-
-def _stack(layers):
-    """Returns NumPy float32 `(layers, H, T, S)` of one sentence's tensors `(1, H, T, S)`."""
-    return np.concatenate([ops.convert_to_numpy(ops.cast(w, "float32")) for w in layers])
