@@ -432,10 +432,11 @@ def test_each_choice_of_sampling_acts_also_after_another(model, tokenizer, sourc
     decoding = DecodingConfig(beam_size=1, max_length=12)
     translator, sources = Translator(model, tokenizer, decoding=decoding), sources[:3]
     expected = translator(sources)
-    assert translator.sample(sources, temperature=2.0, seed=3) != expected
+    free = {"temperature": 2.0, "seed": 3}
+    assert translator.sample(sources, **free) != expected
     # sampling from the best token alone is greedy search
     for narrow in ({"temperature": 0.01}, {"top_p": 1e-6}, {"top_k": 1}):
-        assert translator.sample(sources, **narrow, seed=3) == expected, narrow
+        assert translator.sample(sources, **free | narrow) == expected, narrow
 
 
 def test_attention_is_of_the_best_translation_with_pieces_for_names(
