@@ -302,9 +302,10 @@ def test_every_search_of_a_translator_chooses_from_the_shortlist(
     translator = pickle.loads(
         pickle.dumps(Translator(model, tokenizer, decoding=decoding, lexicon=lexicon))
     )
-    drawn = translator.sample(sources[:2], temperature=3.0, seed=1)
-    assert drawn == translator.sample(sources[:2], temperature=3.0, seed=1)
-    for source, text in zip(sources[:2], drawn, strict=True):
+    sources = sources[:1]
+    drawn = translator.sample(sources, temperature=3.0, seed=1)
+    assert drawn == translator.sample(sources, temperature=3.0, seed=1)
+    for source, text in zip(sources, drawn, strict=True):
         ids, bias = translator._batch_search.shortlist_of(np.array([ids_of(tokenizer, source)]))
         pieces = tokenizer.to_pieces(ids.numpy()[bias[0].numpy() == 0])
         letters = set("".join(pieces).replace("\u2581", " "))
