@@ -1,4 +1,9 @@
-"""A server with the REST and gRPC interface of TensorFlow Serving."""
+"""A server with the REST and gRPC interface of TensorFlow Serving.
+
+Everywhere in this subpackage, `settings` is the `ServingConfig`, `metrics` the `Metrics`,
+`versions` the `Versions` and `batching` the `Batching` of the server, and `signature` the
+`Signature` that a request calls. `deadline` is a time of the event loop.
+"""
 
 import logging
 

@@ -17,13 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.errors import InputError
-from keras_transformer.serving.errors import (
-    from_tensorflow,
-    invalid,
-    timed_out,
-    too_large,
-    unavailable,
-)
+from keras_transformer.serving import errors
 
 BYTES_PER_STRING = 33  # what a bytes object takes in addition to its text
 
@@ -42,12 +36,7 @@ class _Task:
 
 
 class Batching:
-    """Runs signatures for many requests together. Create and use it in one event loop.
-
-    Args:
-        settings: `ServingConfig`.
-        metrics: `Metrics`.
-    """
+    """Runs signatures for many requests together. Create and use it in one event loop."""
 
     def __init__(self, settings, metrics):
         self._settings = settings
@@ -64,9 +53,8 @@ class Batching:
         """Returns the outputs of a request: dict from output name to NumPy array.
 
         Args:
-            signature: `Signature`.
             inputs: dict from input name to NumPy array.
-            deadline: event loop time. None means `request_timeout` seconds from now.
+            deadline: None means `request_timeout` seconds from now.
         Raises:
             ServingError: the inputs do not fit the signature or a limit; the answer is too large;
                 UNAVAILABLE if the queue is full, DEADLINE_EXCEEDED after the deadline, or the
@@ -88,7 +76,7 @@ class Batching:
             outputs = {name: np.concatenate([part[name] for part in found]) for name in outputs}
         num_values = sum(array.size for array in outputs.values())
         if num_values > settings.max_values:
-            raise too_large(
+            raise errors.too_large(
                 f"Expected an answer of at most {settings.max_values} values. "
                 f"It would have {num_values}. Send fewer or shorter texts."
             )
@@ -98,9 +86,7 @@ class Batching:
         """Waits for the answers to all tasks of a request, and returns their outputs."""
         try:
             done, late = await asyncio.wait(
-                answers,
-                timeout=deadline - self._loop.time(),
-                return_when=asyncio.FIRST_EXCEPTION,
+                answers, timeout=deadline - self._loop.time(), return_when=asyncio.FIRST_EXCEPTION
             )
         finally:
             for answer in answers:
@@ -109,7 +95,7 @@ class Batching:
             self._queue = [task for task in self._queue if not task.answer.done()]
         found = [answer.result() for answer in answers if answer in done]
         if late:
-            raise timed_out(self._settings.request_timeout)
+            raise errors.timed_out(self._settings.request_timeout)
         return found
 
     @property
@@ -126,7 +112,7 @@ class Batching:
             (num_bytes, waiting_bytes, settings.max_queued_bytes, "bytes"),
         ):
             if waiting + given > limit:
-                raise unavailable(
+                raise errors.unavailable(
                     "The batch scheduling queue to which this task was submitted is full. "
                     f"Received: {given} {what}, while {waiting} of at most {limit} are waiting. "
                     "Try again later."
@@ -200,7 +186,7 @@ class Batching:
             if task.answer.done():  # the client has given up
                 continue
             if isinstance(answer, Exception):
-                task.answer.set_exception(from_tensorflow(answer))
+                task.answer.set_exception(errors.from_tensorflow(answer))
             else:
                 task.answer.set_result(answer)
         self._start_batches()
@@ -215,7 +201,7 @@ class Batching:
         signature = batch[0].signature
         timeout = max(task.deadline for task in batch) - self._loop.time()
         if timeout <= 0:
-            return [timed_out(self._settings.request_timeout)] * len(batch)
+            return [errors.timed_out(self._settings.request_timeout)] * len(batch)
         start = time.perf_counter()
         try:
             if len(batch) == 1:
@@ -237,7 +223,7 @@ class Batching:
             # one bad input must not fail the others; skip tasks whose clients have given up
             return [error if t.answer.done() else self._run_batch([t])[0] for t in batch]
         except tf.errors.DeadlineExceededError:
-            return [timed_out(self._settings.request_timeout)] * len(batch)
+            return [errors.timed_out(self._settings.request_timeout)] * len(batch)
         except Exception as error:
             return [error] * len(batch)
         finally:
@@ -259,28 +245,22 @@ def _check_inputs(signature, inputs, settings):
     max_rows = settings.max_rows if signature.is_batchable else settings.max_rows_alone
     for name, array in inputs.items():
         expected = signature.inputs[name].shape
-        if expected is not None and not _fits(array.shape, expected):
+        if not tf.TensorShape(expected).is_compatible_with(array.shape):
             # the graph's own message; the Python session has another one
             sizes = ",".join("?" if size is None else str(size) for size in expected)
-            raise invalid(
+            raise errors.invalid(
                 f"Shape of tensor {name} [{','.join(map(str, array.shape))}] "
                 f"is not compatible with expected shape [{sizes}]."
             )
         num_rows = len(array) if array.ndim else 1
         if num_rows > max_rows:
-            raise too_large(
+            raise errors.too_large(
                 f"Expected at most {max_rows} rows of {name} in a request. "
                 f"Received: {num_rows}. Send them in several requests."
             )
         longest = max(map(len, array.ravel()), default=0) if array.dtype == object else 0
         if longest > settings.max_text_bytes:
-            raise too_large(
+            raise errors.too_large(
                 f"Expected at most {settings.max_text_bytes} bytes in a {name}. "
                 f"Received: {longest}. Send it in parts."
             )
-
-
-def _fits(shape, expected):
-    return len(shape) == len(expected) and all(
-        size in (None, given) for size, given in zip(expected, shape, strict=True)
-    )

@@ -23,6 +23,7 @@ HTTP_STATUS = {  # the same mapping as in TensorFlow Serving
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
 
+# in messages, file names replace paths: clients must not see directories
 PATH = re.compile(r"(?<![\w.])/(?:[^\s/:;,'\"]+/)*([^\s/:;,'\"]+)")
 MAX_MESSAGE_BYTES = 2000
 """Longer messages are cut. gRPC percent-encodes some bytes as three, and replaces a message that is
@@ -50,23 +51,15 @@ class ServingError(Exception):
 invalid = functools.partial(ServingError, grpc.StatusCode.INVALID_ARGUMENT)
 not_found = functools.partial(ServingError, grpc.StatusCode.NOT_FOUND)
 not_ready = functools.partial(ServingError, grpc.StatusCode.FAILED_PRECONDITION)
+late = functools.partial(ServingError, grpc.StatusCode.DEADLINE_EXCEEDED)
 unavailable = functools.partial(ServingError, grpc.StatusCode.UNAVAILABLE)
 # 413, as a proxy answers; TensorFlow Serving itself has no limits
 too_large = functools.partial(invalid, http_status=413)
 
 
 def timed_out(seconds):
-    return ServingError(
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        f"Timed out after {seconds:g} seconds. Send fewer or shorter texts, or try again later.",
-    )
-
-
-def not_loaded(seconds):
-    return ServingError(
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        f"Expected the version to load within {seconds:g} seconds. Loading was given up. "
-        "Export it again, or raise --load-timeout.",
+    return late(
+        f"Timed out after {seconds:g} seconds. Send fewer or shorter texts, or try again later."
     )
 
 
@@ -89,14 +82,9 @@ def from_tensorflow(error):
     if isinstance(error, ServingError):
         return error
     if not isinstance(error, tf.errors.OpError):
-        message = f"{type(error).__name__}: {_without_paths(str(error))}"
-        return ServingError(grpc.StatusCode.INTERNAL, message)
+        message = f"{type(error).__name__}: {error}"
+        return ServingError(grpc.StatusCode.INTERNAL, PATH.sub(r"\1", message))
     message = (error.message or "").removeprefix("Graph execution error:")  # Python adds it
     first_line = message.strip().partition("\n")[0]
     code = CODES.get(error.error_code, grpc.StatusCode.UNKNOWN)
-    return ServingError(code, _without_paths(first_line))
-
-
-def _without_paths(message):
-    """Returns a message with file names in place of paths: clients must not see directories."""
-    return PATH.sub(r"\1", message)
+    return ServingError(code, PATH.sub(r"\1", first_line))

@@ -9,14 +9,7 @@ from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
-from keras_transformer.serving import LOG
-from keras_transformer.serving.errors import (
-    ServingError,
-    from_tensorflow,
-    invalid,
-    timed_out,
-    unavailable,
-)
+from keras_transformer.serving import LOG, errors
 from keras_transformer.serving.grpc_services import Health, ModelService, PredictionService
 
 STREAMS_PER_CONNECTION = 64
@@ -31,14 +24,7 @@ is told to open a new connection."""
 
 
 class GrpcServer:
-    """Answers gRPC calls. Create and use it in one event loop.
-
-    Args:
-        versions: `Versions`.
-        batching: `Batching`.
-        settings: `ServingConfig`.
-        metrics: `Metrics`.
-    """
+    """Answers gRPC calls. Create and use it in one event loop."""
 
     def __init__(self, versions, batching, settings, metrics):
         calls = Calls(settings, metrics)
@@ -111,10 +97,6 @@ class Calls:
     The methods are registered as streams, so that this class reads the message itself: gRPC would
     receive it without a time limit, keep it in memory until the call is answered, and answer a
     message that it cannot parse with a Python error.
-
-    Args:
-        settings: `ServingConfig`.
-        metrics: `Metrics`.
     """
 
     def __init__(self, settings, metrics):
@@ -147,7 +129,7 @@ class Calls:
         """
         limit = self._settings.max_connections
         if self._num_calls >= limit:
-            raise unavailable(
+            raise errors.unavailable(
                 f"Expected at most {limit} calls at the same time. Received more. Try again later."
             )
         self._num_calls += 1
@@ -163,14 +145,14 @@ class Calls:
         try:
             content = await asyncio.wait_for(self._content(context), seconds)
         except asyncio.TimeoutError:
-            raise timed_out(seconds) from None
+            raise errors.timed_out(seconds) from None
         name = message_class.DESCRIPTOR.name
         if content is grpc.aio.EOF:
-            raise invalid(f"Expected a {name}. Received no message.")
+            raise errors.invalid(f"Expected a {name}. Received no message.")
         try:
             return message_class.FromString(content)
         except DecodeError:
-            raise invalid(
+            raise errors.invalid(
                 f"Expected a {name}. Received {len(content)} bytes that cannot be parsed as one. "
                 "Check how the client encodes it."
             ) from None
@@ -195,13 +177,13 @@ class Calls:
             try:
                 response = await asyncio.wait_for(answering, left)
             except asyncio.TimeoutError:
-                raise timed_out(seconds) from None
+                raise errors.timed_out(seconds) from None
             status = grpc.StatusCode.OK
             return response.SerializeToString()
         except Exception as error:
-            if not isinstance(error, ServingError):
+            if not isinstance(error, errors.ServingError):
                 LOG.warning(f"failed: {type(error).__name__}: {error}")
-                error = from_tensorflow(error)
+                error = errors.from_tensorflow(error)
             status = error.code
             await context.abort(error.code, str(error))
         finally:

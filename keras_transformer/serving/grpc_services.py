@@ -9,14 +9,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, model_management_pb2, predict_pb2
 
-from keras_transformer.serving import protos
-from keras_transformer.serving.errors import (
-    ServingError,
-    invalid,
-    not_found,
-    not_predict,
-    not_ready,
-)
+from keras_transformer.serving import errors, protos
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
 from keras_transformer.serving.versions import ALL, LATEST
 
@@ -26,13 +19,7 @@ WATCH_SECONDS = 0.5
 
 
 class PredictionService:
-    """Predict and GetModelMetadata. The other methods take tf.Example instead of text.
-
-    Args:
-        versions: `Versions`.
-        batching: `Batching`.
-        settings: `ServingConfig`.
-    """
+    """Predict and GetModelMetadata. The other methods take tf.Example instead of text."""
 
     def __init__(self, versions, batching, settings):
         self._versions = versions
@@ -45,7 +32,7 @@ class PredictionService:
         with self._versions.using(*target) as version:
             signature = version.model.signatures.get(name)
             if signature is None:
-                raise not_ready(f'Serving signature key "{name}" not found.')
+                raise errors.not_ready(f'Serving signature key "{name}" not found.')
             inputs = protos.inputs(request, signature, self._settings)
             names = protos.output_names(request, signature)
             spec = protos.model_spec(request.model_spec.name, version, signature.name)
@@ -57,10 +44,10 @@ class PredictionService:
     async def GetModelMetadata(self, request):
         target = _target(request)
         if not request.metadata_field:
-            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
+            raise errors.invalid("GetModelMetadataRequest must specify at least one metadata_field")
         for field in request.metadata_field:
             if field != "signature_def":
-                raise invalid(f"Metadata field {field} is not supported")
+                raise errors.invalid(f"Metadata field {field} is not supported")
         with self._versions.using(*target) as version:
             response = get_model_metadata_pb2.GetModelMetadataResponse(
                 model_spec=protos.model_spec(request.model_spec.name, version)
@@ -69,21 +56,17 @@ class PredictionService:
         return response
 
     async def Classify(self, request):
-        raise not_predict("Classify")
+        raise errors.not_predict("Classify")
 
     async def Regress(self, request):
-        raise not_predict("Regress")
+        raise errors.not_predict("Regress")
 
     async def MultiInference(self, request):
-        raise not_predict("MultiInference")
+        raise errors.not_predict("MultiInference")
 
 
 class ModelService:
-    """GetModelStatus and HandleReloadConfigRequest, for the one model of this server.
-
-    Args:
-        versions: `Versions`.
-    """
+    """GetModelStatus and HandleReloadConfigRequest, for the one model of this server."""
 
     def __init__(self, versions):
         self._versions = versions
@@ -95,7 +78,7 @@ class ModelService:
     async def HandleReloadConfigRequest(self, request):
         configs = request.config.model_config_list.config
         if [config.name for config in configs] != [self._versions.model_name]:
-            raise invalid(
+            raise errors.invalid(
                 f"Expected a model_config_list with one model, {self._versions.model_name}. "
                 f"Received: {', '.join(config.name for config in configs) or 'none'}."
             )
@@ -107,7 +90,7 @@ class ModelService:
 def _target(request):
     """Returns the arguments of `Versions.using`: the model's name, version and label."""
     if not request.HasField("model_spec"):
-        raise invalid("Missing ModelSpec")
+        raise errors.invalid("Missing ModelSpec")
     spec = request.model_spec
     number = spec.version.value if spec.HasField("version") else None
     return spec.name, number, spec.version_label or None
@@ -121,7 +104,7 @@ def _wanted(policy):
     if choice == "specific":
         return set(policy.specific.versions)
     if policy.latest.num_versions > 1:
-        raise ServingError(
+        raise errors.ServingError(
             grpc.StatusCode.UNIMPLEMENTED,
             "Expected the version policy specific, all, or latest with one version. "
             f"Received: latest with {policy.latest.num_versions}. List them under specific.",
@@ -133,8 +116,7 @@ class Health:
     """Reports whether the server, under the name "", and its model can answer.
 
     Args:
-        versions: `Versions`.
-        calls: `Calls`.
+        calls: the `Calls` that receive the messages.
     """
 
     def __init__(self, versions, calls):
@@ -167,10 +149,10 @@ class Health:
             name = await self._name(context)
             status = self.status(name)
             if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
-                raise not_found(
+                raise errors.not_found(
                     f"Expected the name {self._versions.model_name}, or no name. Received: {name}."
                 )
-        except ServingError as error:
+        except errors.ServingError as error:
             await context.abort(error.code, str(error))
         return _response(status)
 
@@ -179,7 +161,7 @@ class Health:
         try:
             self._calls.take_slot(context)
             name = await self._name(context)
-        except ServingError as error:
+        except errors.ServingError as error:
             await context.abort(error.code, str(error))
         sent = None
         while True:

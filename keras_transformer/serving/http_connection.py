@@ -13,10 +13,9 @@ import enum
 import http
 import re
 
-import grpc
 import h11
 
-from keras_transformer.serving.errors import ServingError, invalid, too_large, unavailable
+from keras_transformer.serving.errors import ServingError, invalid, late, too_large, unavailable
 
 HEAD_BYTES = 16 * 2**10  # maximum size of a request line with its headers
 AHEAD_BYTES = 16 * 2**10  # maximum size of pipelined requests
@@ -39,7 +38,7 @@ class Request:
         path: str, without the query, and still percent-encoded.
         headers: dict from lower-case name to value, both str.
         body: bytes-like; the application sets it to None once it has read it.
-        deadline: event loop time by which the request must be answered.
+        deadline: when the request must be answered.
     """
 
     method: str
@@ -133,7 +132,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data):
         if self._step is Step.BODY:
             self._http.receive_data(data)
-            self._read_body()
+            self._read()
         elif self._step is Step.END:
             self._num_discarded += len(data)
             if self._num_discarded > 4 * self._settings.max_body_bytes:
@@ -141,7 +140,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._ahead += data
             if self._step is Step.HEAD:
-                self._read_head()
+                self._read()
             elif len(self._ahead) > AHEAD_BYTES:
                 self._transport.pause_reading()
 
@@ -158,7 +157,7 @@ class HttpConnection(asyncio.Protocol):
         self._num_chunks = 0
         self._deadline = None
         self._set_timer(seconds)
-        self._read_head()  # a pipelined request may be here already
+        self._read()  # a pipelined request may be here already
 
     def _set_timer(self, seconds):
         if self._timer is not None:
@@ -171,7 +170,20 @@ class HttpConnection(asyncio.Protocol):
             return
         seconds = self._settings.request_timeout
         message = f"Expected the whole request within {seconds:g} seconds. Received only a part."
-        self._refuse(ServingError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
+        self._refuse(late(message))
+
+    def _read(self):
+        """Reads what has arrived of a request; refuses one that breaks a rule or a limit."""
+        try:
+            if self._step is Step.HEAD:
+                self._read_head()
+            if self._step is Step.BODY:  # not refused, and the client has not gone
+                self._read_body()
+        except ServingError as error:
+            self._refuse(error)
+        except h11.RemoteProtocolError as error:
+            reason = str(error).partition(":")[0]  # the rest quotes the client's bytes
+            self._refuse(invalid(f"Malformed request: {reason}", error.error_status_hint))
 
     def _read_head(self):
         """Parses the request line and the headers once they are complete."""
@@ -183,46 +195,39 @@ class HttpConnection(asyncio.Protocol):
             self._set_timer(self._settings.request_timeout)
         head, separator, _ = self._ahead.partition(b"\r\n\r\n")
         if len(head) + len(separator) > HEAD_BYTES:
-            message = f"Expected headers of at most {HEAD_BYTES} bytes. Received more."
-            self._refuse(invalid(message))
-        elif NOT_STRICT.search(head):
-            message = "Expected header lines that end in CRLF and are not folded. Received others."
-            self._refuse(invalid(message))
-        elif separator:
+            raise invalid(f"Expected headers of at most {HEAD_BYTES} bytes. Received more.")
+        if NOT_STRICT.search(head):
+            raise invalid(
+                "Expected header lines that end in CRLF and are not folded. Received others."
+            )
+        if separator:
             self._http.receive_data(bytes(self._ahead))
             self._ahead = bytearray()
             self._step = Step.BODY
-            try:
-                self._event = self._http.next_event()
-            except h11.RemoteProtocolError as error:
-                self._refuse_malformed(error)
-            else:
-                self._check_head()
+            self._event = self._http.next_event()
+            self._check_head()
 
     def _check_head(self):
-        """Checks the request line and headers before the body arrives, then reads the body."""
+        """Checks the request line and headers before the body arrives."""
         headers = self._headers()
         length = 0 if "transfer-encoding" in headers else int(headers.get("content-length", 0))
-        limit = self._settings.max_body_bytes
         if not self.has_slot:
             self.has_slot = self._server.take_slot()
         if not self._event.http_version.startswith(b"1."):
             version = self._event.http_version.decode()
-            message = f"Expected HTTP version 1. Received: version {version}."
-            self._refuse(invalid(message, http_status=505))
-        elif not (self.has_slot or self._event.method == b"GET"):
-            limit = self._settings.max_connections
-            message = f"Expected at most {limit} open connections. Received more. Try again later."
-            self._refuse(unavailable(message))
-        elif length > limit:
-            self._refuse(too_large_body(limit))
-        elif self._event.method == b"POST" and not self._server.application.has(self._path()):
+            raise invalid(f"Expected HTTP version 1. Received: version {version}.", http_status=505)
+        if not (self.has_slot or self._event.method == b"GET"):
+            raise unavailable(
+                f"Expected at most {self._settings.max_connections} open connections. "
+                "Received more. Try again later."
+            )
+        if length > self._settings.max_body_bytes:
+            raise too_large_body(self._settings.max_body_bytes)
+        if self._event.method == b"POST" and not self._server.application.has(self._path()):
             self._send(NOT_FOUND, is_last=True)  # without waiting for a body
-        else:
-            if self._http.they_are_waiting_for_100_continue:
-                event = h11.InformationalResponse(status_code=100, headers=[])
-                self._transport.write(self._http.send(event))
-            self._read_body()
+        elif self._http.they_are_waiting_for_100_continue:
+            event = h11.InformationalResponse(status_code=100, headers=[])
+            self._transport.write(self._http.send(event))
 
     def _path(self):
         target = ORIGIN.sub("", self._event.target.decode("ascii"), count=1)
@@ -236,13 +241,7 @@ class HttpConnection(asyncio.Protocol):
     def _read_body(self):
         """Reads the part of the body that has arrived, in turns with the other connections."""
         for _ in range(EVENTS_AT_ONCE):
-            if self._step is not Step.BODY:  # the request was refused, or the client has gone
-                return
-            try:
-                event = self._http.next_event()
-            except h11.RemoteProtocolError as error:
-                self._refuse_malformed(error)
-                return
+            event = self._http.next_event()
             if event is h11.NEED_DATA:
                 self._transport.resume_reading()
                 return
@@ -252,24 +251,25 @@ class HttpConnection(asyncio.Protocol):
                 return
             self._add_to_body(event.data)
         self._transport.pause_reading()
-        self._loop.call_soon(self._read_body)
+        self._loop.call_soon(self._read)
 
     def _add_to_body(self, data):
         self._body += data
         self._num_chunks += 1
         size, limit = len(self._body), self._settings.max_body_bytes
         if size > limit:
-            self._refuse(too_large_body(limit))
-        elif self._num_chunks > FEW_CHUNKS + size // BYTES_PER_CHUNK:
-            message = f"Expected chunks of at least {BYTES_PER_CHUNK} bytes. Received smaller ones."
-            self._refuse(too_large(message))
-        elif size > UNCOUNTED_BODY_BYTES:
+            raise too_large_body(limit)
+        if self._num_chunks > FEW_CHUNKS + size // BYTES_PER_CHUNK:
+            raise too_large(
+                f"Expected chunks of at least {BYTES_PER_CHUNK} bytes. Received smaller ones."
+            )
+        if size > UNCOUNTED_BODY_BYTES:
             wanted = size - self._num_reserved
             if not self._server.reserve(wanted):
-                message = "The server has no memory left for this request. Try again later."
-                self._refuse(unavailable(message))
-            else:
-                self._num_reserved += wanted
+                raise unavailable(
+                    "The server has no memory left for this request. Try again later."
+                )
+            self._num_reserved += wanted
 
     def _free_body(self):
         self._body = bytearray()
@@ -301,10 +301,6 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
         else:
             self._send(task.result())
-
-    def _refuse_malformed(self, error):
-        reason = str(error).partition(":")[0]  # the rest quotes the client's bytes
-        self._refuse(invalid(f"Malformed request: {reason}", error.error_status_hint))
 
     def _refuse(self, error):
         """Sends an error, and ends the connection."""

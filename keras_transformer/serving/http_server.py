@@ -31,8 +31,6 @@ class HttpServer:
         listener: socket that is bound to its port.
         application: answers the requests. `answer(request)`, a coroutine, and `refuse(error)`
             return a `Response`; `has(path)` returns whether a path takes requests with a body.
-        settings: `ServingConfig`.
-
     Attributes:
         num_reserved: bytes of large bodies that have arrived and are not answered yet.
     """
@@ -155,8 +153,6 @@ def fit_connections(settings):
     Raises the process's limit of open files if needed. If the system does not allow that, lowers
     `max_connections` and prints a warning.
 
-    Args:
-        settings: `ServingConfig`.
     Raises:
         InputError: the system allows too few open files for even two connections.
     """

@@ -20,6 +20,8 @@ TYPE_NAMES = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
 MEMBERS = ("signature_name", "instances", "inputs")  # all other members are ignored
 MAX_MEMBERS = 10_000  # in all objects of a document: members take the longest to parse
 SPACE = re.compile(r"[ \t\n\r]*")
+DECODER = json.JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)))  # first wins
+ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def parse(body, settings):
@@ -30,7 +32,6 @@ def parse(body, settings):
 
     Args:
         body: bytes. Invalid UTF-8 becomes U+FFFD, as it would in the graph.
-        settings: `ServingConfig`; this function uses `max_json_depth` and `max_values`.
     Raises:
         ServingError: the body is not a JSON object, is nested too deeply, or has too many values.
     """
@@ -38,11 +39,15 @@ def parse(body, settings):
         raise invalid("JSON Parse error: The document is empty")
     _check_size(body, settings)
     try:
-        return _members(body.decode("utf-8-sig", "replace"))
+        text = body.decode("utf-8-sig", "replace")
+        document, _ = DECODER.raw_decode(text, SPACE.match(text).end())
     except json.JSONDecodeError as error:
         raise invalid(f"JSON Parse error: {error.msg} at offset: {error.pos}") from None
     except ValueError as error:  # an integer with thousands of digits
         raise invalid(f"JSON Parse error: {error} at offset: 0") from None
+    if not isinstance(document, dict):
+        raise invalid(f"JSON Value: {_shown(document)} Is not object")
+    return {name: document[name] for name in MEMBERS if name in document}
 
 
 def _check_size(body, settings):
@@ -75,47 +80,6 @@ def _check_size(body, settings):
         )
 
 
-def _members(text):
-    """Returns dict from name to value, with the `MEMBERS` only."""
-    at = _skip_space(text, 0)
-    if text[at : at + 1] != "{":
-        raise invalid(f"JSON Value: {_shown(DECODER.raw_decode(text, at)[0])} Is not object")
-    members = {}
-    at = _skip_space(text, at + 1)
-    if text[at : at + 1] == "}":
-        return members
-    while True:
-        if text[at : at + 1] != '"':
-            raise json.JSONDecodeError("Missing a name for object member.", text, at)
-        name, at = DECODER.raw_decode(text, at)
-        at = _skip_space(text, at)
-        if text[at : at + 1] != ":":
-            raise json.JSONDecodeError("Missing a colon after a name of object member.", text, at)
-        value, at = DECODER.raw_decode(text, _skip_space(text, at + 1))
-        if name in MEMBERS:
-            members.setdefault(name, value)
-        at = _skip_space(text, at)
-        if text[at : at + 1] == "}":
-            return members
-        if text[at : at + 1] != ",":
-            message = "Missing a comma or } after an object member."
-            raise json.JSONDecodeError(message, text, at)
-        at = _skip_space(text, at + 1)
-
-
-def _skip_space(text, at):
-    return SPACE.match(text, at).end()
-
-
-def _first_of_each(pairs):
-    """Returns a dict with the first value of each name."""
-    return dict(reversed(pairs))
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_first_of_each)
-ENCODER = json.JSONEncoder(ensure_ascii=False)
-
-
 def signature_name(document):
     """Returns the name of the signature that a request asks for; "" if it names none."""
     name = document.get("signature_name", "")
@@ -132,8 +96,6 @@ def inputs(document, signature, settings):
 
     Args:
         document: dict with the key "instances" (rows) or "inputs" (columns).
-        signature: `Signature` that the inputs must fit.
-        settings: `ServingConfig`; this function uses `max_values`.
     Returns:
         `(inputs, is_rows)`: dict from name to NumPy array, with strings as bytes, and bool.
     Raises:

@@ -3,6 +3,7 @@
 Shapes: B batch (texts), K translations of each text, S source length.
 """
 
+import functools
 import json
 
 import numpy as np
@@ -40,14 +41,14 @@ class LoadedCTranslate2:
         self._pieces = _vocabulary(path, "target")
         text, many = {"text": TEXT}, (None, self._n_best)
         best = {"translation": TEXT, "score": SCORE, "truncated": (tf.bool, (None,))}
-        best_of_many = {
+        n_best = {
             "translations": (tf.string, many),
             "scores": (tf.float32, many),
             "truncated": (tf.bool, many),
         }
         signatures = {
-            DEFAULT_SIGNATURE: (text, best, self._translate),
-            "n_best": (text, best_of_many, self._translate_n_best),
+            DEFAULT_SIGNATURE: (text, best, functools.partial(self._search_for, best)),
+            "n_best": (text, n_best, functools.partial(self._search_for, n_best)),
             "score": ({"text": TEXT, "target": TEXT}, {"score": SCORE}, self._score),
             "encode": (text, {"ids": IDS}, self._encode),
             "decode": ({"ids": IDS}, text, self._decode),
@@ -56,15 +57,19 @@ class LoadedCTranslate2:
             name: FunctionSignature(name, *signature) for name, signature in signatures.items()
         }
         self.signature_defs = {name: s.signature_def for name, s in self.signatures.items()}
-        self._translate(np.array([b"."], object))  # the first client does not wait
+        self._search.translate([b"."])  # the first client does not wait
 
-    def _translate(self, text):
-        rows = self._search.translate(text)
-        return _columns(rows, "translation", "score", "truncated", ())
-
-    def _translate_n_best(self, text):
-        rows = self._search.translate(text, self._n_best)
-        return _columns(rows, "translations", "scores", "truncated", (self._n_best,))
+    def _search_for(self, outputs, text):
+        """Returns the outputs of a search by name, in the order text, score, truncated."""
+        shape = (len(text), *next(iter(outputs.values()))[1][1:])  # (B,) or (B, K)
+        rows = self._search.translate(text, *shape[1:])
+        columns = zip(*(hypothesis for row in rows for hypothesis in row), strict=True)
+        texts, scores, truncated = columns if rows else ((), (), ())
+        columns = [one.encode() for one in texts], scores, truncated
+        return {
+            name: np.array(column, dtype).reshape(shape)
+            for name, column, dtype in zip(outputs, columns, (object, "float32", bool), strict=True)
+        }
 
     def _score(self, text, target):
         if len(text) != len(target):
@@ -126,14 +131,3 @@ def _vocabulary(path, side):
     shared = path / "shared_vocabulary.json"
     file = shared if shared.exists() else path / f"{side}_vocabulary.json"
     return json.loads(file.read_text("utf-8"))
-
-
-def _columns(rows, translation, score, truncated, shape):
-    """Returns the outputs, `(B, *shape)`, of rows of `(text, score, truncated)` hypotheses."""
-    flat = [hypothesis for row in rows for hypothesis in row]
-    shape = (len(rows), *shape)
-    return {
-        translation: np.array([text.encode() for text, _, _ in flat], object).reshape(shape),
-        score: np.array([value for _, value, _ in flat], np.float32).reshape(shape),
-        truncated: np.array([is_cut for _, _, is_cut in flat], bool).reshape(shape),
-    }

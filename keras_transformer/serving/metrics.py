@@ -7,12 +7,11 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import Metric
 
-PATH = "/monitoring/prometheus/metrics"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-REQUEST_COUNT = ":tensorflow:serving:request_count"
-LOAD_COUNT = ":tensorflow:serving:load_count"
+COUNTERS = {
+    ":tensorflow:serving:request_count": "The total number of requests.",
+    ":tensorflow:serving:load_count": "Attempts to load a version.",
+}
 MICROSECONDS = [10 * 1.8**i for i in range(33)]  # as in TensorFlow Serving, up to about 20 minutes
 
 
@@ -28,9 +27,11 @@ class Metrics:
         disable_created_metrics()  # TensorFlow Serving has no `_created` series
         self._model_name = model_name
         self._registry = CollectorRegistry()
-        self._num_requests = {}
-        self._num_loads = {}
-        self._registry.register(self)
+        # a Counter would append `_total` to its name, which TensorFlow Serving does not
+        self._num_requests, self._num_loads = (
+            Gauge(name, meaning, ["model_name", "status"], registry=self._registry)
+            for name, meaning in COUNTERS.items()
+        )
         self._request_latency = self._histogram(
             "request_latency",
             "Distribution of wall time (in microseconds) for Tensorflow Serving request.",
@@ -66,41 +67,25 @@ class Metrics:
             api: name of the method.
             seconds: time that the request took.
         """
-        self._num_requests[status] = self._num_requests.get(status, 0) + 1
+        self._num_requests.labels(self._model_name, status).inc()
         if status == "OK" and api.lower() == "predict":
             latency = self._request_latency.labels(self._model_name, "predict", entrypoint)
             latency.observe(1e6 * seconds)
 
     def count_load(self, status):
         """Counts an attempt to load a version, by the name of its status code."""
-        self._num_loads[status] = self._num_loads.get(status, 0) + 1
+        self._num_loads.labels(self._model_name, status).inc()
 
     def watch_queue(self, num_rows):
         """Makes the metric of the queue length call `num_rows` whenever it is read."""
         self._queue_size.set_function(num_rows)
 
-    def collect(self):
-        """Yields the request and load counters, for prometheus_client to call.
-
-        Their type is "untyped", because prometheus_client would append `_total` to the name of a
-        counter, which TensorFlow Serving does not. `page` declares them as counters.
-        """
-        for name, meaning, numbers in (
-            (REQUEST_COUNT, "The total number of requests.", self._num_requests),
-            (LOAD_COUNT, "Attempts to load a version.", self._num_loads),
-        ):
-            metric = Metric(name, meaning, "untyped")
-            for status, number in list(numbers.items()):
-                labels = {"model_name": self._model_name, "status": status}
-                metric.add_sample(metric.name, labels, number)
-            yield metric
-
     def page(self):
         """Returns all metrics in Prometheus's text format, as bytes."""
         page = generate_latest(self._registry)
-        for name in (REQUEST_COUNT, LOAD_COUNT):
+        for name in COUNTERS:
             line = f"# TYPE {name} ".encode()
-            page = page.replace(line + b"untyped", line + b"counter")
+            page = page.replace(line + b"gauge", line + b"counter")
         return page
 
     def _histogram(self, name, meaning, buckets, labels):

@@ -1,14 +1,11 @@
 """TensorFlow Serving's protocol buffers: tensors to NumPy arrays and back, status and metadata."""
 
-import itertools
 import math
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
-from keras_transformer.errors import InputError
 from keras_transformer.serving.errors import invalid, too_large
 
 VALUES = {  # the field of a `TensorProto` for each type; clients read these fields by name
@@ -63,47 +60,14 @@ def _array(name, proto, tensor, settings):
             f"Received: {math.prod(sizes)}. Send fewer."
         )
     try:
-        if proto.tensor_content and tensor.dtype == tf.string:
-            strings = _strings(proto.tensor_content, math.prod(sizes))
-            return np.array(strings, object).reshape(sizes)
-        _check_number(proto, tensor.dtype, math.prod(sizes))
+        if proto.tensor_content and tensor.dtype == tf.string:  # which make_ndarray cannot read
+            return tf.io.parse_tensor(proto.SerializeToString(), tf.string).numpy()
+        field = VALUES.get(tensor.dtype)
+        if field and len(getattr(proto, field)) > math.prod(sizes):
+            raise ValueError("more values than the shape has")  # before they are Python objects
         return tf.make_ndarray(proto)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, tf.errors.InvalidArgumentError):
         raise invalid(f"tensor parsing error: {name}") from None
-
-
-def _check_number(proto, dtype, size):
-    """Refuses more values than the shape has, before they become Python objects."""
-    if dtype in VALUES and len(getattr(proto, VALUES[dtype])) > size:
-        raise InputError(f"Expected at most {size} values. Received more. Fit them to the shape.")
-
-
-def _strings(content, number):
-    """Returns the strings of `tensor_content`, in TensorFlow's C++ encoding, as a list of bytes.
-
-    All lengths come first, as varints, and then the bytes of all strings (`port::EncodeStringList`
-    in tensorflow/core/platform/tensor_coding.cc).
-
-    Raises:
-        InputError: the content is not exactly `number` strings.
-    """
-    lengths = []
-    start = length = shift = 0
-    for byte in content:
-        start += 1
-        length |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            lengths.append(length)
-            length = shift = 0
-            if len(lengths) == number:
-                break
-        elif shift > 28:
-            raise InputError("Expected a string length of at most five bytes. Received more.")
-    if len(lengths) != number or start + sum(lengths) != len(content):
-        raise InputError(f"Expected {number} strings. Received {len(content)} bytes of others.")
-    ends = list(itertools.accumulate(lengths, initial=start))
-    return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def output_names(request, signature):

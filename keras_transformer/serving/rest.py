@@ -15,14 +15,7 @@ import grpc
 from google.protobuf import json_format
 
 from keras_transformer.files.version_numbers import version_number
-from keras_transformer.serving import LOG, json_tensors, metrics, protos
-from keras_transformer.serving.errors import (
-    ServingError,
-    from_tensorflow,
-    invalid,
-    not_predict,
-    timed_out,
-)
+from keras_transformer.serving import LOG, errors, json_tensors, protos
 from keras_transformer.serving.http_connection import NOT_FOUND, Response, too_large_body
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
 
@@ -35,24 +28,19 @@ STATUS = re.compile(
     rf"/v1/models(?:/(?P<model>[^/:]+))?{VERSION_OR_LABEL}(?:/(?P<metadata>metadata))?",
     re.IGNORECASE,
 )
+METRICS_PATH = "/monitoring/prometheus/metrics"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SMALL_BYTES = 2**13  # bodies below this size are read in the event loop
 
 
 class RestInterface:
-    """Answers the requests of an `HttpServer`.
+    """Answers the requests of an `HttpServer`."""
 
-    Args:
-        versions: `Versions`.
-        batching: `Batching`.
-        settings: `ServingConfig`.
-        measured: `Metrics`.
-    """
-
-    def __init__(self, versions, batching, settings, measured):
+    def __init__(self, versions, batching, settings, metrics):
         self._versions = versions
         self._batching = batching
         self._settings = settings
-        self._metrics = measured
+        self._metrics = metrics
         self._metadata = weakref.WeakKeyDictionary()  # `Version` to bytes
         self._loop = asyncio.get_running_loop()
         # one thread: several large documents at once would add up in memory, and their threads
@@ -61,8 +49,8 @@ class RestInterface:
 
     async def answer(self, request):
         """Returns the `Response` to a `Request`."""
-        if request.path == metrics.PATH and request.method == "GET":
-            return Response(200, self._metrics.page(), metrics.CONTENT_TYPE)
+        if request.path == METRICS_PATH and request.method == "GET":
+            return Response(200, self._metrics.page(), METRICS_TYPE)
         if not self.has(request.path):
             return NOT_FOUND
         start = time.perf_counter()
@@ -76,13 +64,13 @@ class RestInterface:
             elif request.method == "OPTIONS":
                 api, body = "Options", _preflight(request)
             else:
-                raise invalid(f"Malformed request: {request.method} {request.path}")
+                raise errors.invalid(f"Malformed request: {request.method} {request.path}")
             status = "OK"
             return Response(200, body)
         except Exception as error:
-            if not isinstance(error, ServingError):
+            if not isinstance(error, errors.ServingError):
                 LOG.warning(f"failed: {type(error).__name__}: {error}")
-                error = from_tensorflow(error)
+                error = errors.from_tensorflow(error)
             status = error.code.name
             return _as_response(error)
         finally:
@@ -103,7 +91,7 @@ class RestInterface:
 
     async def _predict(self, request, match):
         if match["method"].lower() != "predict":
-            raise not_predict(match["method"])
+            raise errors.not_predict(match["method"])
         deadline = request.deadline
         is_gzip = "gzip" in request.headers.get("content-encoding", "").lower()
         size = self._settings.max_body_bytes if is_gzip else len(request.body)
@@ -112,7 +100,7 @@ class RestInterface:
         with self._versions.using(*_target(match)) as version:
             signature = version.model.signatures.get(name)
             if signature is None:
-                raise invalid(f'Serving signature name: "{name}" not found in signature def')
+                raise errors.invalid(f'Serving signature name: "{name}" not found in signature def')
             arguments = (document, signature, self._settings)
             inputs, is_rows = await self._in_thread(size, deadline, json_tensors.inputs, *arguments)
             del document, arguments  # frees their memory while the inputs wait
@@ -138,13 +126,13 @@ class RestInterface:
         try:
             return await asyncio.wait_for(call, deadline - self._loop.time())
         except asyncio.TimeoutError:
-            raise timed_out(self._settings.request_timeout) from None
+            raise errors.timed_out(self._settings.request_timeout) from None
 
     def _describe(self, match):
         """Returns the status or the metadata of the model as JSON bytes."""
         model_name, number, label = _target(match)
         if model_name is None:
-            raise invalid("Missing model name in request.")
+            raise errors.invalid("Missing model name in request.")
         if match["metadata"]:
             with self._versions.using(model_name, number, label) as version:
                 if version not in self._metadata:  # kept, because it is slow to make
@@ -165,7 +153,7 @@ def _metadata(model_name, version):
 def _preflight(request):
     """Answers a CORS preflight. The answer has no header that would allow the request."""
     if not re.match("https?://", request.headers.get("origin", "")):
-        raise ServingError(
+        raise errors.ServingError(
             grpc.StatusCode.FAILED_PRECONDITION, "Origin header is missing in CORS preflight"
         )
     return b""
@@ -182,7 +170,7 @@ def _target(match):
     digits = match["version"]
     number = digits and version_number(digits)
     if digits and number is None:
-        raise invalid(f"Failed to convert version: {digits} to numeric.")
+        raise errors.invalid(f"Failed to convert version: {digits} to numeric.")
     return name and urllib.parse.unquote(name), number, label and urllib.parse.unquote(label)
 
 
@@ -192,7 +180,7 @@ def _decompressed(body, limit):
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
             content = file.read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise invalid(f"Expected a gzip body. Received: {error}") from None
+        raise errors.invalid(f"Expected a gzip body. Received: {error}") from None
     if len(content) > limit:
         raise too_large_body(limit)
     return content

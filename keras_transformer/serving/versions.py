@@ -8,6 +8,7 @@ lock.
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import gc
 import os
@@ -22,16 +23,7 @@ from keras_transformer.files.version_numbers import (
     version_number,
     versions_in,
 )
-from keras_transformer.serving import LOG
-from keras_transformer.serving.errors import (
-    ServingError,
-    damaged,
-    from_tensorflow,
-    invalid,
-    not_found,
-    not_loaded,
-    not_ready,
-)
+from keras_transformer.serving import LOG, errors
 from keras_transformer.serving.loaded_ctranslate2 import LoadedCTranslate2
 from keras_transformer.serving.loaded_model import LoadedModel
 
@@ -42,27 +34,26 @@ RETRY_SECONDS, LONGEST_RETRY_SECONDS = 10, 600
 The pause doubles after each attempt, up to the longest."""
 
 
+@dataclasses.dataclass(eq=False)
 class Version:
     """One version of the model, from loading to end.
 
     Attributes:
-        number: int.
         state: "LOADING", "AVAILABLE", "UNLOADING" or "END".
-        error: `ServingError` that ended it, or None.
-        model: `LoadedModel` while the version is available or unloading, else None.
-        loading: `concurrent.futures.Future` of the thread that loads it. None before and after: its
-            result would keep the model in memory.
+        error: the error that ended it.
+        model: the model while the version is available or unloading.
+        loading: of the thread that loads it. None before and after: its result would keep the model
+            in memory.
     """
 
-    def __init__(self, number):
-        self.number = number
-        self.state = "LOADING"
-        self.error = None
-        self.model = None
-        self.loading = None
-        self.retry_at = None
-        self.retry_seconds = RETRY_SECONDS
-        self.num_users = 0
+    number: int
+    retry_seconds: float
+    state: str = "LOADING"
+    error: errors.ServingError | None = None
+    model: LoadedModel | LoadedCTranslate2 | None = None
+    loading: concurrent.futures.Future | None = None
+    retry_at: float | None = None
+    num_users: int = 0
 
 
 class Versions:
@@ -73,15 +64,12 @@ class Versions:
         model_name: str.
         wanted: `LATEST`, `ALL` or a set of numbers.
         labels: dict from label to number. These versions are served in addition to `wanted`.
-        settings: `ServingConfig`.
-        metrics: `Metrics`.
     """
 
     def __init__(self, directory, model_name, wanted, labels, settings, metrics):
         self.model_name = model_name
         self.all = {}  # number to `Version`
-        self.labels = {}
-        self._first_labels = labels
+        self.labels = dict(labels)
         self._wanted = wanted
         self._directory = directory
         self._settings = settings
@@ -106,13 +94,13 @@ class Versions:
                 "Expected the directory that has the versions of an export. "
                 f"Received: {self._directory}, one version. {remedy}"
             )
-        numbers = await _looked_up(versions_in, self._directory)
+        numbers = await self._found()
         wanted = self._numbers_wanted(self._wanted, numbers)
-        missing = {**{str(n): n for n in wanted}, **self._first_labels}
+        missing = {**{str(n): n for n in wanted}, **self.labels}
         missing = {name: number for name, number in missing.items() if number not in numbers}
         if missing or not numbers:
             name, number = next(iter(missing.items()), ("", "<number>"))
-            label = f" for the label {name}" if name in self._first_labels else ""
+            label = f" for the label {name}" if name in self.labels else ""
             found = (
                 f"the versions {', '.join(map(str, sorted(numbers)))}" if numbers else "no version"
             )
@@ -122,7 +110,6 @@ class Versions:
                 f"Received: {self._directory}, with {found}. "
                 + (remedy if numbers else remedy_for(self._directory, remedy))
             )
-        self.labels = dict(self._first_labels)
         await self.refresh()
         for version in self.all.values():
             if version.error is not None:
@@ -166,14 +153,14 @@ class Versions:
         available = self._available() if model_name == self.model_name else set()
         if label is not None and model_name == self.model_name:
             if label not in self.labels:
-                raise invalid(f"Unrecognized servable version label: {label}")
+                raise errors.invalid(f"Unrecognized servable version label: {label}")
             number = self.labels[label]
         found = available if number is None else available & {number}
         if not found:
             which = (
                 f"Latest({model_name})" if number is None else f"Specific({model_name}, {number})"
             )
-            raise not_found(f"Servable not found for request: {which}")
+            raise errors.not_found(f"Servable not found for request: {which}")
         return self.all[max(found)]
 
     def status(self, model_name, number=None):
@@ -187,7 +174,7 @@ class Versions:
             versions = [version for version in versions if version.number == number]
         if not versions:
             what = "any versions" if number is None else f"version {number}"
-            raise not_found(f"Could not find {what} of model {model_name}")
+            raise errors.not_found(f"Could not find {what} of model {model_name}")
         return versions
 
     async def change(self, wanted, labels):
@@ -209,7 +196,7 @@ class Versions:
             no_longer_wanted = await self._load_wanted(wanted, labels)
             try:
                 self._check_available(wanted, labels)
-            except ServingError:
+            except errors.ServingError:
                 self._unload(self._available() - before)
                 raise
             self._wanted, self.labels = wanted, dict(labels)
@@ -219,13 +206,13 @@ class Versions:
         """Raises `ServingError` if a version that a change asks for is not available."""
         if isinstance(wanted, set) and not wanted <= self._available():
             missing = ", ".join(map(str, sorted(wanted - self._available())))
-            raise not_ready(
+            raise errors.not_ready(
                 f"Expected versions of model {self.model_name} that can be served. "
                 f"Received: {missing}. The versions served before are still served."
             )
         for number in labels.values():
             if number not in self._available():
-                raise not_ready(
+                raise errors.not_ready(
                     f"Request to assign label to version {number} of model {self.model_name}, "
                     "which is not currently available for inference"
                 )
@@ -242,7 +229,9 @@ class Versions:
             The set of the available versions that are neither; empty if one that is wanted could
             not be loaded, so that the old versions stay.
         """
-        found = await _looked_up(self._found)
+        found = {}
+        with contextlib.suppress(OSError):  # unreadable now
+            found = await self._found()
         existing = set(found) | self._available()
         by_policy = self._numbers_wanted(wanted, found) & existing
         served = by_policy | (set(labels.values()) & existing)
@@ -260,11 +249,9 @@ class Versions:
             except Exception as error:  # the loaded versions go on serving
                 LOG.warning(f"warning: cannot look for versions: {type(error).__name__}: {error}")
 
-    def _found(self):
-        """Returns the versions in the directory: dict from number to path; empty if unreadable."""
-        with contextlib.suppress(OSError):
-            return versions_in(self._directory)
-        return {}
+    async def _found(self):
+        """Returns `versions_in` the directory; a file system that hangs stops no answer."""
+        return await asyncio.wrap_future(_in_own_thread("looking", versions_in, self._directory))
 
     def _available(self):
         """Returns the set of available versions."""
@@ -287,9 +274,10 @@ class Versions:
 
     async def _load(self, number, path):
         before = self.all.get(number)
-        version = self.all[number] = Version(number)
+        pause = RETRY_SECONDS
         if before is not None and before.retry_at is not None:
-            version.retry_seconds = min(2 * before.retry_seconds, LONGEST_RETRY_SECONDS)
+            pause = min(2 * before.retry_seconds, LONGEST_RETRY_SECONDS)
+        version = self.all[number] = Version(number, pause)
         LOG.info(f"loading version {number}")
         version.loading = _in_own_thread("loading", _load_model, path)
         seconds = self._settings.load_timeout
@@ -298,10 +286,14 @@ class Versions:
             version.model = await asyncio.wait_for(loading, seconds)
         except asyncio.TimeoutError:
             version.loading.add_done_callback(functools.partial(_close_late, version))
-            self._fail(version, not_loaded(seconds))
+            error = errors.late(
+                f"Expected the version to load within {seconds:g} seconds. Loading was given up. "
+                "Export it again, or raise --load-timeout."
+            )
+            self._fail(version, error)
             return
         except Exception as error:
-            self._fail(version, from_tensorflow(error))
+            self._fail(version, errors.from_tensorflow(error))
         else:
             version.state = "AVAILABLE"
             self._metrics.count_load("OK")
@@ -334,11 +326,6 @@ class Versions:
         LOG.info(f"ended version {version.number}")
 
 
-async def _looked_up(function, *arguments):
-    """Returns what a function finds in the directory; a file system that hangs stops no answer."""
-    return await asyncio.wrap_future(_in_own_thread("looking", function, *arguments))
-
-
 def _in_own_thread(name, function, *arguments):
     """Calls a function in a new thread, and returns its `concurrent.futures.Future`.
 
@@ -363,26 +350,28 @@ def _load_model(path):
     """Returns a loaded model; the `ServingError` of one that cannot be loaded says what to do."""
     try:
         return _read_model(path)
-    except ServingError:
+    except errors.ServingError:
         raise
     except InputError as error:
-        raise not_ready(str(error)) from None
+        raise errors.not_ready(str(error)) from None
     except PermissionError as error:
-        raise not_ready(
+        raise errors.not_ready(
             "Expected files that this process may read. Received: "
             f"{os.path.basename(error.filename or '')}: {error.strerror}. "
             "Change their owner or mode."
         ) from None
     except Exception as error:
-        error = from_tensorflow(error)
-        raise ServingError(error.code, f"{str(error).rstrip('.')}. Export it again.") from None
+        error = errors.from_tensorflow(error)
+        raise errors.ServingError(
+            error.code, f"{str(error).rstrip('.')}. Export it again."
+        ) from None
 
 
 def _read_model(path):
     try:
         check_export(path)
     except ValueError as error:  # TensorFlow would load weights with flipped bits
-        raise damaged(error) from None
+        raise errors.damaged(error) from None
     is_ctranslate2 = (path / CTRANSLATE2_MODEL).exists()
     model = (LoadedCTranslate2 if is_ctranslate2 else LoadedModel)(path)
     _tidy_memory()
@@ -393,7 +382,7 @@ def _warm_up_others(model, number):
     try:
         model.warm_up_others()
     except Exception as error:
-        error = from_tensorflow(error)
+        error = errors.from_tensorflow(error)
         LOG.warning(f"warning: version {number} cannot answer one of its warm-up requests: {error}")
 
 

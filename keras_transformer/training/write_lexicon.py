@@ -28,7 +28,7 @@ def write_lexicon(
     corpus: "ParallelCorpus | None" = None,
     write: Callable[[str], Any] = print,
 ) -> pathlib.Path:
-    """Learns a `Lexicon` and writes it into a run directory, where `Translator.from_run` finds it.
+    """Learns a `Lexicon` and writes it into a run directory, where `load` finds it.
 
     Args:
         path: the run directory.

@@ -8,11 +8,7 @@ from keras_transformer.errors import InputError, import_library
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.text import without_surrogates
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
-from keras_transformer.translation.base_translator import (
-    BaseTranslator,
-    Translation,
-    check_is_list,
-)
+from keras_transformer.translation.base_translator import BaseTranslator, Translation, check_is_list
 from keras_transformer.types import StrPath
 
 
@@ -67,10 +63,8 @@ class CTranslate2Translator(ExportedTranslator):
     CTranslate2 uses all cores that the process may use: each translates one batch.
     `CTranslate2Search` says how its search differs.
 
-    Args:
-        path: directory of one version, as returned by `export_ctranslate2`.
     Raises:
-        ValueError: `path` is not such an export, it is damaged, or CTranslate2 is not installed.
+        ValueError: also if CTranslate2 is not installed.
 
     Example:
         load("export/models/fast")(["A dog runs."])

@@ -9,6 +9,7 @@ Shapes: B batch (texts), S source length, V source vocabulary, K translations of
 A tokens in every shortlist; L links and E entries of the lexicon, see `_links`.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -175,10 +176,9 @@ def _model_1(source_rows, target_rows):
     keys = np.unique(
         np.concatenate([np.unique(_links(*chunk, num_targets)[0]) for chunk in chunks])
     )
-    entries = []  # of each link, chunk by chunk
-    for chunk in chunks:
-        links, _ = _links(*chunk, num_targets)
-        entries.append(np.searchsorted(keys, links).astype("int32"))
+    entries = [  # of each link, chunk by chunk
+        np.searchsorted(keys, _links(*chunk, num_targets)[0]).astype("int32") for chunk in chunks
+    ]
     sources, targets = np.divmod(keys, num_targets)
     probabilities = np.ones(len(keys))
     for _ in range(NUM_ITERATIONS):
@@ -202,7 +202,7 @@ def _chunks(source_rows, target_rows):
     starts = [0, *bounds, len(ends)]
     return [
         (source_rows[::every][start:end], target_rows[::every][start:end])
-        for start, end in zip(starts, starts[1:], strict=False)
+        for start, end in itertools.pairwise(starts)
         if start < end
     ]
 

@@ -1,16 +1,13 @@
 """Loads a translator from a run directory or an export."""
 
+import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.config.settings import check_known, settings
 from keras_transformer.errors import InputError
-from keras_transformer.files.version_numbers import (
-    SAVED_MODEL,
-    is_version,
-    versions_in,
-)
+from keras_transformer.files.version_numbers import SAVED_MODEL, is_version, versions_in
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -45,9 +42,7 @@ def load(
     if not is_version(path):
         versions = versions_in(path)
         if not versions:
-            from keras_transformer.translation.translator import Translator
-
-            return Translator.from_run(path, checkpoint, **decoding)
+            return _load_run(path, checkpoint, decoding)
         path = versions[max(versions)]
     if checkpoint is not None:
         raise InputError(
@@ -64,6 +59,17 @@ def load(
                 "Leave it out, or translate with the run."
             )
     return translator
+
+
+def _load_run(path, checkpoint, decoding):
+    from keras_transformer.runs import load_run
+    from keras_transformer.translation.lexicon import load_lexicon
+    from keras_transformer.translation.translator import Translator
+
+    *parts, config = load_run(path, checkpoint)
+    search = dataclasses.replace(config.decoding, **decoding)
+    lexicon = load_lexicon(path) if search.shortlist else None
+    return Translator(*parts, search, lexicon=lexicon)
 
 
 def _load_version(path):

@@ -16,14 +16,10 @@ BATCH_SIZE = 64
 
 
 class SavedModelTranslator(ExportedTranslator):
-    """Translates text with a SavedModel, and is called like a `Translator`.
+    """Translates text with a SavedModel, written by `export_saved_model`.
 
-    Args:
-        path: directory of one version, as returned by `export_saved_model`.
     Attributes:
         signatures: dict from name to function of tensors; `Signatures` describes them.
-    Raises:
-        ValueError: `path` is not an export, or it is damaged.
 
     Example:
         load("export/models/translator")(["A dog runs."])

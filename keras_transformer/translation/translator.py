@@ -5,7 +5,7 @@ Shapes: B batch (texts), N hypotheses of each text, S source length, T target le
 
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -17,15 +17,10 @@ from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tr
 from keras_transformer.decoding.batch_search import check_scores, length_batches, padded_rows
 from keras_transformer.errors import InputError
 from keras_transformer.models.translation_model import TranslationModel
-from keras_transformer.runs import load_run
 from keras_transformer.special_ids import PAD_ID, shift_right
-from keras_transformer.translation.base_translator import (
-    BaseTranslator,
-    Translation,
-    check_is_list,
-)
-from keras_transformer.translation.lexicon import Lexicon, load_lexicon
-from keras_transformer.types import Self, StrPath, Texts
+from keras_transformer.translation.base_translator import BaseTranslator, Translation, check_is_list
+from keras_transformer.translation.lexicon import Lexicon
+from keras_transformer.types import Texts
 
 if TYPE_CHECKING:
     from keras_transformer.tokenizers.tokenizer import Tokenizer
@@ -107,23 +102,6 @@ class Translator(BaseTranslator):
         tokenizers = self.tokenizer, self.target_tokenizer
         parts = self.model, *tokenizers, self.decoding, self.batch_size, self.lexicon
         return type(self), parts
-
-    @classmethod
-    def from_run(cls, path: StrPath, checkpoint: str | None = None, **decoding: Any) -> Self:
-        """Returns the translator of a run directory; `keras_transformer.load` reads exports too.
-
-        Args:
-            path: run directory.
-            checkpoint: "best", "last" or "averaged"; None: the best or the averaged weights,
-                as the training chose by validation.
-            decoding: fields of `DecodingConfig` that replace the run's own.
-        Raises:
-            ValueError: there is no run, or it has no such weights.
-        """
-        model, tokenizer, target_tokenizer, config = load_run(path, checkpoint)
-        search = dataclasses.replace(config.decoding, **decoding)
-        lexicon = load_lexicon(path) if search.shortlist else None
-        return cls(model, tokenizer, target_tokenizer, search, lexicon=lexicon)
 
     def _limit_of_n_best(self):
         return f"beam_size={self.n_best}. Search with a wider beam."
@@ -227,7 +205,10 @@ class Translator(BaseTranslator):
             self.tokenizer.to_pieces(source_row),
             self.target_tokenizer.to_pieces(labels),
             self.target_tokenizer.to_pieces(target_ids),
-            {name: _stack(layers) for name, layers in weights.items()},
+            {  # each tensor is (1, H, T, S)
+                name: np.concatenate([ops.convert_to_numpy(ops.cast(w, "float32")) for w in layers])
+                for name, layers in weights.items()
+            },
             bool(truncated or not is_whole),
         )
 
@@ -344,8 +325,3 @@ def _within_positions(decoding, model):
         max_length=min(decoding.max_length, model.longest_input),
         max_source_length=model.longest_text(decoding.max_source_length),
     )
-
-
-def _stack(layers):
-    """Returns NumPy float32 `(layers, H, T, S)` of one sentence's tensors `(1, H, T, S)`."""
-    return np.concatenate([ops.convert_to_numpy(ops.cast(w, "float32")) for w in layers])

@@ -185,10 +185,10 @@ def echo_server(start_echo_server):
 
 @pytest.fixture
 def program():
-    """A function that imports a program in export/, so that its parts can be called."""
+    """A function that imports a program in export/ or its copy, so that it can be called."""
 
-    def program(name):
-        spec = importlib.util.spec_from_file_location(name, SERVING_FILES / f"{name}.py")
+    def program(name, directory=SERVING_FILES):
+        spec = importlib.util.spec_from_file_location(name, directory / f"{name}.py")
         program = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(program)
         return program
@@ -200,10 +200,10 @@ def program():
 def run_program(program, monkeypatch, capsys):
     """A function that runs a program in export/; returns its output, or its error message."""
 
-    def run_program(name, *flags):
+    def run_program(name, *flags, directory=SERVING_FILES):
         monkeypatch.setattr("sys.argv", [f"{name}.py", *map(str, flags)])
         try:
-            program(name).main()
+            program(name, directory).main()
         except SystemExit as error:
             return str(error)
         return capsys.readouterr().out

@@ -3,7 +3,11 @@
 import base64
 import gzip
 import json
+import random
 import re
+import socket
+import string
+import urllib.parse
 
 import grpc
 import numpy as np
@@ -17,6 +21,8 @@ from tensorflow_serving.apis import (
     predict_pb2,
     prediction_service_pb2_grpc,
 )
+
+from tests.serving import random_requests
 
 TEXTS = ["A dog runs.", "", "The woman in the green coat is waiting for the bus.", "мир \U0001f44d"]
 
@@ -344,6 +350,91 @@ def test_metadata(channel, server):
     assert json.dumps(sorted(found.signature_def["serving_default"].outputs)) == json.dumps(
         sorted(signatures["serving_default"]["outputs"])
     )
+
+
+# === random bad requests: the server answers each, stays up, and leaks no memory ===
+
+
+NUM_REQUESTS = 150
+NUM_RAW = 80
+GROWTH = 3 * 2**20  # bytes in a round; a leak of 20 KB per request would reach it
+
+
+@pytest.fixture(scope="module")
+def own_server(server):
+    if not hasattr(server, "process"):
+        pytest.skip("not at somebody else's server")
+    return server
+
+
+def resident(process):
+    """Returns the resident memory of a process in bytes."""
+    with open(f"/proc/{process.pid}/status") as status:
+        (line,) = [line for line in status if line.startswith("VmRSS")]
+    return 1024 * int(line.split()[1])
+
+
+def test_every_request_is_answered(own_server, post):
+    codes, growth = {}, None
+    for number in range(5):  # a leak grows in every round, what is loaded or freed late does not
+        before = resident(own_server.process)
+        draw = random.Random(1)
+        for _ in range(NUM_REQUESTS):
+            others = ["/versions/1:predict", "/labels/a:predict", "x", ""]
+            response = post(random_requests.body(draw), draw.choice([":predict"] * 8 + others))
+            assert response.headers["Content-Type"].startswith("application/json")
+            document = response.json()
+            assert response.status_code == 200 or list(document) == ["error"]
+            codes[response.status_code] = codes.get(response.status_code, 0) + 1
+        growth = resident(own_server.process) - before
+        if number and growth < GROWTH:
+            break
+    assert set(codes) <= {200, 400, 404, 413} and codes[200] > 20 and codes[400] > 50, codes
+    assert growth < GROWTH
+    assert own_server.exit_code() is None
+
+
+def test_bytes_that_are_no_http_close_the_connection(own_server, post):
+    draw = random.Random(2)
+    url = urllib.parse.urlsplit(own_server.rest)
+    start = f"POST {url.path}:predict HTTP/1.1\r\nHost: x\r\n".encode()
+    for _ in range(NUM_RAW):
+        with socket.create_connection((url.hostname, url.port), timeout=20) as connection:
+            header = "".join(draw.choices(string.printable, k=draw.randrange(60))).encode()
+            head = draw.choice([b"", start, start + header + b"\r\n"])
+            connection.sendall(head + draw.randbytes(draw.randrange(200)) + b"\r\n\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):  # an answer or the end of the connection
+                pass
+    assert post({"instances": ["A dog runs."]}).status_code == 200
+
+
+def test_every_message_is_answered(own_server):
+    draw = random.Random(4)
+    codes = {}
+    with grpc.insecure_channel(own_server.grpc) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        for _ in range(NUM_REQUESTS):
+            try:
+                stub.Predict(random_requests.message(draw, own_server.name), timeout=30)
+                code = "OK"
+            except grpc.RpcError as error:
+                code = error.code().name
+            codes[code] = codes.get(code, 0) + 1
+    assert codes["OK"] > 10 and codes["INVALID_ARGUMENT"] > 50
+    assert set(codes) <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"}, codes
+    assert own_server.exit_code() is None
+
+
+def test_noise_at_the_port_of_grpc(own_server, post):
+    draw = random.Random(3)
+    host, _, port = own_server.grpc.rpartition(":")
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    for _ in range(NUM_RAW):
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(draw.choice([b"", preface]) + draw.randbytes(draw.randrange(300)))
+    assert requests.get(own_server.rest).status_code == 200
+    assert post({"instances": ["A dog runs."]}).status_code == 200
 
 
 # === the log ===

@@ -13,13 +13,13 @@ SIZE = ServingConfig().max_body_bytes
 
 
 def test_unknown_members_are_dropped_and_take_no_memory():
-    body = ROWS + b', "junk": [' + b"[]," * 299_000 + b"[]]}"
+    body = ROWS + b', "junk": [' + b"[]," * 29_900 + b"[]]}"
     tracemalloc.start()
     document = json_tensors.parse(body, ServingConfig())
     kept, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert document == {"instances": ["a"]}
-    assert kept < 100_000 and most < 50_000_000
+    assert kept < 100_000 and most < 5_000_000
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,7 @@ def test_a_version_that_hangs_is_given_up_and_later_ones_are_loaded(tmp_path, ca
 
 
 def test_models_that_have_ended_or_failed_leave_the_memory(tmp_path):
+    gc.freeze()  # looks at no object of other tests
     add(tmp_path, "1")
 
     async def test(versions, *_):
@@ -175,6 +176,7 @@ def test_models_that_have_ended_or_failed_leave_the_memory(tmp_path):
         assert {model.number for model in Model.alive} == {"5"}
 
     serve(tmp_path, test)
+    gc.unfreeze()
 
 
 def test_a_version_that_must_not_be_read_is_reported_and_later_ones_are_served(

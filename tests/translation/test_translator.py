@@ -49,19 +49,9 @@ def model(translator):
 
 
 @pytest.fixture(scope="module")
-def greedy_translator(model, tokenizer):
-    return Translator(model, tokenizer, decoding=GREEDY)
-
-
-@pytest.fixture(scope="module")
 def shortlisted(model, tokenizer, lexicon):
-    """Translators with shortlists, by the width of their beam."""
-    return {
-        size: Translator(
-            model, tokenizer, decoding=DecodingConfig(beam_size=size, shortlist=4), lexicon=lexicon
-        )
-        for size in (1, 4)
-    }
+    """Chooses among the likely translations of a text only."""
+    return Translator(model, tokenizer, decoding=DecodingConfig(shortlist=4), lexicon=lexicon)
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +93,10 @@ def test_chunks_are_translated_in_order_with_one_read_ahead(
             yield chunk
 
     found = []
-    for number, answers in enumerate(translator.translate_chunks(reading(), n_best=2)):
+    for number, answers in enumerate(translator.translate_chunks(reading(), n_best=3)):
         assert read == list(range(min(number + 2, len(chunks))))
         found.append(answers)
-    expected = [translator.translate(chunk, n_best=2) for chunk in chunks]
+    expected = [translator.translate(chunk, n_best=3) for chunk in chunks]
     assert [[[t.text for t in texts] for texts in each] for each in found] == [
         [[t.text for t in texts] for texts in each] for each in expected
     ]
@@ -200,18 +190,18 @@ def test_scores_of_few_logits_at_a_time_are_the_same(translator, corpus, monkeyp
     assert len(calls) > 1 and translator.model.output_vocab_size * max(calls) <= 7000
 
 
-def test_half_of_a_surrogate_pair_is_a_replacement_character(greedy_translator):
+def test_half_of_a_surrogate_pair_is_a_replacement_character(translator):
     """JSON has them, where somebody has cut an emoji."""
     texts = ["A dog \ud83d runs.", "A dog.", "\ud83d\ude00"]
     whole = ["A dog \ufffd runs.", "A dog.", "\U0001f600"]
-    assert greedy_translator(texts) == greedy_translator(whole)
-    assert greedy_translator(np.array(texts, object)) == greedy_translator(whole)
+    assert translator(texts) == translator(whole)
+    assert translator(np.array(texts, object)) == translator(whole)
 
 
 def test_inputs_end_with_the_learned_positions(tokenizer, eagerly):
     """A position beyond the table would have the vector of the last one, or be refused."""
     model = make_model(tokenizer, positions="learned", max_length=9)
-    translator = Translator(model, tokenizer)
+    translator = Translator(model, tokenizer, decoding=GREEDY)
     assert (translator.decoding.max_source_length, translator.decoding.max_length) == (8, 9)
     short = Translator(model, tokenizer, decoding=DecodingConfig(max_source_length=5))
     assert short.decoding.max_source_length == 5
@@ -227,7 +217,7 @@ def test_inputs_end_with_the_learned_positions(tokenizer, eagerly):
     assert make_model(tokenizer).longest_input is None
 
 
-def test_a_cut_source_is_flagged_and_read_up_to_the_cut(model, tokenizer, greedy_translator):
+def test_a_cut_source_is_flagged_and_read_up_to_the_cut(model, tokenizer, eagerly):
     """Wherever it stands in the list of texts and in its batch, where the longest is the first."""
     long, whole = "Two children are playing with a red ball.", "The dog sees the cat."
     num_pieces = len(ids_of(tokenizer, whole)) - 1
@@ -237,8 +227,6 @@ def test_a_cut_source_is_flagged_and_read_up_to_the_cut(model, tokenizer, greedy
     cut = Translator(model, tokenizer, decoding=decoding).translate(texts)
     assert [best.truncated for (best,) in cut] == [False, False, True, False, True]
     assert cut[2] == cut[4] and cut[0][0].text == cut[3][0].text != cut[2][0].text
-    # nor does the limit of the translation flag the others
-    assert [best.truncated for (best,) in greedy_translator.translate(texts[:2])] == [False] * 2
 
 
 def test_a_translation_that_meets_its_limit_is_flagged(translator, model, tokenizer, eagerly):
@@ -260,71 +248,64 @@ def lexicon(corpus, tokenizer):
 
 
 def test_a_shortlist_changes_what_it_leaves_out(
-    model, tokenizer, translator, shortlisted, lexicon, sources
+    model, tokenizer, translator, lexicon, sources, eagerly
 ):
+    sources = sources[:5]
     whole = lexicon._replace(frequent=np.arange(tokenizer.vocab_size, dtype="int32"))
-    decoding = DecodingConfig(shortlist=4)
-    same = Translator(model, tokenizer, decoding=decoding, lexicon=whole)
-    for found, expected in zip(same.translate(sources), translator.translate(sources), strict=True):
-        assert found[0].text == expected[0].text
-        assert found[0].score == pytest.approx(expected[0].score, abs=1e-4)
-    narrow = shortlisted[4]
-    found = narrow.translate(sources, n_best=2)
-    assert [best.text for best, _ in found] != translator(sources)
-    # all texts have a score of their own: that of the softmax over the shortlist
-    scores = narrow.score(sources, [best.text for best, _ in found])
-    assert np.all(scores <= np.array([best.score for best, _ in found]) + 1e-4)
-    np.testing.assert_allclose(
-        scores, translator.score(sources, [best.text for best, _ in found]), atol=1e-5
+    same, narrow = (
+        Translator(model, tokenizer, decoding=DecodingConfig(shortlist=4), lexicon=each)
+        for each in (whole, lexicon)
     )
+    expected = translator.translate(sources)
+    for (found,), (best,) in zip(same.translate(sources), expected, strict=True):
+        assert found.text == best.text
+        assert found.score == pytest.approx(best.score, abs=1e-4)
+    found = [best for (best,) in narrow.translate(sources)]
+    texts = [best.text for best in found]
+    assert texts != [best.text for (best,) in expected]
+    # all texts have a score of their own: that of the softmax over the shortlist
+    scores = narrow.score(sources, texts)
+    assert np.all(scores <= np.array([best.score for best in found]) + 1e-4)
+    np.testing.assert_allclose(scores, translator.score(sources, texts), atol=1e-5)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("shortlist", [0, 4])
-def test_any_number_of_threads_gives_the_same_translations(
-    translator, greedy_translator, shortlisted, sources, beam_size, shortlist, monkeypatch
-):
-    whole = {1: greedy_translator, 4: translator}
-    translator = (shortlisted if shortlist else whole)[beam_size]
+@pytest.mark.parametrize("name", ["translator", "shortlisted"])
+def test_any_number_of_threads_gives_the_same_translations(request, name, sources, monkeypatch):
+    translator = request.getfixturevalue(name)
     texts = [*sources, "", *sources[:5], " "]
     found = []
-    for num_threads in (1, 2, 5):
+    for num_threads, batch_size in ((1, 64), (2, 3), (5, 3), (5, 64)):
         monkeypatch.setattr(backend, "num_search_threads", lambda count=num_threads: count)
-        for batch_size in (3, 64):
-            monkeypatch.setattr(translator._batch_search, "batch_size", batch_size)
-            found.append(translator.translate(texts, n_best=min(beam_size, 2)))
+        monkeypatch.setattr(translator._batch_search, "batch_size", batch_size)
+        found.append(translator.translate(texts, n_best=3))
     texts_of = [[[t._replace(score=0.0) for t in answer] for answer in each] for each in found]
     assert all(each == texts_of[0] for each in texts_of)
     scores = np.array([[[t.score for t in answer] for answer in each] for each in found])
     np.testing.assert_allclose(scores, scores[:1].repeat(len(found), 0), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_neighbours_with_other_shortlists_have_no_influence(
-    shortlisted, sources, beam_size, monkeypatch
-):
-    translator = shortlisted[beam_size]
-
+def test_neighbours_with_other_shortlists_have_no_influence(shortlisted, sources, monkeypatch):
     def translate(texts):  # as many as the other tests want, so that it is compiled already
-        return [row[0].text for row in translator.translate(texts, min(beam_size, 2))]
+        return [row[0].text for row in shortlisted.translate(texts, n_best=3)]
 
     alone = [translate([source])[0] for source in sources]
     assert len(set(alone)) > 6
     assert translate([*sources, "", *sources[::-1]]) == [*alone, "", *alone[::-1]]
-    monkeypatch.setattr(translator._batch_search, "batch_size", 3)
+    monkeypatch.setattr(shortlisted._batch_search, "batch_size", 3)
     assert translate(sources) == alone
 
 
 def test_every_search_of_a_translator_chooses_from_the_shortlist(
-    model, tokenizer, lexicon, sources
+    model, tokenizer, lexicon, sources, eagerly
 ):
-    decoding = DecodingConfig(beam_size=3, shortlist=2)
+    decoding = DecodingConfig(beam_size=3, max_length=12, shortlist=2)
     translator = pickle.loads(
         pickle.dumps(Translator(model, tokenizer, decoding=decoding, lexicon=lexicon))
     )
-    drawn = translator.sample(sources[:2], temperature=3.0, seed=1)
-    assert drawn == translator.sample(sources[:2], temperature=3.0, seed=1)
-    for source, text in zip(sources[:2], drawn, strict=True):
+    sources = sources[:1]
+    drawn = translator.sample(sources, temperature=3.0, seed=1)
+    assert drawn == translator.sample(sources, temperature=3.0, seed=1)
+    for source, text in zip(sources, drawn, strict=True):
         ids, bias = translator._batch_search.shortlist_of(np.array([ids_of(tokenizer, source)]))
         pieces = tokenizer.to_pieces(ids.numpy()[bias[0].numpy() == 0])
         letters = set("".join(pieces).replace("\u2581", " "))
@@ -345,14 +326,6 @@ def test_a_shortlist_without_its_lexicon_is_refused(model, tokenizer, lexicon):
     for other in (None, lexicon._replace(table=lexicon.table[:-1])):
         with pytest.raises(ValueError, match="shortlist=2, lexicon=.* Learn one with Lexicon.lear"):
             Translator(model, tokenizer, decoding=decoding, lexicon=other)
-
-
-def test_new_weights_are_seen_by_the_next_call(greedy_translator, tokenizer, model, sources):
-    pupil = type(model).from_config(model.get_config())
-    translator = Translator(pupil, tokenizer, decoding=GREEDY)
-    before = translator(sources)
-    pupil.set_weights(model.get_weights())
-    assert translator(sources) == greedy_translator(sources) != before
 
 
 def test_samples_follow_the_seed(translator, sources):
@@ -392,49 +365,48 @@ def test_batches_have_at_least_one_sentence(model, tokenizer, batch_size):
         Translator(model, tokenizer, batch_size=batch_size)
 
 
-@pytest.mark.parametrize("through", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_a_copy_translates_alike(greedy_translator, sources, through):
-    greedy_translator(sources[:2])  # has compiled a search
-    other = through(greedy_translator)
-    assert other is not greedy_translator and other.model is not greedy_translator.model
-    assert other.decoding == GREEDY and other.batch_size == greedy_translator.batch_size
-    assert other.target_tokenizer is other.tokenizer
-    if through is copy.deepcopy:  # by the same method as pickle
-        return
-    assert other(sources) == greedy_translator(sources)
-    other.model.set_weights([0 * weight for weight in other.model.get_weights()])
-    assert other(sources) != greedy_translator(sources)
+def test_a_copy_translates_alike_and_sees_its_new_weights(translator, sources):
+    expected = translator(sources)  # has compiled a search
+    for through in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        other = through(translator)
+        assert other is not translator and other.model is not translator.model
+        assert other.decoding == translator.decoding and other.batch_size == translator.batch_size
+        assert other.target_tokenizer is other.tokenizer
+    assert other(sources) == expected  # of the last copy: both are made by the same method
+    weights = other.model.get_weights()
+    other.model.set_weights([0 * weight for weight in weights])
+    assert other(sources) != expected
+    other.model.set_weights(weights)
+    assert other(sources) == expected == translator(sources)
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_scores_that_are_not_finite_are_an_error(tokenizer, beam_size, eagerly):
+def test_scores_that_are_not_finite_are_an_error(tokenizer, eagerly):
     broken = make_model(tokenizer)
     broken.build()
     weights = broken.get_weights()
     weights[-1] = np.full_like(weights[-1], np.nan)
     broken.set_weights(weights)
-    decoding = DecodingConfig(beam_size=beam_size, max_length=2)
-    translator = Translator(broken, tokenizer, decoding=decoding)
+    greedy, beam = (
+        Translator(broken, tokenizer, decoding=DecodingConfig(beam_size=size, max_length=2))
+        for size in (1, 3)
+    )
     texts = ["", "A dog runs."]
     message = "Expected a model with finite weights.*of the text 'A dog runs.'"
     for call in (
-        lambda: translator(texts),
-        lambda: translator.attention(texts[1]),
-        lambda: translator.sample(texts),
-        lambda: translator.score(texts, ["", "Ein Hund."]),
+        lambda: greedy(texts),
+        lambda: beam(texts),
+        lambda: greedy.attention(texts[1]),
+        lambda: greedy.sample(texts),
+        lambda: greedy.score(texts, ["", "Ein Hund."]),
     ):
         with pytest.raises(ValueError, match=message):
             call()
 
 
-def test_sampling_from_the_best_token_alone_is_greedy_search(greedy_translator, sources):
-    assert greedy_translator.sample(sources, top_k=1, seed=3) == greedy_translator(sources)
-
-
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="JAX compiles each shape, PyTorch nothing"
 )
-def test_each_kind_of_search_is_compiled_once(model, tokenizer, sources, monkeypatch):
+def test_each_search_is_compiled_once(translator, sources, monkeypatch):
     traced = []
 
     def counting(name, function):
@@ -446,7 +418,6 @@ def test_each_kind_of_search_is_compiled_once(model, tokenizer, sources, monkeyp
 
     for name in ("decode", "decode_sampled"):
         monkeypatch.setattr(batch_search, name, counting(name, getattr(batch_search, name)))
-    translator = Translator(model, tokenizer, decoding=GREEDY)
     for texts in (sources[:2], sources[:3], sources[:5]):
         translator(texts)
         translator.sample(texts, seed=1)
@@ -457,13 +428,16 @@ def test_each_kind_of_search_is_compiled_once(model, tokenizer, sources, monkeyp
     assert traced == []
 
 
-@pytest.mark.parametrize("narrow", [{"temperature": 0.01}, {"top_p": 1e-6}])
-def test_each_choice_of_sampling_acts_also_after_another(greedy_translator, sources, narrow):
-    """A draw is compiled for its choices: those of an earlier call must not stay."""
-    free = greedy_translator.sample(sources, temperature=2.0, seed=3)
-    expected = greedy_translator(sources)
-    assert free != expected
-    assert greedy_translator.sample(sources, **narrow, seed=3) == expected
+def test_each_choice_of_sampling_acts_also_after_another(model, tokenizer, sources, eagerly):
+    """A draw is remembered for its choices: those of an earlier call must not stay."""
+    decoding = DecodingConfig(beam_size=1, max_length=12)
+    translator, sources = Translator(model, tokenizer, decoding=decoding), sources[:3]
+    expected = translator(sources)
+    free = {"temperature": 2.0, "seed": 3}
+    assert translator.sample(sources, **free) != expected
+    # sampling from the best token alone is greedy search
+    for narrow in ({"temperature": 0.01}, {"top_p": 1e-6}, {"top_k": 1}):
+        assert translator.sample(sources, **free | narrow) == expected, narrow
 
 
 def test_attention_is_of_the_best_translation_with_pieces_for_names(
@@ -531,7 +505,7 @@ def target_tokenizer(corpus, tokenizer):
 
 def test_a_target_tokenizer_of_its_own(tokenizer, target_tokenizer, eagerly):
     model = make_model(tokenizer, target_vocab_size=target_tokenizer.vocab_size)
-    decoding = DecodingConfig(beam_size=1, max_length=12)
+    decoding = DecodingConfig(beam_size=1, max_length=9)
     translator = Translator(model, tokenizer, target_tokenizer, decoding)
     attention = translator.attention("A dog runs.", target="Ein Hund läuft.")
     assert attention.source_pieces == tokenizer.to_pieces(ids_of(tokenizer, "A dog runs."))
