@@ -7,13 +7,7 @@ import pathlib
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import add_settings, given_settings
-from keras_transformer.config import (
-    GROUPS,
-    STRATEGIES,
-    Config,
-    DataConfig,
-    TrainingConfig,
-)
+from keras_transformer.config import GROUPS, STRATEGIES, Config, DataConfig, TrainingConfig
 from keras_transformer.config.presets import PRESETS, RECIPES, settings_file
 from keras_transformer.config.settings import settings
 from keras_transformer.config.yaml import yaml_word
