@@ -4,7 +4,13 @@ import argparse
 import math
 
 from keras_transformer.cli import console
-from keras_transformer.cli.arguments import add_model, paired_files, whole_number
+from keras_transformer.cli.arguments import (
+    add_bleu,
+    add_checkpoint,
+    add_model,
+    paired_files,
+    whole_number,
+)
 from keras_transformer.config.settings import LARGEST
 
 SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"
@@ -30,18 +36,8 @@ def add_arguments(parser):
         type=_penalty,
         help="length penalties to try with each beam size (default: 0 0.3 0.6 0.9 1.2 1.5)",
     )
-    parser.add_argument(
-        "--checkpoint",
-        choices=("best", "last", "averaged"),
-        help="weights of the run (default: best or averaged, as the training chose)",
-    )
-    parser.add_argument("--lowercase", action="store_true", help="ignore case")
-    parser.add_argument(
-        "--tokenize",
-        metavar="NAME",
-        help="sacreBLEU's tokenizer for BLEU, such as none for tokenized text (default: "
-        "training.bleu_tokenizer of the run)",
-    )
+    add_checkpoint(parser)
+    add_bleu(parser)
 
 
 def run(arguments):
