@@ -71,15 +71,9 @@ def run(arguments):
             'Install them, in the clone of this package: pip install ".[serving]".'
         ) from None
 
+    address = arguments.host, arguments.port, arguments.grpc_port
     server = Server(
-        arguments.directory,
-        arguments.model_name,
-        arguments.host,
-        arguments.port,
-        arguments.grpc_port,
-        arguments.versions,
-        labels,
-        serving,
+        arguments.directory, arguments.model_name, *address, arguments.versions, labels, serving
     )
     try:
         server.start()
