@@ -1,5 +1,6 @@
 """`keras-transformer import`: makes a run of an OPUS-MT model, and prints its path."""
 
+import functools
 import sys
 
 from keras_transformer.cli import console
@@ -27,7 +28,5 @@ def run(arguments):
     console.start_keras()
     from keras_transformer.convert import import_run
 
-    def write(line):
-        print(line, file=sys.stderr)
-
+    write = functools.partial(print, file=sys.stderr)
     print(import_run(arguments.directory, arguments.output, write), flush=True)

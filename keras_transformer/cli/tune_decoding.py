@@ -1,6 +1,7 @@
 """`keras-transformer tune-decoding`: chooses the beam size and the length penalty of a run."""
 
 import argparse
+import contextlib
 import math
 
 from keras_transformer.cli import console
@@ -63,10 +64,7 @@ def run(arguments):
 
 
 def _penalty(text):
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0.0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 up; received: {text}")
-    return number
+    with contextlib.suppress(ValueError):
+        if 0.0 <= float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number from 0 up; received: {text}")

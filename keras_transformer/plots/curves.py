@@ -205,9 +205,21 @@ def _draw(axis, curve, **style):
 
 
 def _records(metrics):
-    """Returns the records of a run, without those of averaged weights."""
-    records = metrics if isinstance(metrics, (list, tuple)) else _read_json_lines(metrics)
-    return [each for each in records if isinstance(each, dict) and "weights" not in each]
+    """Returns the records of a run, from a list or a file, without those of averaged weights.
+
+    Lines of the file that are damaged or were left half are skipped.
+    """
+    if not isinstance(metrics, (list, tuple)):
+        path, metrics = pathlib.Path(metrics), []
+        if not path.is_file():
+            raise InputError(
+                "Expected a run's metrics.jsonl or a list of records. "
+                f"Received: {path}: No such file."
+            )
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(json.JSONDecodeError, RecursionError):
+                metrics.append(json.loads(line))
+    return [each for each in metrics if isinstance(each, dict) and "weights" not in each]
 
 
 def _curve(records, key):
@@ -228,17 +240,3 @@ def _curve(records, key):
                 "Remove the record."
             ) from None
     return np.array([p for p in sorted(points.items()) if math.isfinite(p[1])]).reshape(-1, 2)
-
-
-def _read_json_lines(path):
-    """Returns the values of a JSON-lines file, without lines that are damaged or were left half."""
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise InputError(
-            f"Expected a run's metrics.jsonl or a list of records. Received: {path}: No such file."
-        )
-    records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(json.JSONDecodeError, RecursionError):
-            records.append(json.loads(line))
-    return records
