@@ -28,7 +28,8 @@ ENDS = [
     "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
 ]
 STATE = """
-import os, sys
+import atexit, os, sys
+assert atexit._ncallbacks() == 0
 from tensorflow.python.eager import context
 computed = context.context()._initialized
 package = "keras_transformer" in sys.modules
