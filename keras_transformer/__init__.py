@@ -37,18 +37,8 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for type checkers and editors
 __version__ = PACKAGE_VERSION
 
 _SUBPACKAGES = (
-    "backend",
-    "config",
-    "convert",
-    "data",
-    "decoding",
-    "export",
-    "layers",
-    "models",
-    "plots",
-    "tokenizers",
-    "training",
-    "translation",
+    *("backend", "config", "convert", "data", "decoding", "export"),
+    *("layers", "models", "plots", "tokenizers", "training", "translation"),
 )
 _MODULE_OF_NAME = {
     "Bert": "models",

@@ -8,6 +8,7 @@ A program that is tried in another backend, with other variables of TensorFlow o
 their import needs a fresh process of its own: `subprocess.run([sys.executable, ...])`.
 """
 
+import atexit
 import functools
 import multiprocessing.forkserver
 import os
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from multiprocessing import reduction
 from unittest import mock
@@ -28,8 +30,6 @@ READ_BY_IMPORTS = ("KERAS_", "TF_", "XLA_", "PYTHON")
 
 def run(arguments, *, input="", env=None, cwd=None, timeout=None):
     """Does what `subprocess.run([sys.executable, *arguments], ...)` does, with captured text.
-
-    Functions that a program registers with `atexit` do not run.
 
     Args:
         arguments: list, `["-c", program, ...]`, `["-m", module, ...]` or `[path, ...]`.
@@ -133,9 +133,11 @@ def _received(*files):
 
 def _child(arguments, files, env, cwd):
     """Becomes the program. Runs in the fork."""
+    atexit._clear()  # what the forked process has registered is not the program's
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    tempfile.tempdir = None  # TMPDIR may be another one now
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -143,15 +145,26 @@ def _child(arguments, files, env, cwd):
     sys.stdout = open(1, "w", closefd=False)
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     try:
-        _run_program(*arguments)
+        _run_to_the_end(*arguments)
     except KeyboardInterrupt:
-        sys.excepthook(*sys.exc_info())
+        sys.stdout.flush()
         sys.stderr.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except Exception:
-        sys.excepthook(*sys.exc_info())
         sys.exit(1)
+
+
+def _run_to_the_end(*arguments):
+    """Runs the program and then what Python runs when it ends."""
+    try:
+        _run_program(*arguments)
+    except (KeyboardInterrupt, Exception):
+        sys.excepthook(*sys.exc_info())
+        raise
+    finally:
+        threading._shutdown()  # waits for threads
+        atexit._run_exitfuncs()
 
 
 def _run_program(first, *rest):

@@ -28,7 +28,8 @@ ENDS = [
     "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
 ]
 STATE = """
-import os, sys
+import atexit, os, sys
+assert atexit._ncallbacks() == 0
 from tensorflow.python.eager import context
 computed = context.context()._initialized
 package = "keras_transformer" in sys.modules
@@ -59,8 +60,9 @@ def test_a_program_gets_what_a_fresh_process_gets(form, tmp_path):
 
 @pytest.mark.parametrize("program", ENDS)
 def test_a_program_ends_as_in_a_fresh_process(program):
+    program = f"import atexit; atexit.register(print, 'the end'); {program}"
     found, expected = [run(["-c", program]) for run in (forked.run, fresh)]
-    assert found.returncode == expected.returncode
+    assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
     assert found.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
 
 

@@ -87,11 +87,10 @@ def subpackage_of(file):
     return file.partition("/")[0].removesuffix(".py")
 
 
-def run_python(program, **environment):
+def run_python(program, cwd=None, **environment):
     """Runs a program in a fresh process, without the variables that change Keras."""
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
-    )
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
 
 
 def test_imports_are_found_wherever_they_stand():
@@ -182,32 +181,6 @@ def test_importing_the_package_imports_neither_tensorflow_nor_keras():
     assert (process.stdout, process.returncode) == ("[]\n", 0), process.stderr
 
 
-def test_layers_models_decoding_and_training_need_no_tensorflow():
-    """Nor does training on several devices of JAX."""
-    pytest.importorskip("jax", reason="jax, which stands in for TensorFlow, is not installed")
-    program = (
-        "import sys\n"
-        f"for name in {sorted(TENSORFLOW)}:\n"
-        "    sys.modules[name] = None  # an import of it fails\n"
-        "import numpy as np\n"
-        "from keras_transformer import Transformer, decoding, layers, plots\n"
-        "from keras_transformer.training import TokenCrossEntropy, TokenAccuracy, NoamSchedule\n"
-        "from keras_transformer.training.distribution import started\n"
-        "ids = np.full((4, 5), 7, 'int32')\n"
-        "batch = {'source_ids': ids, 'target_ids': ids}, ids, np.full((4, 5), 1 / 20, 'float32')\n"
-        "with started('auto') as devices:\n"
-        "    sizes = dict(num_layers=1, d_model=6, ff_dim=5, num_heads=2, dropout=0.0)\n"
-        "    model = devices.model_class(Transformer)(50, **sizes)\n"
-        "    model.compile('sgd', TokenCrossEntropy())\n"
-        "    batches = devices.dataset(batch for _ in range(3))\n"
-        "    losses = model.fit(batches, epochs=3, steps_per_epoch=1, verbose=0).history['loss']\n"
-        "    print(devices, losses[2] < losses[0])"
-    )
-    flags = "--xla_force_host_platform_device_count=2"
-    process = run_python(program, KERAS_BACKEND="jax", XLA_FLAGS=flags)
-    assert process.stdout == "2 replicas True\n", process.stderr
-
-
 def test_subpackages_and_names_load_when_used():
     assert keras_transformer.Config is keras_transformer.config.Config
     assert "Transformer" in dir(keras_transformer)
@@ -248,16 +221,7 @@ def saved(tmp_path_factory):
     return directory
 
 
-KERAS_FOLLOWS = "import keras_transformer, importlib.util; importlib.util.find_spec('keras')"
-
-
-@pytest.mark.parametrize("imports", [f"{KERAS_FOLLOWS}; import keras", "import keras"])
-def test_importing_the_package_is_enough_to_load_a_model(imports, saved):
-    """A model of layers, with a loss, a metric and a schedule of ours."""
-    program = f"""
-{imports}
-import keras_transformer, numpy as np
-
+LOADS = """
 model = keras.models.load_model("model.keras")
 assert type(model.loss).__name__ == "TokenCrossEntropy"
 outputs = keras.ops.convert_to_numpy(model(np.load("x.npy")))
@@ -266,9 +230,47 @@ loaded = keras.models.load_model("transformer.keras")
 assert loaded.count_params() and isinstance(loaded, keras_transformer.Transformer)
 print("loaded")
 """
-    if "find_spec" in imports:
-        command = [sys.executable, "-c", program]
-        process = subprocess.run(command, capture_output=True, text=True, cwd=saved)
-    else:
-        process = forked.run(["-c", program], cwd=saved)
+"""A model of layers, with a loss, a metric and a schedule of ours."""
+WITHOUT_TENSORFLOW_PROGRAM = f"""
+import importlib.util, sys
+for name in {sorted(TENSORFLOW)}:
+    sys.modules[name] = None  # an import of it fails
+import keras_transformer
+importlib.util.find_spec("keras")
+import keras, numpy as np
+{LOADS}
+from keras_transformer import Transformer, cli, decoding, layers, plots
+from keras_transformer.training import TokenCrossEntropy, TokenAccuracy, NoamSchedule
+from keras_transformer.training.distribution import started
+
+ids = np.full((4, 5), 7, "int32")
+batch = {{"source_ids": ids, "target_ids": ids}}, ids, np.full((4, 5), 1 / 20, "float32")
+with started("auto") as devices:
+    sizes = dict(num_layers=1, d_model=6, ff_dim=5, num_heads=2, dropout=0.0)
+    model = devices.model_class(Transformer)(50, **sizes)
+    model.compile("sgd", TokenCrossEntropy())
+    batches = devices.dataset(batch for _ in range(3))
+    losses = model.fit(batches, epochs=3, steps_per_epoch=1, verbose=0).history["loss"]
+    print(devices, losses[2] < losses[0])
+for picture in ("schedule", "positions"):
+    print(cli.main(["plot", picture, "--output", picture + ".png"]))
+"""
+
+
+def test_what_needs_no_tensorflow_runs_without_it(saved):
+    """Models are loaded, trained on two devices of JAX, and drawn.
+
+    Keras is imported after the package, whose names it learns then.
+    """
+    pytest.importorskip("jax", reason="jax, which stands in for TensorFlow, is not installed")
+    devices = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    environment = dict(KERAS_BACKEND="jax", XLA_FLAGS=devices, PYTHONPATH=str(PACKAGE.parent))
+    process = run_python(WITHOUT_TENSORFLOW_PROGRAM, cwd=saved, **environment)
+    assert process.stdout == "loaded\n2 replicas True\n0\n0\n", process.stderr
+    assert {path.stem for path in saved.glob("*.png")} == {"schedule", "positions"}
+
+
+def test_importing_the_package_after_keras_is_enough_to_load_a_model(saved):
+    program = f"import keras, keras_transformer, numpy as np\n{LOADS}"
+    process = forked.run(["-c", program], cwd=saved)
     assert process.stdout == "loaded\n", process.stderr

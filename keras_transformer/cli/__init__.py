@@ -58,7 +58,7 @@ def command_parser():
         prog=console.PROGRAM,
         description="Trains Transformers on parallel text, translates with them, scores them and "
         "exports them for TensorFlow Serving. Files are UTF-8 text with one sentence per line, and "
-        "gzip if the name ends in .gz.",
+        "gzip-compressed if the name ends in .gz.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():

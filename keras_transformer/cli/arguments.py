@@ -93,16 +93,31 @@ def add_model(parser, metavar, **arguments):
 def add_decoding(parser):
     """Adds the flags of the search, and of the weights to load."""
     group = parser.add_argument_group(
-        "search", "The default is the setting of the run. The search of an export is fixed."
+        "search", "The defaults are the settings of the run. The search of an export is fixed."
     )
     add_settings(group, DecodingConfig, "N", ["beam_size"])
     add_settings(group, DecodingConfig, "ALPHA", ["length_penalty"])
     add_settings(group, DecodingConfig, "N", ["max_length"])
     add_settings(group, DecodingConfig, "K", ["shortlist"])
-    group.add_argument(
+    add_checkpoint(group)
+
+
+def add_checkpoint(parser):
+    parser.add_argument(
         "--checkpoint",
         choices=("best", "last", "averaged"),
-        help="weights of a run (default: best or averaged, as the training chose)",
+        help="weights of the run (default: best or averaged, as the training chose)",
+    )
+
+
+def add_bleu(parser):
+    """Adds the flags that change how BLEU is computed."""
+    parser.add_argument("--lowercase", action="store_true", help="ignore case")
+    parser.add_argument(
+        "--tokenize",
+        metavar="NAME",
+        help="sacreBLEU's tokenizer for BLEU: 13a, none, intl, char, zh and others (default: "
+        "training.bleu_tokenizer of the run, else 13a)",
     )
 
 
@@ -123,6 +138,15 @@ def paired_files(arguments):
     return None if None in files else files
 
 
+def check_exists(directory, owner):
+    """Raises `ValueError` where there is no directory of `owner`, such as "a run"."""
+    if not pathlib.Path(directory).is_dir():
+        raise InputError(
+            f"Expected the directory of {owner}. "
+            f"Received: {directory}: no such directory. Check the name."
+        )
+
+
 def load_translator(arguments, of_run=False):
     """Returns the translator of a run, with the search that the flags ask for, or of an export.
 
@@ -132,11 +156,7 @@ def load_translator(arguments, of_run=False):
     """
     given = given_settings(arguments, "decoding")
     DecodingConfig(**given)
-    if not pathlib.Path(arguments.model).is_dir():
-        raise InputError(
-            "Expected the directory of a run or of an export. "
-            f"Received: {arguments.model}: no such directory. Check the name."
-        )
+    check_exists(arguments.model, "a run or of an export")
     console.start_keras(to_search=True)
     from keras_transformer.translation.loading import load
     from keras_transformer.translation.translator import Translator

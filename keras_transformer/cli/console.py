@@ -69,10 +69,12 @@ def run(command):
         if (signal_number := getattr(error, "signal_number", None)) is not None:
             say(str(error))  # training, which saves its work before it obeys
             return 128 + signal_number
-        if _is_refused_path(error) or isinstance(error, InputError):
+        refused = isinstance(error, OSError) and error.errno in REFUSED_ERRORS
+        if refused or isinstance(error, (InputError, *REFUSED_PATHS)):
             say(f"error: {' '.join(str(error).split())}")
             return 2
-        if isinstance(error, ImportError) and _root(error) in ("tensorflow", "tensorflow_text"):
+        library = getattr(error, "name", None) if isinstance(error, ImportError) else None
+        if (library or "").partition(".")[0] in ("tensorflow", "tensorflow_text"):
             say(f"failed: {NO_TENSORFLOW} ({error})")
             return 1
         if isinstance(error, (ImportError, AttributeError)) and _has_other_distribution():
@@ -238,12 +240,6 @@ def _discard_unwritable_output():
             pass
 
 
-def _is_refused_path(error):
-    if isinstance(error, REFUSED_PATHS):
-        return True
-    return isinstance(error, OSError) and error.errno in REFUSED_ERRORS
-
-
 def _has_other_distribution():
     import importlib.metadata  # here, because it takes time and no command that works needs it
 
@@ -254,10 +250,6 @@ def _has_other_distribution():
 
 def wants_traceback():
     return os.environ.get(TRACEBACK, "0") not in ("", "0")
-
-
-def _root(error):
-    return (error.name or "").partition(".")[0]
 
 
 def _exit_by_signal(number, _frame):

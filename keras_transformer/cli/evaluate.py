@@ -4,6 +4,7 @@ import json
 import pathlib
 
 from keras_transformer.cli.arguments import (
+    add_bleu,
     add_decoding,
     add_model,
     given_settings,
@@ -14,7 +15,7 @@ from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_parallel, iterate_lines
 
-SUMMARY = "score translations by BLEU and chrF"
+SUMMARY = "score translations with BLEU and chrF"
 
 
 def add_arguments(parser):
@@ -28,13 +29,7 @@ def add_arguments(parser):
         "--target", metavar="F", nargs="+", required=True, help="one or more reference translations"
     )
     add_decoding(parser)
-    parser.add_argument("--lowercase", action="store_true", help="ignore case")
-    parser.add_argument(
-        "--tokenize",
-        metavar="NAME",
-        help="sacreBLEU's tokenizer for BLEU: 13a, none, intl, char, zh and others (default: "
-        "training.bleu_tokenizer of a run, else 13a)",
-    )
+    add_bleu(parser)
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.set_defaults(refuse=parser.error)
 

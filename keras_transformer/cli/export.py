@@ -5,7 +5,7 @@ from keras_transformer.cli.arguments import add_decoding, add_model, add_n_best,
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 
-SUMMARY = "write the SavedModel that takes and returns strings, or another library's format"
+SUMMARY = "export a run as a SavedModel that takes and returns strings, or for other libraries"
 FORMATS = ("saved_model", "ctranslate2", "hugging_face")
 FORMATS_OF_WEIGHTS = {
     "float32": FORMATS,
@@ -32,8 +32,8 @@ def add_arguments(parser):
         "--weights",
         choices=tuple(FORMATS_OF_WEIGHTS),
         default="float32",
-        help="type in which the matrices are stored (default: float32; int8_float32 is one of "
-        "CTranslate2)",
+        help="number type in which matrices are stored (default: float32; int8_float32 is for "
+        "ctranslate2 only)",
     )
     add_decoding(parser)
     add_n_best(parser, "number of translations that the signature n_best returns (default: 1)")
@@ -63,17 +63,13 @@ def run(arguments):
 
 def _export(arguments, translator):
     """Writes the format that is asked for; returns the path of the version."""
-    if arguments.format == "hugging_face":
-        from keras_transformer.export import export_hugging_face
+    from keras_transformer.export import export_ctranslate2, export_hugging_face, export_saved_model
 
+    if arguments.format == "hugging_face":
         return export_hugging_face(translator, arguments.directory, arguments.version)
     options = dict(n_best=arguments.n_best, version=arguments.version, weights=arguments.weights)
     if arguments.format == "ctranslate2":
-        from keras_transformer.export import export_ctranslate2
-
         return export_ctranslate2(translator, arguments.directory, **options)
-    from keras_transformer.export import export_saved_model
-
     options["split_sentences"] = arguments.split_sentences
     return export_saved_model(translator, arguments.directory, **options)
 

@@ -3,7 +3,7 @@
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import add_model, paired_files
 
-SUMMARY = "learn the lexicon of a run, which --shortlist needs, from its training text"
+SUMMARY = "learn the lexicon that --shortlist needs from the training text of a run"
 
 
 def add_arguments(parser):

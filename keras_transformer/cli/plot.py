@@ -1,7 +1,6 @@
 """`keras-transformer plot`: draws pictures of models, their trainings and their searches."""
 
 import argparse
-import functools
 import inspect
 import pathlib
 import warnings
@@ -33,27 +32,33 @@ def add_arguments(parser):
     parser.description += " `plot RUN SENTENCE` is short for `plot attention RUN SENTENCE`."
     parser.default_command = "attention"
     pictures = parser.add_subparsers(title="pictures", metavar="PICTURE", required=True)
-    for name, (summary, add_arguments, prepare) in PICTURES.items():
-        added = pictures.add_parser(
-            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-        )
-        add_arguments(added)
-        added.set_defaults(prepare=prepare)
+    for name, (summary, draw, *parts) in PICTURES.items():
+        description = f"{summary[0].upper()}{summary[1:]}."
+        added = pictures.add_parser(name, help=summary, description=description)
+        for add_part in parts:
+            add_part(added)
+        added.set_defaults(draw=draw)
 
 
 def run(arguments):
     check_writable(arguments.output)
-    draw = arguments.prepare(arguments)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        draw()
-    for warning in caught:
-        if issubclass(warning.category, UserWarning):
-            console.say(f"warning: {warning.message}")
+    if not _is_page(arguments):
+        from keras_transformer.plots import check_format
+
+        check_format(arguments.output)
+    arguments.draw(arguments)
+
+
+def _is_page(arguments):
+    return arguments.draw is _draw_attention and arguments.output.lower().endswith(".html")
 
 
 def _add_output(parser, meaning="PNG, PDF or SVG file"):
     parser.add_argument("--output", metavar="F.png", required=True, help=meaning)
+
+
+def _add_output_or_page(parser):
+    _add_output(parser, "PNG, PDF or SVG file; or HTML, an interactive view of all layers")
 
 
 def _add_sentence(parser):
@@ -63,86 +68,81 @@ def _add_sentence(parser):
 
 def _add_translation(parser):
     parser.add_argument(
-        "--target", metavar="TEXT", help="translation to look at (default: the one that is found)"
+        "--target", metavar="TEXT", help="translation to draw (default: the model's own)"
     )
     parser.add_argument(
         "--layer", metavar="N", type=int, help="layer, from 0 (default: -1, the last)"
     )
 
 
-def _add_attention(parser):
-    _add_sentence(parser)
-    meaning = "PNG, PDF or SVG file; or HTML, an interactive view of all layers"
-    _add_output(parser, meaning=meaning)
-    _add_translation(parser)
+def _add_kind(parser):
     parser.add_argument(
         "--kind",
         choices=("encoder", "decoder", "cross"),
         help="self-attention of the encoder or decoder, or cross-attention (default: cross)",
     )
-    add_decoding(parser)
 
 
-def _prepare_attention(arguments):
-    from keras_transformer.plots import attention_maps, attention_view, check_format
+def _draw_attention(arguments):
+    from keras_transformer.plots import attention_maps, attention_view
 
-    given = _given(layer=arguments.layer, kind=arguments.kind)
-    is_page = arguments.output.lower().endswith(".html")
-    if not is_page:
-        check_format(arguments.output)
-    elif given:
+    given = _given(arguments, "layer", "kind")
+    if _is_page(arguments) and given:
         raise InputError(
             "Expected no layer or kind for an interactive view, which has all of them. Received: "
             f"--{next(iter(given))} with --output {arguments.output}. Leave it out."
         )
-    draw = attention_view if is_page else attention_maps
-    return functools.partial(draw, _attention_of(arguments), arguments.output, **given)
+    draw = attention_view if _is_page(arguments) else attention_maps
+    _draw(draw, _attention_of(arguments), arguments.output, **given)
 
 
-def _add_alignment(parser):
-    _add_sentence(parser)
-    _add_output(parser)
-    _add_translation(parser)
-    add_decoding(parser)
+def _draw_alignment(arguments):
+    from keras_transformer.plots import alignment
 
-
-def _prepare_alignment(arguments):
-    from keras_transformer.plots import alignment, check_format
-
-    check_format(arguments.output)
-    given = _given(layer=arguments.layer)
-    return functools.partial(alignment, _attention_of(arguments), arguments.output, **given)
+    _draw(alignment, _attention_of(arguments), arguments.output, **_given(arguments, "layer"))
 
 
 def _attention_of(arguments):
     """Returns the `AttentionMap` of the sentence and its translation."""
-    check_utf8("the sentence", arguments.sentence)
     check_utf8("--target", arguments.target or "")
-    translator = load_translator(arguments, of_run=True)
-    return translator.attention(arguments.sentence, **_given(target=arguments.target))
+    translator = _translator_of(arguments)
+    return translator.attention(arguments.sentence, **_given(arguments, "target"))
 
 
-def _given(**values):
+def _translator_of(arguments):
+    check_utf8("the sentence", arguments.sentence)
+    return load_translator(arguments, of_run=True)
+
+
+def _given(arguments, *names):
     """Returns the arguments that are not None: the functions have the defaults of the others."""
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: vars(arguments)[name] for name in names if vars(arguments)[name] is not None}
 
 
-def _add_curves(parser):
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="directory of a run")
-    _add_output(parser)
+def _draw(function, *arguments, **keywords):
+    """Calls a function of `plots` and repeats its warnings, which the start of Keras silences."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        function(*arguments, **keywords)
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            console.say(f"warning: {warning.message}")
 
 
-def _prepare_curves(arguments):
-    from keras_transformer.plots import check_format, learning_curves
+def _add_runs(parser, meaning="directory of a run"):
+    parser.add_argument("runs", metavar="RUN", nargs="+", help=meaning)
 
-    check_format(arguments.output)
+
+def _draw_curves(arguments):
+    from keras_transformer.plots import learning_curves
+
     runs = _by_label(arguments.runs)
     metrics = {label: pathlib.Path(run, "metrics.jsonl") for label, run in runs.items()}
     for path in metrics.values():
         check_readable(path)
     if len(metrics) == 1:
         (metrics,) = metrics.values()
-    return functools.partial(learning_curves, metrics, arguments.output)
+    _draw(learning_curves, metrics, arguments.output)
 
 
 def _by_label(runs):
@@ -154,13 +154,10 @@ def _by_label(runs):
 
 
 def _add_positions(parser):
-    _add_output(parser)
-    number, width = whole_number(1, MAX_POSITIONS), whole_number(1, MAX_POSITIONS)
+    size = whole_number(1, MAX_POSITIONS)
+    parser.add_argument("--num-positions", metavar="N", type=size, default=100, help="default: 100")
     parser.add_argument(
-        "--num-positions", metavar="N", type=number, default=100, help="default: 100"
-    )
-    parser.add_argument(
-        "--d-model", metavar="D", type=width, default=128, help="width of the model; default: 128"
+        "--d-model", metavar="D", type=size, default=128, help="width of the model; default: 128"
     )
     parser.add_argument(
         "--layout",
@@ -169,18 +166,15 @@ def _add_positions(parser):
     )
 
 
-def _prepare_positions(arguments):
-    from keras_transformer.plots import check_format, position_encoding
+def _draw_positions(arguments):
+    from keras_transformer.plots import position_encoding
 
-    check_format(arguments.output)
     console.start_keras(with_text=False)
-    given = _given(layout=arguments.layout)
-    sizes = arguments.num_positions, arguments.d_model
-    return functools.partial(position_encoding, *sizes, path=arguments.output, **given)
+    sizes, layout = (arguments.num_positions, arguments.d_model), _given(arguments, "layout")
+    _draw(position_encoding, *sizes, path=arguments.output, **layout)
 
 
 def _add_schedule(parser):
-    _add_output(parser)
     add_config(parser)
     parser.add_argument(
         "--max-steps",
@@ -190,10 +184,9 @@ def _add_schedule(parser):
     )
 
 
-def _prepare_schedule(arguments):
-    from keras_transformer.plots import check_format, learning_rates
+def _draw_schedule(arguments):
+    from keras_transformer.plots import learning_rates
 
-    check_format(arguments.output)
     console.start_keras(with_text=False)
     from keras_transformer.models.from_config import check_model_settings, model_class_of
     from keras_transformer.training.schedules import schedule_of
@@ -203,37 +196,25 @@ def _prepare_schedule(arguments):
     width = inspect.signature(model_class_of(config)).parameters["d_model"].default
     schedule = schedule_of(config.training, config.model.get("d_model", width))
     num_steps = arguments.max_steps or config.training.max_steps
-    return functools.partial(learning_rates, schedule, num_steps, arguments.output)
+    _draw(learning_rates, schedule, num_steps, arguments.output)
 
 
-def _add_beam(parser):
-    _add_sentence(parser)
-    _add_output(parser)
-    add_decoding(parser)
+def _draw_beam(arguments):
+    from keras_transformer.plots import beam_tree
 
-
-def _prepare_beam(arguments):
-    from keras_transformer.plots import beam_tree, check_format
-
-    check_format(arguments.output)
-    check_utf8("the sentence", arguments.sentence)
-    translator = load_translator(arguments, of_run=True)
-    tree = translator.search_tree(arguments.sentence)
-    return functools.partial(beam_tree, tree, arguments.output)
+    tree = _translator_of(arguments).search_tree(arguments.sentence)
+    _draw(beam_tree, tree, arguments.output)
 
 
 def _add_lengths(parser):
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="directory of a run, or an export")
+    _add_runs(parser, "directory of a run, or an export")
     parser.add_argument("--source", metavar="F", required=True, help="text to translate")
     parser.add_argument("--target", metavar="F", required=True, help="its reference translation")
-    _add_output(parser)
-    add_decoding(parser)
 
 
-def _prepare_lengths(arguments):
-    from keras_transformer.plots import bleu_by_length, check_format
+def _draw_lengths(arguments):
+    from keras_transformer.plots import bleu_by_length
 
-    check_format(arguments.output)
     runs = _by_label(arguments.runs)
     sources, references = map(list, map(iterate_lines, (arguments.source, arguments.target)))
     check_parallel(arguments.source, sources, arguments.target, references)
@@ -241,24 +222,32 @@ def _prepare_lengths(arguments):
     for label, run in runs.items():
         translator = load_translator(argparse.Namespace(**{**vars(arguments), "model": run}))
         translations[label] = [best.text for (best,) in translations_of(translator, sources)]
-    texts = sources, references, translations
-    return functools.partial(bleu_by_length, *texts, arguments.output)
+    _draw(bleu_by_length, sources, references, translations, arguments.output)
 
 
 PICTURES = {
     "attention": (
         "draw all heads of a layer, or make an interactive page of all layers",
-        *(_add_attention, _prepare_attention),
+        *(_draw_attention, _add_sentence, _add_output_or_page, _add_translation, _add_kind),
+        add_decoding,
     ),
     "alignment": (
-        "draw which words of a sentence its translation comes from",
-        *(_add_alignment, _prepare_alignment),
+        "draw which source tokens each token of a translation attends to",
+        *(_draw_alignment, _add_sentence, _add_output, _add_translation, add_decoding),
     ),
-    "curves": ("draw the learning curves of runs", _add_curves, _prepare_curves),
-    "positions": ("draw sinusoidal positions", _add_positions, _prepare_positions),
-    "schedule": ("draw the learning rate of settings", _add_schedule, _prepare_schedule),
-    "beam": ("draw the beam search of a translation as a tree", _add_beam, _prepare_beam),
-    "lengths": ("draw BLEU by the length of the source", _add_lengths, _prepare_lengths),
+    "curves": ("draw the learning curves of runs", _draw_curves, _add_runs, _add_output),
+    "positions": (
+        "draw the sinusoidal position encoding",
+        *(_draw_positions, _add_output, _add_positions),
+    ),
+    "schedule": ("draw a learning rate schedule", _draw_schedule, _add_output, _add_schedule),
+    "beam": (
+        "draw the beam search of a translation as a tree",
+        *(_draw_beam, _add_sentence, _add_output, add_decoding),
+    ),
+    "lengths": (
+        "draw BLEU by the length of the source",
+        *(_draw_lengths, _add_lengths, _add_output, add_decoding),
+    ),
 }
-"""From the name of a picture to its summary, what adds its arguments, and what computes from these
-the data and returns a function that draws them."""
+"""From the name of a picture to its summary, what draws it, and what adds its arguments."""

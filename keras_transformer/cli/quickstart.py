@@ -11,7 +11,7 @@ def add_arguments(parser):
         "--output",
         metavar="DIR",
         default="quickstart",
-        help="directory for everything that it writes",
+        help="directory for everything it writes (default: quickstart)",
     )
 
 

@@ -3,17 +3,21 @@
 import argparse
 import logging
 import os
-import pathlib
 
 from keras_transformer.cli import console
-from keras_transformer.cli.arguments import add_settings, given_settings, whole_number
+from keras_transformer.cli.arguments import (
+    add_settings,
+    check_exists,
+    given_settings,
+    whole_number,
+)
 from keras_transformer.config.settings import plain_type, settings
 from keras_transformer.errors import InputError
 from keras_transformer.files.version_numbers import version_number
 from keras_transformer.serving import LOG
 from keras_transformer.serving.settings import ServingConfig
 
-SUMMARY = "serve an export by REST and gRPC, with TensorFlow Serving's contract"
+SUMMARY = "serve an export over REST and gRPC, as TensorFlow Serving does"
 LIBRARIES = ("grpc_health", "h11", "prometheus_client")
 
 
@@ -33,15 +37,15 @@ def add_arguments(parser):
         metavar="WHICH",
         type=_versions,
         default="latest",
-        help="latest, all, or numbers such as 1,2 (default: latest); new versions are loaded as "
-        "they appear",
+        help="latest, all, or version numbers such as 1,2 (default: latest); new versions are "
+        "loaded as they appear",
     )
     parser.add_argument(
         "--label",
         metavar="NAME=N",
         action="append",
         default=[],
-        help="label for version N, which is then served too; can be repeated",
+        help="gives version N a label, and serves it too; can be repeated",
     )
     for name, setting in settings(ServingConfig).items():
         metavar = "N" if plain_type(setting.annotation) is int else "X"
@@ -51,11 +55,7 @@ def add_arguments(parser):
 def run(arguments):
     serving = ServingConfig(**given_settings(arguments, "serving"))
     labels = dict(map(_label, arguments.label))
-    if not pathlib.Path(arguments.directory).is_dir():
-        raise InputError(
-            "Expected the directory of an export. "
-            f"Received: {arguments.directory}: no such directory. Check the name."
-        )
+    check_exists(arguments.directory, "an export")
     console.start_keras()
     LOG.addHandler(console.LogLines())
     LOG.setLevel(logging.INFO)
@@ -71,15 +71,9 @@ def run(arguments):
             'Install them, in the clone of this package: pip install ".[serving]".'
         ) from None
 
+    address = arguments.host, arguments.port, arguments.grpc_port
     server = Server(
-        arguments.directory,
-        arguments.model_name,
-        arguments.host,
-        arguments.port,
-        arguments.grpc_port,
-        arguments.versions,
-        labels,
-        serving,
+        arguments.directory, arguments.model_name, *address, arguments.versions, labels, serving
     )
     try:
         server.start()

@@ -7,13 +7,7 @@ import pathlib
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import add_settings, given_settings
-from keras_transformer.config import (
-    GROUPS,
-    STRATEGIES,
-    Config,
-    DataConfig,
-    TrainingConfig,
-)
+from keras_transformer.config import GROUPS, STRATEGIES, Config, DataConfig, TrainingConfig
 from keras_transformer.config.presets import PRESETS, RECIPES, settings_file
 from keras_transformer.config.settings import settings
 from keras_transformer.config.yaml import yaml_word
@@ -30,7 +24,9 @@ def add_arguments(parser):
     parser.add_argument("--output", metavar="RUN", required=True, help="directory of the run")
     add_config(parser)
     parser.add_argument(
-        "--init-from", metavar="RUN", help="run whose model, tokenizer and search to start from"
+        "--init-from",
+        metavar="RUN",
+        help="run whose model, tokenizer and search settings to start from",
     )
     add_settings(parser, TrainingConfig, "N", ["max_steps"])
     add_settings(parser, TrainingConfig, "M", ["max_minutes"])
@@ -40,7 +36,7 @@ def add_arguments(parser):
         "--strategy",
         choices=STRATEGIES,
         default="auto",
-        help="devices to train on (default: auto: the workers of TF_CONFIG, else all GPUs)",
+        help="devices to train on (default: auto, the workers of TF_CONFIG, else all GPUs)",
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _settings_in_words()
@@ -51,14 +47,14 @@ def add_config(parser):
     parser.add_argument(
         "--config",
         metavar="FILE.yaml",
-        help="settings that override those of the preset; recipes/NAME.yaml, where no such file "
-        "stands, names a recipe of the package",
+        help="YAML file whose settings override the preset; recipes/NAME.yaml also finds a "
+        "built-in recipe",
     )
     parser.add_argument(
         "--preset",
         choices=PRESETS,
-        help="settings of the model and its training, those of a recipe with its data "
-        "(default: tiny, if there is no --config)",
+        help="settings of the model and its training; a recipe also has its data (default: tiny, "
+        "unless there is a --config)",
     )
     parser.add_argument(
         "--set",
@@ -79,7 +75,8 @@ def run(arguments):
         )
     if arguments.strategy != "multi_worker" and "TF_CONFIG" not in os.environ:
         check_directory(arguments.output)  # of several workers, only the first writes to it
-    config = _config(arguments)
+    saved = pathlib.Path(arguments.output, "config.yaml")
+    config = config_of(arguments, saved, arguments.init_from)
     of_tokenizer = [text for text in arguments.set if text.startswith("tokenizer.")]
     if config.training.distill_from and of_tokenizer:
         raise InputError(
@@ -88,7 +85,7 @@ def run(arguments):
             f"{of_tokenizer[0]}. Leave one out."
         )
     data = config.data
-    if pathlib.Path(arguments.output, "config.yaml").exists():
+    if saved.exists():
         data = DataConfig(**given_settings(arguments, "data"))  # a finished run needs no text
     for path in (data.source_train, data.target_train, data.source_valid, data.target_valid):
         if path is not None:
@@ -97,12 +94,6 @@ def run(arguments):
     from keras_transformer.training.train import train
 
     train(config, arguments.output, init_from=arguments.init_from, strategy=arguments.strategy)
-
-
-def _config(arguments):
-    """Returns the settings of a training: those asked for, else the run's, else those of tiny."""
-    saved = pathlib.Path(arguments.output, "config.yaml")
-    return config_of(arguments, saved, arguments.init_from)
 
 
 def config_of(arguments, saved=None, init_from=None):
@@ -154,12 +145,8 @@ def _settings_in_words():
     lines = ["settings for --set and FILE.yaml, with their defaults:"]
     for group, group_class in GROUPS.items():
         if group == "model":
-            lines.append(
-                "  model.*: its name (transformer or rnn_seq2seq) and the arguments of its class,"
-            )
-            lines.append(
-                "      such as model.attention=local; an unknown one is answered with all of them"
-            )
+            lines.append("  model.*: model.name (transformer or rnn_seq2seq), or any constructor")
+            lines.append("      argument of that class; a wrong name lists the valid ones")
             continue
         for name, setting in settings(group_class).items():
             lines.append(f"  {group}.{name}: {yaml_word(setting.default)}")

@@ -30,8 +30,8 @@ def add_arguments(parser):
     add_decoding(parser)
     add_n_best(
         parser,
-        "number of translations per line (default: 1); if K is above 1, each is printed as: "
-        "number of the input line, tab, score, tab, translation",
+        "translations per line (default: 1); more than one are printed as: number of the input "
+        "line, tab, score, tab, translation",
     )
     parser.add_argument(
         "--scores", action="store_true", help="print the score and a tab before each translation"

@@ -1,10 +1,17 @@
 """`keras-transformer tune-decoding`: chooses the beam size and the length penalty of a run."""
 
 import argparse
+import contextlib
 import math
 
 from keras_transformer.cli import console
-from keras_transformer.cli.arguments import add_model, paired_files, whole_number
+from keras_transformer.cli.arguments import (
+    add_bleu,
+    add_checkpoint,
+    add_model,
+    paired_files,
+    whole_number,
+)
 from keras_transformer.config.settings import LARGEST
 
 SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"
@@ -30,18 +37,8 @@ def add_arguments(parser):
         type=_penalty,
         help="length penalties to try with each beam size (default: 0 0.3 0.6 0.9 1.2 1.5)",
     )
-    parser.add_argument(
-        "--checkpoint",
-        choices=("best", "last", "averaged"),
-        help="weights of the run (default: best or averaged, as the training chose)",
-    )
-    parser.add_argument("--lowercase", action="store_true", help="ignore case")
-    parser.add_argument(
-        "--tokenize",
-        metavar="NAME",
-        help="sacreBLEU's tokenizer for BLEU, such as none for tokenized text (default: "
-        "training.bleu_tokenizer of the run)",
-    )
+    add_checkpoint(parser)
+    add_bleu(parser)
 
 
 def run(arguments):
@@ -67,10 +64,7 @@ def run(arguments):
 
 
 def _penalty(text):
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0.0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 up; received: {text}")
-    return number
+    with contextlib.suppress(ValueError):
+        if 0.0 <= float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number from 0 up; received: {text}")

@@ -44,7 +44,7 @@ def _iterate_blocks(path):
     begun = []  # the parts of a line whose end has not come
     numbers = itertools.count(1)
     try:
-        with _open_to_read(path) as stream:
+        with _open(path, "rb") as stream:
             while block := stream.read1(BLOCK_BYTES):
                 *ended, rest = block.split(b"\n")
                 if ended:
@@ -139,15 +139,14 @@ def writing_lines(path=None):
     if path is None:
         yield lambda line: _write(sys.stdout.buffer, line, flush=True)
         return
-    with replacing(path) as partial:
-        with (gzip.open if partial.suffix == ".gz" else open)(partial, "wb") as stream:
-            yield lambda line: _write(stream, line)
+    with replacing(path) as partial, _open(partial, "wb") as stream:
+        yield lambda line: _write(stream, line)
 
 
-def _open_to_read(path):
+def _open(path, mode):
     if path is None:
         return contextlib.nullcontext(sys.stdin.buffer)
-    return (gzip.open if pathlib.Path(path).suffix == ".gz" else open)(path, "rb")
+    return (gzip.open if pathlib.Path(path).suffix == ".gz" else open)(path, mode)
 
 
 def _decode(line, name, number):

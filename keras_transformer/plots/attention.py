@@ -66,7 +66,7 @@ def attention_maps(
     """
     found = kind_of(attention_map, kind)
     warn_if_cut(attention_map)
-    weights = found.weights[_checked_layer(found, layer)]  # (H, T, S)
+    weights = _heads_of(found, layer)
     queries, keys = found.queries, found.keys
     many = max(len(queries), len(keys)) >= MANY_TOKENS
     num_columns = _columns_of_grid(len(weights), len(keys) / len(queries))
@@ -119,29 +119,17 @@ def alignment(
     """
     found = kind_of(attention_map, "cross")
     warn_if_cut(attention_map)
-    heads = found.weights[_checked_layer(found, layer)]  # (H, T, S)
-    weights = heads.mean(axis=0)
-    cell, label_size = _cell_inches(found.queries, found.keys)
-    cell, label_size = 1.25 * cell, min(10, 1.25 * label_size)
-    size = (
-        len(found.keys) * cell + label_inches(found.queries, label_size) + 1.2,
-        len(found.queries) * cell + label_inches(found.keys, label_size) + 0.9,
-    )
+    heads = _heads_of(found, layer)
+    mean = f", mean of {len(heads)} heads" if len(heads) > 1 else ""
     with figure_style():
-        figure = new_figure(size, layout="compressed")
-        panel = figure.subplots()
-        style = {"size": label_size, "family": families_for(found.queries + found.keys)}
-        image = _draw_weights(panel, weights, found, weights.max(), style)
+        family = families_for(found.queries + found.keys)
+        figure, panel = _one_panel(heads.mean(axis=0), found, family, scale=1.25)
         _draw_lines_to_count(panel.axhline, len(found.queries))
-        _draw_lines_to_count(panel.axvline, len(found.keys))
         panel.xaxis.tick_top()
-        panel.tick_params(length=0, pad=2)
         panel.set_xlabel("source token")
         panel.xaxis.set_label_position("top")
         panel.set_ylabel("token of the translation")
-        mean = f", mean of {len(heads)} heads" if len(heads) > 1 else ""
         figure.suptitle(f"alignment: {_title(found, layer)}{mean}")
-        colour_bar(figure, image, panel, "attention weight")
         write(figure, path)
     return figure
 
@@ -173,31 +161,20 @@ def attention_from(
     warn_if_cut(attention_map)
     index = _index_of(token, found.queries)
     num_layers, num_heads = found.weights.shape[:2]
-    rows = found.weights[:, :, index].reshape(num_layers * num_heads, -1)  # (layers * H, S)
-    cell, label_size = _cell_inches(rows, found.keys)
+    rows = np.concatenate(found.weights[:, :, index])  # (layers * H, S)
     names = [
         f"layer {layer + 1}  head {head + 1}" if head == 0 else f"head {head + 1}"
         for layer in range(num_layers)
         for head in range(num_heads)
     ]
-    size = (
-        len(found.keys) * cell + label_inches(names, label_size) + 1.2,
-        len(rows) * cell + label_inches(found.keys, label_size) + 0.8,
-    )
     with figure_style():
-        figure = new_figure(size, layout="compressed")
-        panel = figure.subplots()
         family = families_for([found.queries[index], *found.keys])
-        style = {"size": label_size, "family": family}
-        image = _draw_weights(panel, rows, found._replace(queries=names), rows.max(), style)
-        _draw_lines_to_count(panel.axvline, len(found.keys))
+        figure, panel = _one_panel(rows, found._replace(queries=names), family)
         for layer in range(1, num_layers):
             panel.axhline(layer * num_heads - 0.5, color="#808080", linewidth=0.6)
         panel.set_xlabel(found.key_title)
-        figure.suptitle(
-            f'what "{labels(found.queries)[index]}" attends to: {found.name}', family=family
-        )
-        colour_bar(figure, image, panel, "attention weight")
+        title = f'what "{labels(found.queries)[index]}" attends to: {found.name}'
+        figure.suptitle(title, family=family)
         write(figure, path)
     return figure
 
@@ -228,31 +205,28 @@ def kind_of(attention_map, kind):
         )
     source, target = attention_map.source_pieces, attention_map.target_pieces
     queries, keys, *titles = {
-        "encoder": (source, source, "source token", "source token attended to", "encoder"),
-        "decoder": (
-            *(target, attention_map.target_inputs),
-            *("predicted token", "token attended to", "decoder"),
-        ),
-        "cross": (target, source, "predicted token", "source token attended to", "cross-attention"),
+        "encoder": (source, source, "source token", "source token attended to"),
+        "decoder": (target, attention_map.target_inputs, "predicted token", "token attended to"),
+        "cross": (target, source, "predicted token", "source token attended to"),
     }[kind]
     if not queries or not keys:
         raise InputError(
             f"Expected tokens on both sides. Received: {len(queries)} that attend and {len(keys)} "
             "that they see: the text or its translation is empty."
         )
-    if kind != "cross":
-        titles[-1] += " self-attention"
-    return Kind(attention_map.weights[kind], queries, keys, *titles)
+    name = "cross-attention" if kind == "cross" else f"{kind} self-attention"
+    return Kind(attention_map.weights[kind], queries, keys, *titles, name)
 
 
-def _checked_layer(found, layer):
+def _heads_of(found, layer):
+    """Returns the weights `(H, T, S)` of a layer of a `Kind`."""
     num_layers = len(found.weights)
     if not -num_layers <= layer < num_layers:
         raise InputError(
             f"Expected one of the {num_layers} layers. Received: layer={layer}. "
             "Count from 0, or from -1 backwards."
         )
-    return layer
+    return found.weights[layer]
 
 
 def _title(found, layer):
@@ -280,6 +254,29 @@ def _index_of(token, tokens):
     return places[0]
 
 
+def _one_panel(weights, found, family, scale=1.0):
+    """Returns a figure of weights `(rows, columns)` in one panel, and the panel.
+
+    Args:
+        found: a `Kind`, whose tokens are the labels.
+        family: fonts of the labels.
+        scale: factor of the size of cells and labels.
+    """
+    cell, label_size = _cell_inches(found.queries, found.keys)
+    cell, label_size = scale * cell, min(10, scale * label_size)
+    size = (
+        len(found.keys) * cell + label_inches(found.queries, label_size) + 1.2,
+        len(found.queries) * cell + label_inches(found.keys, label_size) + 0.9,
+    )
+    figure = new_figure(size, layout="compressed")
+    panel = figure.subplots()
+    style = {"size": label_size, "family": family}
+    image = _draw_weights(panel, weights, found, weights.max(), style)
+    _draw_lines_to_count(panel.axvline, len(found.keys))
+    colour_bar(figure, image, panel, "attention weight")
+    return figure, panel
+
+
 def _draw_weights(panel, weights, found, highest, style):
     """Draws weights `(rows, columns)` with the tokens of `found` as labels; returns the image.
 
@@ -297,9 +294,8 @@ def _draw_weights(panel, weights, found, highest, style):
 
 def _draw_lines_to_count(draw_line, num_tokens):
     """Draws a line after every fifth token, where there are many."""
-    if num_tokens >= MANY_TOKENS:
-        for place in range(5, num_tokens, 5):
-            draw_line(place - 0.5, color="#d0d0d0", linewidth=0.5)
+    for place in range(5, num_tokens if num_tokens >= MANY_TOKENS else 0, 5):
+        draw_line(place - 0.5, color="#d0d0d0", linewidth=0.5)
 
 
 def _cell_inches(queries, keys):

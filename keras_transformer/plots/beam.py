@@ -80,6 +80,8 @@ def beam_tree(tree: "SearchTree", path: StrPath | None = None) -> "Figure":
             f"Expected a search of at least one step. Received: a tree of {len(nodes)} nodes. "
             "Search for the translation of a text with a word in it."
         )
+    from matplotlib.lines import Line2D
+
     answer = _path_to(nodes, tree.best)
     rows = _rows_of(nodes, answer)
     names = labels([node.token for node in nodes])
@@ -102,7 +104,8 @@ def beam_tree(tree: "SearchTree", path: StrPath | None = None) -> "Figure":
             _draw_token(axis, places[i], names[i], family, style)
         states = {node.state for node in nodes}
         drawn = [ANSWER, *(style for state, style in STYLES.items() if state in states)]
-        _draw_legend(figure, drawn)
+        lines = [Line2D([], [], color=style.colour, label=style.name) for style in drawn]
+        figure.legend(handles=lines, loc="outside lower center", ncols=len(lines))
         is_whole = nodes[tree.best].score is not None
         figure.suptitle(f"beam search: {_text_of(names, answer, is_whole)}", family=family)
         write(figure, path)
@@ -197,18 +200,9 @@ def _draw_number(axis, place, number, style):
 def _number_of(node, parent):
     """Returns the probability of a node, or the score of a finished one."""
     probability = math.exp(node.log_prob - parent.log_prob)
-    if probability < 0.01:
-        probability = f"{probability:.3f}" if probability >= 0.0005 else "< 0.001"
-    else:
-        probability = f"{probability:.2f}"
-    return probability if node.score is None else f"{probability}   score {node.score:.2f}"
-
-
-def _draw_legend(figure, styles):
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], color=style.colour, label=style.name) for style in styles]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    text = f"{probability:.{3 if probability < 0.01 else 2}f}"
+    text = "< 0.001" if probability < 0.0005 else text
+    return text if node.score is None else f"{text}   score {node.score:.2f}"
 
 
 def _text_of(names, answer, is_whole):

@@ -82,9 +82,16 @@ def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None 
             axis.grid(axis="y", color="#e6e6e6")
             for key, name in names.items():
                 if isinstance(metrics, dict):
-                    _draw_runs(axis, curves[key], name, is_dashed=key == "loss")
+                    look = {"linestyle": "--", "linewidth": 0.8} if key == "loss" else {}
+                    for run, colour in zip(records, colours_of(records), strict=True):
+                        label = curve_label(f"{run} {name}".strip())
+                        _draw(axis, curves[key][run], color=colour, label=label, **look)
                 else:
-                    _draw_run(axis, curves[key][""], name, COLOURS[key])
+                    _draw(axis, curves[key][""], color=COLOURS[key], label=name)
+                    if key == "val_bleu":
+                        step, best = max(curves[key][""], key=lambda point: point[1])
+                        title = f"best {best:.1f} at step {step:,.0f}"
+                        axis.set_title(title, loc="right", color=COLOURS[key])
             if len(axis.lines) > 1:
                 legend(axis)
         figure.suptitle("learning curves")
@@ -172,9 +179,8 @@ def bleu_by_length(
     with figure_style():
         figure = new_figure((6.4, 3.6), layout="constrained")
         axis = figure.subplots()
-        for (label, texts), colour in zip(
-            translations.items(), colours_of(translations), strict=True
-        ):
+        colours = colours_of(translations)
+        for (label, texts), colour in zip(translations.items(), colours, strict=True):
             whole = bleu(texts, [references], hints=False).value
             scores = [
                 bleu([texts[i] for i in rows], [references[i] for i in rows], hints=False).value
@@ -191,33 +197,29 @@ def bleu_by_length(
     return figure
 
 
-def _draw_run(axis, curve, name, colour):
-    """Draws a metric of the only run, and states the best BLEU."""
+def _draw(axis, curve, **style):
+    """Draws a curve `(points, 2)`; of few points, each is marked."""
     if len(curve):
-        axis.plot(*curve.T, color=colour, marker=_marker(curve), label=name)
-    if colour == COLOURS["val_bleu"]:
-        step, best = max(curve, key=lambda point: point[1])
-        axis.set_title(f"best {best:.1f} at step {step:,.0f}", loc="right", color=colour)
-
-
-def _draw_runs(axis, curves, name, is_dashed):
-    """Draws a metric of several runs."""
-    for (label, curve), colour in zip(curves.items(), colours_of(curves), strict=True):
-        if len(curve):
-            style = (
-                {"linestyle": "--", "linewidth": 0.8} if is_dashed else {"marker": _marker(curve)}
-            )
-            axis.plot(*curve.T, color=colour, label=curve_label(f"{label} {name}".strip()), **style)
-
-
-def _marker(curve):
-    return "." if len(curve) < 60 else None
+        marker = "." if len(curve) < 60 and "linestyle" not in style else None
+        axis.plot(*curve.T, marker=marker, **style)
 
 
 def _records(metrics):
-    """Returns the records of a run, without those of averaged weights."""
-    records = metrics if isinstance(metrics, (list, tuple)) else _read_json_lines(metrics)
-    return [each for each in records if isinstance(each, dict) and "weights" not in each]
+    """Returns the records of a run, from a list or a file, without those of averaged weights.
+
+    Lines of the file that are damaged or were left half are skipped.
+    """
+    if not isinstance(metrics, (list, tuple)):
+        path, metrics = pathlib.Path(metrics), []
+        if not path.is_file():
+            raise InputError(
+                "Expected a run's metrics.jsonl or a list of records. "
+                f"Received: {path}: No such file."
+            )
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(json.JSONDecodeError, RecursionError):
+                metrics.append(json.loads(line))
+    return [each for each in metrics if isinstance(each, dict) and "weights" not in each]
 
 
 def _curve(records, key):
@@ -238,17 +240,3 @@ def _curve(records, key):
                 "Remove the record."
             ) from None
     return np.array([p for p in sorted(points.items()) if math.isfinite(p[1])]).reshape(-1, 2)
-
-
-def _read_json_lines(path):
-    """Returns the values of a JSON-lines file, without lines that are damaged or were left half."""
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise InputError(
-            f"Expected a run's metrics.jsonl or a list of records. Received: {path}: No such file."
-        )
-    records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(json.JSONDecodeError, RecursionError):
-            records.append(json.loads(line))
-    return records

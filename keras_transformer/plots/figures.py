@@ -105,7 +105,8 @@ def legend(axis, **arguments):
 
 def label_inches(tokens, size):
     """Returns the approximate length of the longest label in a font of `size` points."""
-    return max(sum(map(_letter_width, token)) for token in tokens) * size / 72
+    is_wide = [[unicodedata.east_asian_width(x) in "WF" for x in token] for token in tokens]
+    return max(sum(1.0 if wide else 0.6 for wide in each) for each in is_wide) * size / 72
 
 
 def write(figure, path):
@@ -128,11 +129,6 @@ def _drawable(letter):
     is_no_character = ord(letter) & 0xFFFE == 0xFFFE
     is_drawable = unicodedata.category(letter) not in ("Cc", "Cs") and not is_no_character
     return letter if is_drawable else "\ufffd"
-
-
-def _letter_width(letter):
-    """Returns the approximate width of a letter, relative to the size of its font."""
-    return 1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.6
 
 
 def families_for(texts):

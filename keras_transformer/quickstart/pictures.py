@@ -37,6 +37,7 @@ SPECIAL = ("", "?", "", "")  # padding, unknown, start and end, as in `special_i
 WORDS = (*SPECIAL, "a", *COLOURS, *SHAPES, "above", "below", "left", "right", "of", "around")
 """The vocabulary: the id of a word is its place here."""
 
+_BIG, _SMALL = (7.0, 8.0), (3.5, 4.2)  # from the least to the most pixels of a radius
 _MARGIN = 2  # pixels between the things of a picture
 _SAMPLES = 3  # samples a pixel in each direction, for smooth edges
 
@@ -149,7 +150,7 @@ def _pictures(examples):
 
 
 def _one_thing(thing, rng):
-    radius = _big_radius(rng) if rng.random() < 0.5 else _small_radius(rng)
+    radius = rng.uniform(*(_BIG if rng.random() < 0.5 else _SMALL))
     image = _background(rng)
     _draw(image, thing, rng.uniform(radius, SIZE - radius, size=2), radius)
     return image, f"a {' '.join(thing)}"
@@ -157,7 +158,7 @@ def _one_thing(thing, rng):
 
 def _two_things(big, relation, small, rng):
     """Draws two things, the second in the relation's direction of the first, a little aslant."""
-    radii = np.array([_big_radius(rng), _small_radius(rng)])
+    radii = np.array([rng.uniform(*_BIG), rng.uniform(*_SMALL)])
     direction = np.array(RELATIONS[relation])
     if direction.any():
         distance = radii.sum() + _MARGIN + rng.uniform(0, 2)
@@ -172,14 +173,6 @@ def _two_things(big, relation, small, rng):
     _draw(image, big, centre, radii[0])
     _draw(image, small, centre + offset, radii[1])
     return image, f"a {' '.join(big)} {relation} a {' '.join(small)}"
-
-
-def _big_radius(rng):
-    return rng.uniform(7.0, 8.0)
-
-
-def _small_radius(rng):
-    return rng.uniform(3.5, 4.2)
 
 
 def _background(rng):

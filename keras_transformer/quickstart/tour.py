@@ -32,14 +32,9 @@ NEW_SENTENCES = (
 """Sentences for the export. The attention map shows the first, whose verbs German puts last."""
 CONFIG = Config(
     tokenizer=TokenizerConfig(vocab_size=1200),  # nearly every word is one token
-    model={
-        "num_layers": 2,
-        "d_model": 128,
-        "ff_dim": 256,
-        "num_heads": 4,
-        "dropout": 0.1,
-        "normalize_first": True,
-    },
+    model=dict(
+        num_layers=2, d_model=128, ff_dim=256, num_heads=4, dropout=0.1, normalize_first=True
+    ),
     training=TrainingConfig(
         batch_tokens=1536,
         max_steps=2400,
@@ -84,10 +79,9 @@ def run(output="quickstart", config=CONFIG, num_sentences=NUM_SENTENCES):
     splits = phrase_corpus(num_sentences)
     train_corpus, valid_corpus, test_corpus = map(ParallelCorpus.from_pairs, splits)
     _say(f"A small grammar made {num_sentences:,} sentences, each in English and in German.")
-    _say(
-        f"The model learns from {len(train_corpus):,} of them. {len(valid_corpus)} others validate"
-    )
-    _say(f"it and {len(test_corpus)} test it. Two of the training sentences:")
+    _say(f"The model learns from {len(train_corpus):,} of them.")
+    _say(f"{len(valid_corpus)} others validate it, and {len(test_corpus)} test it.")
+    _say("Two of the training sentences:")
     for pair in splits.train[:2]:
         _say_block(*zip(("source", "reference"), pair, strict=True))
 

@@ -24,7 +24,8 @@ class ServingConfig(SettingsGroup):
     ] = 64
     max_delay_ms: Annotated[
         PositiveOrZero,
-        "Milliseconds that a free thread waits for clients that were just answered to ask again.",
+        "Maximum milliseconds that an idle thread waits for more requests before it runs a batch "
+        "that is not full.",
     ] = 20.0
     batch_threads: Annotated[
         Count, "Batches translated at the same time, each on its own core."
@@ -77,7 +78,7 @@ class ServingConfig(SettingsGroup):
     load_timeout: Annotated[
         Positive, "Maximum seconds to load a version; loading is given up after that."
     ] = 300.0
-    poll_seconds: Annotated[Positive, "Seconds between two looks for new versions."] = 1.0
+    poll_seconds: Annotated[Positive, "Seconds between two checks for new versions."] = 1.0
     grace_seconds: Annotated[
         Positive, "Maximum seconds that accepted requests have to finish when the server stops."
     ] = 30.0

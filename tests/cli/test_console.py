@@ -11,6 +11,7 @@ import pytest
 
 from keras_transformer.cli import console
 from keras_transformer.config import Config
+from tests import forked
 
 
 def raises(error):
@@ -169,17 +170,24 @@ def test_a_closed_stream_is_an_empty_one(closed):
 
 def test_keras_starts_without_streams_and_with_one_thread_for_each_operation():
     """Its start opens and closes streams; a command that searches wants the threads."""
-    work = """
+    program = """
+        import os, sys
+        from keras_transformer.cli import console
+
+        os.closerange(0, 3)
+        sys.stdin = sys.stdout = sys.stderr = None  # as Python does where a stream is closed
+
         def work():
             console.start_keras(to_search=True)
             import tensorflow as tf
-            assert "keras" in sys.modules
             assert tf.config.threading.get_intra_op_parallelism_threads() == 1
             tf.constant(1)
             console.start_keras(to_search=True)  # too late, and no error
             print(sys.stdin.read())
+
+        sys.exit(console.run(work))
     """
-    process = run_with_closed_streams(work, "<&- >&- 2>&-")
+    process = forked.run(["-c", textwrap.dedent(program)])
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 

@@ -1,7 +1,6 @@
 """`keras-transformer plot`."""
 
 import pathlib
-import subprocess
 import sys
 import warnings
 
@@ -152,21 +151,3 @@ def test_a_schedule_is_that_of_the_settings(tmp_path, monkeypatch):
     assert (schedule.peak_learning_rate, num_steps) == (0.5, 9)
     assert cli.main([*arguments, "--max-steps", "11"]) == 0
     assert calls[-1][1] == 11
-
-
-def test_pictures_without_text_need_no_tensorflow(tmp_path):
-    pytest.importorskip("jax", reason="jax, which stands in for TensorFlow, is not installed")
-    program = (
-        "import sys\n"
-        "for name in ('tensorflow', 'tensorflow_text'):\n"
-        "    sys.modules[name] = None  # an import of it fails\n"
-        "from keras_transformer import cli\n"
-        "for picture in ('schedule', 'positions'):\n"
-        "    code = cli.main(['plot', picture, '--output', picture + '.png'])\n"
-        "    assert code == 0"
-    )
-    environment = {"KERAS_BACKEND": "jax", "PYTHONPATH": str(pathlib.Path(cli.__file__).parents[2])}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert {path.name for path in tmp_path.iterdir()} == {"schedule.png", "positions.png"}

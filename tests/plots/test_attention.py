@@ -114,6 +114,7 @@ def test_what_a_token_attends_to_is_a_row_for_each_head_of_each_layer(attention_
             np.testing.assert_array_equal(drawn[layer * HEADS + head], expected)
     rows = tick_labels(panel.yaxis)
     assert rows[:2] == ["layer 1  head 1", "head 2"] and rows[HEADS] == "layer 2  head 1"
+    assert [list(line.get_ydata()) for line in panel.lines] == [[HEADS - 0.5] * 2]
     assert tick_labels(panel.xaxis) == ["␣A", "␣dog", "␣run", "s", "</s>"]
     assert figure.get_suptitle() == 'what "␣run" attends to: encoder self-attention'
 
