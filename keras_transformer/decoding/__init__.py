@@ -7,13 +7,12 @@ backend of Keras.
 from keras_transformer.decoding.batch_search import BatchSearch
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import greedy_search
-from keras_transformer.decoding.hypotheses import SearchResult
+from keras_transformer.decoding.hypotheses import DecodingStart, SearchResult
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.scoring import length_penalty, score
-from keras_transformer.decoding.search import DecodingStart, decode, decode_sampled
+from keras_transformer.decoding.search import decode, decode_sampled, stream
 from keras_transformer.decoding.search_tree import SearchNode, SearchTree, search_tree
 from keras_transformer.decoding.shortlist import Shortlist
-from keras_transformer.decoding.streaming import stream
 
 __all__ = [
     "BatchSearch",

@@ -14,7 +14,8 @@ from keras_transformer import backend
 from keras_transformer.decoding.candidates import best_continuations
 from keras_transformer.decoding.hypotheses import (
     IMPOSSIBLE,
-    Prompts,
+    DecodingStart,
+    Search,
     SearchResult,
     count_tokens,
     ends_output,
@@ -76,18 +77,9 @@ def beam_search(
         ValueError: beam_size, n_best or length_penalty outside its range, or an unknown
             length_normalization.
     """
-    search = BeamSearch(
-        step_fn,
-        prompts,
-        limits,
-        max_length,
-        beam_size,
-        length_penalty,
-        n_best,
-        special_ids,
-        length_normalization,
-        keep_beam_full,
-    )
+    start = DecodingStart(step_fn, state, prompts, limits, max_length)
+    normalization = length_penalty, length_normalization
+    search = BeamSearch(start, special_ids, beam_size, normalization, n_best, keep_beam_full)
 
     def extend(step, beam, cache, memory):
         """Makes all live hypotheses one token longer."""
@@ -95,7 +87,7 @@ def beam_search(
         return search.choose(beam, candidates, memory), cache
 
     beam = backend.search_loop(
-        extend, search.start(), state.cache, search.memory(state), beam_size, search.num_steps
+        extend, search.start(), search.cache, search.memory, beam_size, search.num_steps
     )
     return search.answer(beam)
 
@@ -137,52 +129,33 @@ class Candidates(NamedTuple):
     """`(1, 1)` or `(B, 1)` int32, the number of tokens of each."""
 
 
-class BeamSearch:
+class BeamSearch(Search):
     """The steps of a beam search; `beam_search` and `search_tree` repeat `propose` and `choose`.
 
-    Args: see `beam_search`.
+    Args:
+        start, special_ids: see `Search`.
+        beam_size, n_best, keep_beam_full: see `beam_search`.
+        normalization: length_penalty and length_normalization.
     """
 
-    def __init__(
-        self,
-        step_fn,
-        prompts,
-        limits,
-        max_length,
-        beam_size,
-        length_penalty,
-        n_best,
-        special_ids,
-        length_normalization,
-        keep_beam_full,
-    ):
-        n_best = beam_size if n_best is None else n_best
+    def __init__(self, start, special_ids, beam_size, normalization, n_best, keep_beam_full):
+        super().__init__(start, special_ids)
+        n_best, (length_penalty, _) = beam_size if n_best is None else n_best, normalization
         if not 1 <= n_best <= beam_size:
             raise InputError(
                 "n_best must be at least 1 and at most beam_size. Received: "
-                f"n_best={n_best}, beam_size={beam_size}. Widen the beam or ask for fewer."
+                f"{n_best=}, {beam_size=}. Widen the beam or ask for fewer."
             )
         if length_penalty < 0:
             raise InputError(
-                f"length_penalty must be 0 or more. Received: length_penalty={length_penalty}. "
+                f"length_penalty must be 0 or more. Received: {length_penalty=}. "
                 "0 prefers short answers most."
             )
-        self.step_fn = step_fn
-        self.prompts = Prompts(prompts, special_ids.pad)
-        self.limits = ops.minimum(ops.cast(limits, "int32"), max_length)
-        self.max_length = max_length
-        self.positions = ops.arange(max_length, dtype="int32")  # (L,)
-        self.num_steps = max_length + self.prompts.num_extra_steps
         self.beam_size = beam_size
-        self.normalization = length_penalty, length_normalization
+        self.normalization = normalization
         self.n_best = n_best
-        self.special_ids = special_ids
         self.keep_beam_full = keep_beam_full and beam_size > 1  # a beam of 1 is greedy search
         self.num_candidates = 2 * beam_size if self.keep_beam_full else beam_size
-
-    def memory(self, state):
-        """Returns what each step reads and does not change: nested tensors `(B, ...)`."""
-        return {"model": state.memory, "limits": self.limits, "prompts": self.prompts.memory}
 
     def start(self):
         """Returns the `Beam` before the first step: one empty live hypothesis, none finished."""

@@ -13,7 +13,13 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.candidates import best_continuation
-from keras_transformer.decoding.hypotheses import Prompts, SearchResult, count_tokens, ends_output
+from keras_transformer.decoding.hypotheses import (
+    DecodingStart,
+    Search,
+    SearchResult,
+    count_tokens,
+    ends_output,
+)
 from keras_transformer.decoding.scoring import normalized_score
 from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
@@ -41,11 +47,9 @@ def greedy_search(
     Returns:
         `SearchResult` with N = 1.
     """
-
-    search = SingleSearch(
-        step_fn, prompts, limits, max_length, most_probable, special_ids=special_ids
-    )
-    return search.run(state, length_penalty, length_normalization)
+    start = DecodingStart(step_fn, state, prompts, limits, max_length)
+    search = SingleSearch(start, special_ids, most_probable)
+    return search.run(length_penalty, length_normalization)
 
 
 def most_probable(logits, place, choices, special_ids):
@@ -72,35 +76,21 @@ class Hypothesis(NamedTuple):
     """`(B,)` float32, their summed log-probability."""
 
 
-class SingleSearch:
+class SingleSearch(Search):
     """The steps of a search for one hypothesis of each input, which `run` and `stream` repeat.
 
     Args:
-        step_fn, prompts, limits, max_length, special_ids: see `greedy_search`.
+        start, special_ids: see `Search`.
         choose: function of the logits `(B, 1, V)`, the position of the token in the output (a
             scalar or `(B,)`, see `Prompts.place`), `choices` and `special_ids`. Returns ids and
             log-probabilities, each `(B,)`.
         choices: nested tensors `(B, ...)` that `choose` needs.
     """
 
-    def __init__(self, step_fn, prompts, limits, max_length, choose, choices=(), *, special_ids):
-        self.step_fn = step_fn
-        self.prompts = Prompts(prompts, special_ids.pad)
-        self.limits = ops.minimum(ops.cast(limits, "int32"), max_length)
-        self.max_length = max_length
-        self.positions = ops.arange(max_length, dtype="int32")  # (L,)
+    def __init__(self, start, special_ids, choose, choices=()):
+        super().__init__(start, special_ids)
+        self.memory["choices"] = choices
         self.choose = choose
-        self.choices = choices
-        self.special_ids = special_ids
-
-    def memory(self, state):
-        """Returns what each step reads and does not change: nested tensors `(B, ...)`."""
-        return {
-            "model": state.memory,
-            "limits": self.limits,
-            "prompts": self.prompts.memory,
-            "choices": self.choices,
-        }
 
     def start(self):
         """Returns the `Hypothesis` before the first step, which has no tokens."""
@@ -134,11 +124,10 @@ class SingleSearch:
         )
         return hypothesis, state.cache
 
-    def run(self, state, length_penalty, length_normalization):
+    def run(self, length_penalty, length_normalization):
         """Appends tokens until each output has ended or reached its limit: the `SearchResult`."""
-        num_steps = self.max_length + self.prompts.num_extra_steps
         _, _, ids, log_probs = backend.search_loop(
-            self.append, self.start(), state.cache, self.memory(state), 1, num_steps
+            self.append, self.start(), self.cache, self.memory, 1, self.num_steps
         )
         lengths = count_tokens(ids, self.special_ids.pad)
         scores = normalized_score(log_probs, lengths, length_penalty, length_normalization)

@@ -7,10 +7,26 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer import backend
 from keras_transformer.special_ids import PAD_ID
 
 IMPOSSIBLE = -1e9
 """Replaces log(0), for tokens that may not be chosen. Finite, so that no difference is NaN."""
+
+
+class DecodingStart(NamedTuple):
+    """The first arguments of a search; `start_decoding` of a model returns them."""
+
+    step_fn: Any
+    """Function of the previous tokens `(B, N)`, the step and the state, see `beam_search`."""
+    state: Any
+    """`DecodingState` before the first step."""
+    prompts: Any
+    """`(B, P)` int32, the tokens that each output continues, padded at the end."""
+    limits: Any
+    """`(B,)` int32, maximum tokens of each output, including the end token, without the prompt."""
+    max_length: Any
+    """L, at least as large as every limit: an int, or on TensorFlow an int scalar."""
 
 
 class SearchResult(NamedTuple):
@@ -96,7 +112,47 @@ class Prompts:
         is_given = ops.not_equal(given, self._pad_id)
         return ops.where(is_given, given, tokens), is_given
 
+    def last_step(self):
+        """Returns the index of the first prompt's last token: the step that reads it chooses."""
+        ids = ops.convert_to_numpy(self._ids)[0].tolist()
+        return sum(token != self._pad_id for token in ids) - 1
 
-def last_prompt_step(prompts, pad_id):
-    """Returns the index of the first prompt's last token; the step reading it is a search's own."""
-    return sum(token != pad_id for token in ops.convert_to_numpy(prompts)[0].tolist()) - 1
+
+class Search:
+    """What the searches have in common: a subclass makes the steps.
+
+    Args:
+        start: `DecodingStart`.
+        special_ids: `SpecialIds` of the vocabulary.
+    Attributes:
+        cache: the model's cache before the first step.
+        memory: what each step reads and does not change: nested tensors `(B, ...)`.
+        num_steps: L + P - 1.
+    """
+
+    def __init__(self, start, special_ids):
+        self.step_fn, state, prompts, limits, self.max_length = start
+        self.special_ids = special_ids
+        self.prompts = Prompts(prompts, special_ids.pad)
+        self.limits = ops.minimum(ops.cast(limits, "int32"), self.max_length)
+        self.positions = ops.arange(self.max_length, dtype="int32")  # (L,)
+        self.num_steps = self.max_length + self.prompts.num_extra_steps
+        self.cache = state.cache
+        self.memory = {"model": state.memory, "limits": self.limits, "prompts": self.prompts.memory}
+
+    def one_by_one(self, advance, state):
+        """Makes the steps for one input, outside of any compiled function.
+
+        Args:
+            advance: the `body` of `backend.search_loop`.
+            state: named tuple of tensors `(B, ...)` before the first step.
+        Yields:
+            The index of each step, an int, and the state after it.
+        """
+        cache, step = self.cache, 0
+        while bool(state.active[0]):
+            cache = backend.extend_cache(cache, step)
+            step_tensor = ops.convert_to_tensor(step, dtype="int32")
+            state, cache = advance(step_tensor, state, cache, self.memory)
+            yield step, state
+            step += 1

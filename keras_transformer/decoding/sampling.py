@@ -3,6 +3,7 @@
 Shapes: B batch (inputs), N hypotheses of each input (1), L maximum output length, C candidates.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.decoding.candidates import forbid, largest
 from keras_transformer.decoding.greedy import SingleSearch
-from keras_transformer.decoding.hypotheses import SearchResult
+from keras_transformer.decoding.hypotheses import DecodingStart, SearchResult
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
@@ -62,21 +63,10 @@ def sample(
     batch_size = ops.shape(limits)[0]
     uniforms = keras.random.uniform((batch_size, max_length), dtype="float32", seed=seed)
 
-    choose = sampler(temperature, top_k, top_p)
-    search = SingleSearch(
-        step_fn, prompts, limits, max_length, choose, uniforms, special_ids=special_ids
-    )
-    return search.run(state, length_penalty, length_normalization)
-
-
-def sampler(temperature, top_k, top_p):
-    """Returns the `choose` of a `SingleSearch` that draws by uniform numbers `(B, L)`."""
-
-    def choose(logits, place, uniforms, special_ids):
-        uniforms = _at_place(uniforms, place)
-        return draw(logits, uniforms, temperature, top_k, top_p, special_ids)
-
-    return choose
+    start = DecodingStart(step_fn, state, prompts, limits, max_length)
+    choose = functools.partial(draw, temperature, top_k, top_p)
+    search = SingleSearch(start, special_ids, choose, uniforms)
+    return search.run(length_penalty, length_normalization)
 
 
 def check_sampling(temperature, top_k, top_p):
@@ -94,13 +84,13 @@ def check_sampling(temperature, top_k, top_p):
         )
 
 
-def draw(logits, uniforms, temperature, top_k, top_p, special_ids):
+def draw(temperature, top_k, top_p, logits, place, uniforms, special_ids):
     """Returns the ids that are drawn and their log-probabilities, each `(B,)`.
 
     Args:
-        logits: `(B, 1, V)`.
-        uniforms: `(B,)`, uniform random numbers in [0, 1).
         temperature, top_k, top_p, special_ids: see `sample`.
+        logits, place: see the `choose` of `SingleSearch`.
+        uniforms: its `choices`: `(B, L)`, uniform random numbers in [0, 1).
     """
     logits = logits[:, 0]
     vocab_size, num_forbidden = ops.shape(logits)[-1], special_ids.num_forbidden
@@ -119,7 +109,7 @@ def draw(logits, uniforms, temperature, top_k, top_p, special_ids):
     cumulative = ops.cumsum(weights, axis=-1)
     kept = cumulative - weights < top_p * cumulative[:, -1:]
     total = ops.max(ops.where(kept, cumulative, 0.0), axis=-1, keepdims=True)
-    target = uniforms[:, None] * total
+    target = _at_place(uniforms, place)[:, None] * total
     # The second count matters if rounding has made the target equal to the total.
     drawn = ops.minimum(_count(cumulative <= target), _count(cumulative < total))[:, None]
     return backend.batch_gather(ids, drawn)[:, 0], backend.batch_gather(log_probs, drawn)[:, 0]

@@ -1,33 +1,23 @@
 """Decoding with a model: from its inputs to hypotheses.
 
-Shapes: B batch (inputs), S source length, P prompt length, N hypotheses of each input, L maximum
-output length.
+Shapes: B batch (inputs), S source length, N hypotheses of each input, L maximum output length.
 """
 
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Iterator
+from typing import Any
 
+import keras
+
+from keras_transformer import backend
 from keras_transformer.decoding.beam_search import beam_search
-from keras_transformer.decoding.greedy import greedy_search
-from keras_transformer.decoding.hypotheses import SearchResult
-from keras_transformer.decoding.sampling import sample
+from keras_transformer.decoding.greedy import SingleSearch, greedy_search, most_probable
+from keras_transformer.decoding.hypotheses import DecodingStart, SearchResult
+from keras_transformer.decoding.sampling import check_sampling, draw, sample
 from keras_transformer.decoding.shortlist import Shortlist
+from keras_transformer.errors import check_seed
 from keras_transformer.special_ids import OUR_SPECIAL_IDS
 from keras_transformer.types import Tensor
-
-
-class DecodingStart(NamedTuple):
-    """The first arguments of a search; `start_decoding` of a model returns them."""
-
-    step_fn: Any
-    """Function of the previous tokens `(B, N)`, the step and the state, see `beam_search`."""
-    state: Any
-    """`DecodingState` before the first step."""
-    prompts: Any
-    """`(B, P)` int32, the tokens that each output continues, padded at the end."""
-    limits: Any
-    """`(B,)` int32, maximum tokens of each output, including the end token, without the prompt."""
-    max_length: Any
-    """L, at least as large as every limit: an int, or on TensorFlow an int scalar."""
 
 
 def decode(
@@ -57,22 +47,14 @@ def decode(
     Raises:
         ValueError: n_best above the beam size.
     """
-    start: DecodingStart = _start(
-        model, inputs, config.max_length, config.beam_size, weights, shortlist
-    )
-    if config.beam_size == 1 and n_best == 1:
-        found = greedy_search(
-            *start, config.length_penalty, special_ids_of(model), config.length_normalization
-        )
+    beam_size = config.beam_size
+    start: DecodingStart = _start(model, inputs, config.max_length, beam_size, weights, shortlist)
+    scoring = _scoring(model, config)
+    if beam_size == 1 and n_best == 1:
+        found = greedy_search(*start, **scoring)
     else:
         found = beam_search(
-            *start,
-            config.beam_size,
-            config.length_penalty,
-            n_best,
-            special_ids_of(model),
-            config.length_normalization,
-            config.keep_beam_full,
+            *start, beam_size, n_best=n_best, keep_beam_full=config.keep_beam_full, **scoring
         )
     return _with_ids(found, shortlist)
 
@@ -98,17 +80,52 @@ def decode_sampled(
         `SearchResult` with N = 1.
     """
     start: DecodingStart = _start(model, inputs, config.max_length, 1, None, shortlist)
-    found = sample(
-        *start,
-        temperature,
-        top_k,
-        top_p,
-        seed=seed,
-        length_penalty=config.length_penalty,
-        special_ids=special_ids_of(model),
-        length_normalization=config.length_normalization,
-    )
+    found = sample(*start, temperature, top_k, top_p, seed=seed, **_scoring(model, config))
     return _with_ids(found, shortlist)
+
+
+def stream(
+    model: Any,
+    inputs: Tensor,
+    max_length: int,
+    temperature: float | None = None,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    *,
+    seed: int = 0,
+) -> Iterator[int]:
+    """Returns an iterator over the tokens of one output, including the end token.
+
+    The tokens are those that `greedy_search` or `sample` would return for a batch of one, with the
+    same seed. Each takes one step of the model with its cache, outside of any compiled function.
+
+    Args:
+        model, inputs: see `decode`; one input.
+        max_length: L, maximum tokens of the output, including the end token.
+        temperature: see `sample`; None: the most probable token at every step.
+        top_k, top_p, seed: see `sample`.
+    Returns:
+        Iterator of ints.
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    if temperature is not None:
+        check_sampling(temperature, top_k, top_p)
+        check_seed(seed)
+    return _tokens(model, inputs, max_length, temperature, top_k, top_p, seed)
+
+
+def _tokens(model, inputs, max_length, temperature, top_k, top_p, seed):
+    start = backend.without_gradients(model.start_decoding)(inputs, max_length)
+    choose, choices = most_probable, ()
+    if temperature is not None:
+        choose = functools.partial(draw, temperature, top_k, top_p)
+        choices = keras.random.uniform((1, start.max_length), dtype="float32", seed=seed)
+    search = SingleSearch(start, special_ids_of(model), choose, choices)
+    append, prompt_steps = backend.without_gradients(search.append), search.prompts.last_step()
+    for step, hypothesis in search.one_by_one(append, search.start()):
+        if step >= prompt_steps:
+            yield int(hypothesis.tokens[0, 0])
 
 
 def _start(model, inputs, max_length, num_hypotheses, weights, shortlist):
@@ -117,6 +134,15 @@ def _start(model, inputs, max_length, num_hypotheses, weights, shortlist):
     if shortlist is None:
         return model.start_decoding(*arguments)
     return model.start_decoding(*arguments, shortlist)
+
+
+def _scoring(model, config):
+    """Returns the arguments that all searches have in common."""
+    return dict(
+        length_penalty=config.length_penalty,
+        length_normalization=config.length_normalization,
+        special_ids=special_ids_of(model),
+    )
 
 
 def _with_ids(found, shortlist):

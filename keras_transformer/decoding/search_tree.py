@@ -3,7 +3,6 @@
 Shapes: P prompt length, N hypotheses (the beam), V vocabulary.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.beam_search import BeamSearch
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE, last_prompt_step
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, DecodingStart
 from keras_transformer.decoding.scoring import normalized_score
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
@@ -68,33 +67,22 @@ def search_tree(
     Raises:
         ValueError: beam_size or length_penalty outside its range.
     """
-    search = BeamSearch(
-        backend.without_gradients(step_fn),
-        prompts,
-        limits,
-        max_length,
-        beam_size,
-        length_penalty,
-        n_best=1,
-        special_ids=special_ids,
-        length_normalization=length_normalization,
-        keep_beam_full=keep_beam_full,
-    )
-    memory, cache = search.memory(state), state.cache
-    beam, prompt_steps = search.start(), last_prompt_step(prompts, special_ids.pad)
+    step_fn = backend.without_gradients(step_fn)
+    start = DecodingStart(step_fn, state, prompts, limits, max_length)
+    normalization = length_penalty, length_normalization
+    search = BeamSearch(start, special_ids, beam_size, normalization, 1, keep_beam_full)
+    prompt_steps = search.prompts.last_step()
     nodes = [SearchNode(0, None, int(prompts[0][prompt_steps]), 0.0, None, "dropped")]
     live = [0] * beam_size  # the node of each live hypothesis
-    for step in itertools.count():
-        if not bool(beam.active[0]):
-            break
-        cache = backend.extend_cache(cache, step)
-        step_tensor = ops.convert_to_tensor(step, dtype="int32")
-        candidates, cache = search.propose(step_tensor, beam, cache, memory)
-        beam = search.choose(beam, candidates, memory)
+
+    def extend(step, beam, cache, memory):
+        candidates, cache = search.propose(step, beam, cache, memory)
         if step >= prompt_steps:
-            live = _grow(nodes, live, candidates, search.normalization)[:beam_size]
-    answer = search.answer(beam)
-    return _with_answer(nodes, answer, special_ids.pad)
+            live[:] = _grow(nodes, live, candidates, normalization)[:beam_size]
+        return search.choose(beam, candidates, memory), cache
+
+    *_, (_, beam) = search.one_by_one(extend, search.start())
+    return _with_answer(nodes, search.answer(beam), special_ids.pad)
 
 
 def _grow(nodes, live, candidates, normalization):

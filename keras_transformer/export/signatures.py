@@ -99,7 +99,7 @@ class Signatures:
             "encode": _graph(self._encode, TEXT),
             "decode": _graph(self._decode, IDS),
         }
-        if not self._model.gives_cross_weights:
+        if not self._model.decoder.gives_cross_weights:
             del functions["attention"]
         return functions
 

@@ -35,7 +35,13 @@ class BaseModel(FreezesParts, NotQuantized, keras.Model):
         return type(self).__module__.startswith(__package__ + ".")
 
 
-def build_once(layer: keras.layers.Layer, *shapes: Any) -> None:
-    """Builds a part of a model, unless it is built: it was called alone, or loaded as it was."""
-    if not layer.built:
-        layer.build(*shapes)
+def build_parts(model: BaseModel, *parts: tuple[Any, ...]) -> None:
+    """Builds the parts of a model that are not built: one may have been called alone, or loaded.
+
+    Args:
+        parts: tuples of a layer and the shapes of its inputs; None for a layer that there is not.
+    """
+    for layer, *shapes in parts:
+        if layer is not None and not layer.built:
+            layer.build(*shapes)
+    model.built = True

@@ -14,7 +14,7 @@ from keras_transformer.layers.base import arguments_of, with_layers
 from keras_transformer.layers.bert_embedding import ids_and_segments
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.stack import check_num_heads
-from keras_transformer.models.base import BaseModel, build_once
+from keras_transformer.models.base import BaseModel, build_parts
 from keras_transformer.types import Self, Shape, Tensor
 
 POSITIONS = ("learned", None)
@@ -146,10 +146,8 @@ class Bert(BaseModel):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        build_once(self.encoder, (None, None))
-        if self.pooler_layer is not None:
-            build_once(self.pooler_layer, (None, self.d_model))
-        self.built = True
+        pooler = self.pooler_layer, (None, self.d_model)
+        build_parts(self, (self.encoder, (None, None)), pooler)
 
     def call(
         self,

@@ -11,7 +11,7 @@ from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.models.base import build_once
+from keras_transformer.models.base import build_parts
 from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor
 
@@ -32,9 +32,7 @@ class _Classifier(BertHead):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        build_once(self.bert)
-        build_once(self.output_layer, (None, self.bert.d_model))
-        self.built = True
+        build_parts(self, (self.bert,), (self.output_layer, (None, self.bert.d_model)))
 
     def call(
         self,

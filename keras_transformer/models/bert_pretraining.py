@@ -13,7 +13,7 @@ from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.feed_forward import activation_function
 from keras_transformer.layers.layer_normalization import LayerNormalization
-from keras_transformer.models.base import build_once
+from keras_transformer.models.base import build_parts
 from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor
 
@@ -72,17 +72,13 @@ class BertPretraining(BertHead):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        build_once(self.bert)
         d_model = self.bert.d_model
-        build_once(self.dense, (None, None, d_model))
-        build_once(self.norm, (None, None, d_model))
+        head = [(layer, (None, None, d_model)) for layer in (self.dense, self.norm)]
+        build_parts(self, (self.bert,), *head, (self.next_sentence_layer, (None, d_model)))
         if self.output_bias is None:
             self.output_bias = self.add_weight(
                 name="output_bias", shape=(self.bert.vocab_size,), initializer="zeros"
             )
-        if self.next_sentence_layer is not None:
-            build_once(self.next_sentence_layer, (None, d_model))
-        self.built = True
 
     def call(
         self,

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding import DecodingStart, Shortlist
+from keras_transformer.errors import InputError
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.types import Tensor
 
@@ -30,6 +31,7 @@ class DecoderModel(TokenModel):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.autocast = False  # it would round ids that come as floats to bfloat16
         self.output_layer = None  # not on the class: PyTorch would look there first
         self.output_biases: Any = None
 
@@ -40,13 +42,13 @@ class DecoderModel(TokenModel):
         )
 
     def project(self, hidden: Tensor) -> Tensor:
+        """Returns the logits `(B, T, V)` of `hidden` `(B, T, D)`."""
         if self.output_layer is None:
             logits = self.decoder.embedding.project(hidden)
         else:
             logits = self.output_layer(hidden)
-        if self.output_biases is None:
-            return logits
-        return logits + ops.cast(self.output_biases, logits.dtype)
+        biases = self.output_biases
+        return logits if biases is None else logits + ops.cast(biases, logits.dtype)
 
     def output_table(self) -> Tensor:
         """Returns the tensor `(V, D)` whose product with `hidden` is the logits without biases."""
@@ -134,3 +136,27 @@ class DecoderModel(TokenModel):
     def ids_to_embed(self, ids: Tensor) -> Tensor:
         """Returns ids that the embedding has, for ids of which some may be padding."""
         return ids
+
+
+def two_inputs(inputs, **shapes):
+    """Returns the two tensors of a call's inputs, which are a dict.
+
+    Args:
+        shapes: from their names to what their shapes should be, for the messages.
+    Raises:
+        ValueError: no dict of both, or unequal batches.
+    """
+    expected = ", ".join(f'"{name}": {shape}' for name, shape in shapes.items())
+    given = inputs if isinstance(inputs, dict) else {}
+    tensors = [given.get(name) for name in shapes]
+    if any(tensor is None for tensor in tensors):
+        names = sorted(name for name, tensor in given.items() if tensor is not None)
+        received = names if isinstance(inputs, dict) else type(inputs).__name__
+        raise InputError(f"Expected inputs {{{expected}}}. Received: {received}.")
+    if len({tensor.shape[0] for tensor in tensors if len(tensor.shape)} - {None}) > 1:
+        received = ", ".join(
+            f"{name}.shape={tuple(tensor.shape)}"
+            for name, tensor in zip(shapes, tensors, strict=True)
+        )
+        raise InputError(f"Expected as many rows in both of {{{expected}}}. Received: {received}.")
+    return tensors

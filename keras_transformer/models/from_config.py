@@ -29,14 +29,17 @@ def check_model_settings(config: Config) -> None:
             lengths of the other groups.
     """
     model_class = model_class_of(config)
-    parameters = _model_parameters(model_class)
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(model_class.__init__).parameters.items()
+        if parameter.default is not parameter.empty and not name.endswith("vocab_size")
+    }
     for name, value in config.model_arguments.items():
         check_known(name, parameters, "an argument of the model")
         default, expected = parameters[name].default, parameters[name].annotation
         if name in model_class.ATTENTION_SETTINGS:
             attention_from_config(value)
-            numbers = value if isinstance(value, dict) else {}
-            for argument, number in numbers.items():
+            for argument, number in value.items() if isinstance(value, dict) else ():
                 _check_size(f"{name}.{argument}", number)
             continue
         if expected is inspect.Parameter.empty:
@@ -59,15 +62,6 @@ def check_model(config: Config) -> None:
     parameters = inspect.signature(model_class.__init__).parameters
     one_layer = {name: 1 for name in ("num_layers", "num_decoder_layers") if name in parameters}
     model_class(1, **{**arguments, **one_layer}).build()  # checks the layers
-
-
-def _model_parameters(model_class):
-    """Returns the arguments of a model's class that are settings: dict from name to parameter."""
-    return {
-        parameter.name: parameter
-        for parameter in inspect.signature(model_class.__init__).parameters.values()
-        if parameter.default is not parameter.empty and not parameter.name.endswith("vocab_size")
-    }
 
 
 def _check_size(name, value):

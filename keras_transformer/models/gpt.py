@@ -6,12 +6,13 @@ prompt (in decoding).
 
 import numbers
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.config.presets import model_preset
 from keras_transformer.decoding import BatchSearch, DecodingStart, stream
 from keras_transformer.decoding.batch_search import remembered
@@ -19,20 +20,10 @@ from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers import Decoder, TokenEmbedding
 from keras_transformer.layers.base import arguments_of, plain
 from keras_transformer.layers.stack import check_num_heads
-from keras_transformer.models.base import build_once
+from keras_transformer.models.base import build_parts
 from keras_transformer.models.decoder_model import DecoderModel
 from keras_transformer.special_ids import END_ID, PAD_ID, SpecialIds
 from keras_transformer.types import Self, Shape, Tensor
-
-
-class _Decoding(NamedTuple):
-    """What a search needs of `DecodingConfig`."""
-
-    beam_size: int
-    length_penalty: float
-    max_length: int
-    length_normalization: str = "gnmt"
-    keep_beam_full: bool = False
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -111,7 +102,6 @@ class Gpt(DecoderModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.autocast = False  # it would round ids that come as floats to bfloat16
         check_num_heads(d_model, num_heads)
         check_positive_integers(vocab_size=vocab_size)
         lowest = 0 if pad_id < 0 else END_ID  # the ids before it are no text
@@ -184,10 +174,8 @@ class Gpt(DecoderModel):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        build_once(self.decoder, (None, None))
-        if self.output_layer is not None:
-            build_once(self.output_layer, (None, None, self.d_model))
-        self.built = True
+        output = self.output_layer, (None, None, self.d_model)
+        build_parts(self, (self.decoder, (None, None)), output)
 
     def call(
         self, inputs: Tensor, return_attention_weights: bool = False, training: bool = False
@@ -278,7 +266,12 @@ class Gpt(DecoderModel):
         rows = [self._checked_prompt(prompt) for prompt in prompts]
         if not self.built:  # a compiled search cannot create weights
             self.build()
-        settings = _Decoding(beam_size, length_penalty, max_new_tokens), batch_size
+        config = DecodingConfig(
+            beam_size=int(beam_size),
+            length_penalty=float(length_penalty),
+            max_length=int(max_new_tokens),
+        )
+        settings = config, batch_size
         search = remembered(self._searches, settings, lambda: BatchSearch(self, *settings))
         if temperature is None:
             results = search.search(rows)

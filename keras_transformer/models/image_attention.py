@@ -25,8 +25,7 @@ def class_token_attention(weights: Sequence[Tensor], grid: tuple[int, int]) -> n
     Raises:
         ValueError: no weights, or T is not 1 + R C.
     """
-    _check_weights(weights)
-    return _map(_mean_over_heads(weights[-1]), grid)
+    return _map(_means_over_heads(weights)[-1], grid)
 
 
 def attention_rollout(weights: Sequence[Tensor], grid: tuple[int, int]) -> np.ndarray:
@@ -38,26 +37,23 @@ def attention_rollout(weights: Sequence[Tensor], grid: tuple[int, int]) -> np.nd
 
     Args, Returns, Raises: see `class_token_attention`.
     """
-    _check_weights(weights)
     total = None
-    for layer in weights:
-        attention = _mean_over_heads(layer)
+    for attention in _means_over_heads(weights):
         attention = (attention + np.eye(attention.shape[-1])) / 2
         total = attention if total is None else attention @ total
     return _map(total, grid)
 
 
-def _check_weights(weights):
+def _means_over_heads(weights):
+    """Returns an array `(B, T, T)` for each block."""
     ranks = [len(ops.shape(layer)) for layer in weights]
     if not ranks or set(ranks) != {4}:
         raise InputError(
             "Expected a list of attention weights (B, H, T, T), one for each block. "
             f"Received: weights of the ranks {ranks}."
         )
-
-
-def _mean_over_heads(weights):
-    return ops.convert_to_numpy(ops.cast(weights, "float32")).mean(axis=1, dtype="float64")
+    arrays = [ops.convert_to_numpy(ops.cast(layer, "float32")) for layer in weights]
+    return [array.mean(axis=1, dtype="float64") for array in arrays]
 
 
 def _map(attention, grid):

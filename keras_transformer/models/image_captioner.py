@@ -22,8 +22,8 @@ from keras_transformer.layers import (
 from keras_transformer.layers.base import arguments_of, with_layers
 from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
 from keras_transformer.layers.stack import check_num_heads
-from keras_transformer.models.base import build_once
-from keras_transformer.models.decoder_model import DecoderModel
+from keras_transformer.models.base import build_parts
+from keras_transformer.models.decoder_model import DecoderModel, two_inputs
 from keras_transformer.special_ids import START_ID, shift_right
 from keras_transformer.types import Self, Shape, Tensor
 
@@ -100,7 +100,6 @@ class ImageCaptioner(DecoderModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(vocab_size=vocab_size, num_channels=num_channels)
         if features not in FEATURES:
             raise InputError(f"features must be one of {FEATURES}. Received: {features=}.")
@@ -120,38 +119,30 @@ class ImageCaptioner(DecoderModel):
         self.activation = activation
         self.has_own_decoder = decoder is not None
 
-        self.encoder = self._new_encoder()
-        if decoder is not None:
+        policy = self.dtype_policy
+        stack = dict(
+            num_heads=num_heads,
+            ff_dim=ff_dim,
+            dropout=dropout,
+            normalize_first=True,
+            activation=activation,
+            dtype=policy,
+        )
+        if features == "convolutional":
+            self.encoder: Any = ConvolutionalEmbedding(
+                image_size, d_model, num_convolutions, dtype=policy, name="encoder"
+            )
+        else:
+            patches = PatchEmbedding(
+                image_size, patch_size, d_model, dtype=policy, name="embedding"
+            )
+            self.encoder = Encoder(patches, num_layers, **stack, positions=None, name="encoder")
+        if decoder is None:
+            words = TokenEmbedding(vocab_size, d_model, dtype=policy, name="target_embedding")
+            decoder = Decoder(words, num_decoder_layers, **stack, name="decoder")
+        else:
             _check_decoder(decoder, vocab_size)
         self.decoder: Any = decoder
-        if decoder is None:
-            embedding = TokenEmbedding(
-                vocab_size, d_model, dtype=self.dtype_policy, name="target_embedding"
-            )
-            self.decoder = Decoder(
-                embedding, num_decoder_layers, **self._stack_arguments(), name="decoder"
-            )
-
-    def _stack_arguments(self):
-        return dict(
-            num_heads=self.num_heads,
-            ff_dim=self.ff_dim,
-            dropout=self.dropout,
-            normalize_first=True,
-            activation=self.activation,
-            dtype=self.dtype_policy,
-        )
-
-    def _new_encoder(self):
-        size, width, policy = self.image_size, self.d_model, self.dtype_policy
-        if self.features == "convolutional":
-            return ConvolutionalEmbedding(
-                size, width, self.num_convolutions, dtype=policy, name="encoder"
-            )
-        embedding = PatchEmbedding(size, self.patch_size, width, dtype=policy, name="embedding")
-        return Encoder(
-            embedding, self.num_layers, **self._stack_arguments(), positions=None, name="encoder"
-        )
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -160,9 +151,8 @@ class ImageCaptioner(DecoderModel):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        build_once(self.encoder, (None, *self.image_size, self.num_channels))
-        build_once(self.decoder, (None, None), (None, None, self.d_model))
-        self.built = True
+        encoder = self.encoder, (None, *self.image_size, self.num_channels)
+        build_parts(self, encoder, (self.decoder, (None, None), (None, None, self.d_model)))
 
     def compute_output_spec(self, inputs: Any, **options: Any) -> Any:
         images, target_ids = _images_and_ids(inputs)
@@ -181,22 +171,18 @@ class ImageCaptioner(DecoderModel):
             x = self.encode(images, training)
             return self.predict_tokens(self.decoder(target_ids, x, **options))
         weights = {}
-        x = images
         if self.features == "patches":
             x, weights["encoder"] = self.encoder(images, **options)
         else:
-            x = self.encoder(images)
+            x = self.encode(images)
         x, *self_weights, weights["cross"] = self.decoder(target_ids, x, **options)
         if self_weights:  # a recurrent decoder has none
             (weights["decoder"],) = self_weights
-        weights = {name: layers for name, layers in weights.items() if layers}
-        return self.project(x), weights
+        return self.project(x), {name: layers for name, layers in weights.items() if layers}
 
     def encode(self, images: Tensor, training: bool = False) -> Tensor:
         """Returns the features `(B, S, D)` of `images`."""
-        if self.features == "patches":
-            return self.encoder(images, training=training)
-        return self.encoder(images)
+        return self.encoder(images, training=training)
 
     def attention_maps(self, images: Tensor, ids: Tensor) -> np.ndarray:
         """Returns what each word attends to: the mean of the heads of the decoder's last layer.
@@ -280,21 +266,4 @@ def _check_decoder(decoder, vocab_size):
 
 
 def _images_and_ids(inputs):
-    expected = {"images", "target_ids"}
-    if isinstance(inputs, dict):
-        inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
-    if not isinstance(inputs, dict) or not expected <= inputs.keys():
-        received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
-        raise InputError(
-            'Expected inputs {"images": ..., "target_ids": ...}: a caption needs an image. '
-            f"Received: {received}."
-        )
-    images, target_ids = inputs["images"], inputs["target_ids"]
-    sizes = {images.shape[0], target_ids.shape[0]} - {None}
-    if len(sizes) > 1:
-        raise InputError(
-            "Expected one caption for each image. "
-            f"Received: images.shape={tuple(images.shape)}, "
-            f"target_ids.shape={tuple(target_ids.shape)}."
-        )
-    return images, target_ids
+    return two_inputs(inputs, images="(B, height, width, channels)", target_ids="(B, T)")

@@ -10,7 +10,7 @@ import keras
 from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers import RnnDecoder, RnnEncoder, padding_mask
 from keras_transformer.layers.base import arguments_of
-from keras_transformer.models.base import build_once
+from keras_transformer.models.base import build_parts
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
 from keras_transformer.types import Shape, Tensor
 
@@ -85,7 +85,6 @@ class RnnSeq2Seq(TranslationModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(
             optional=("num_decoder_layers",),
             num_layers=num_layers,
@@ -127,11 +126,9 @@ class RnnSeq2Seq(TranslationModel):
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
         width = self.encoder.output_dim
-        build_once(self.encoder, (None, None))
-        build_once(self.decoder, (None, None), (None, None, width), (None, width))
-        if self.output_layer is not None:
-            build_once(self.output_layer, (None, None, self.d_model))
-        self.built = True
+        decoder = self.decoder, (None, None), (None, None, width), (None, width)
+        output = self.output_layer, (None, None, self.d_model)
+        build_parts(self, (self.encoder, (None, None)), decoder, output)
 
     def call(
         self,

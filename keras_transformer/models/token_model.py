@@ -36,19 +36,13 @@ class TokenModel(BaseModel):
     that works from the hidden states (`TokenCrossEntropy`) and with metrics that need only the
     results of that loss (`TokenAccuracy`, `Perplexity`). Any other loss or metric gets the logits.
 
-    A subclass ends its `call` with `self.predict_tokens(hidden)`.
+    A subclass ends its `call` with `self.predict_tokens(hidden)`. It has the methods `project`,
+    from `hidden` `(B, T, D)` to logits `(B, T, V)`, and `output_table`, which returns the tensor
+    `(V, D)` whose product with `hidden` is the logits.
 
     Attributes:
         needs_no_logits: whether the model was compiled with such a loss and such metrics.
     """
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Returns the logits `(B, T, V)` of `hidden` `(B, T, D)`."""
-        raise NotImplementedError
-
-    def output_table(self) -> Tensor:
-        """Returns the tensor `(V, D)` whose product with `hidden` is the logits."""
-        raise NotImplementedError
 
     def output_factors(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Returns hidden states `(B, T, D)` and a table `(V, D)` whose product is the logits.

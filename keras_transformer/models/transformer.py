@@ -7,11 +7,11 @@ from typing import Any
 
 import keras
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers import Decoder, Encoder, padding_mask
 from keras_transformer.layers.base import arguments_of, plain
 from keras_transformer.layers.stack import check_num_heads
-from keras_transformer.models.base import build_once
+from keras_transformer.models.base import build_parts
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
 from keras_transformer.types import Shape, Tensor
 
@@ -108,12 +108,8 @@ class Transformer(TranslationModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.autocast = False  # it would round ids that come as floats to bfloat16
-        if num_layers < 1 or (num_decoder_layers is not None and num_decoder_layers < 1):
-            raise InputError(
-                "num_layers and num_decoder_layers must be at least 1. "
-                f"Received: num_layers={num_layers}, num_decoder_layers={num_decoder_layers}."
-            )
+        layers = dict(num_layers=num_layers, num_decoder_layers=num_decoder_layers)
+        check_positive_integers(optional=("num_decoder_layers",), **layers)
         check_num_heads(d_model, num_heads)
         self.source_vocab_size = source_vocab_size
         self.target_vocab_size = target_vocab_size
@@ -139,6 +135,7 @@ class Transformer(TranslationModel):
         self.attention_dropout = attention_dropout
         self.ff_dropout = ff_dropout
         self.word_dropout = word_dropout
+        self.longest_input = max_length if positions == "learned" else None
 
         source_embedding, target_embedding = self.new_embeddings(scale_embeddings)
         stack = dict(
@@ -169,21 +166,15 @@ class Transformer(TranslationModel):
         if not tie_output:
             self.output_layer = self.new_output_layer(self.output_vocab_size)
 
-    @property
-    def longest_input(self) -> int | None:
-        return self.max_length if self.positions == "learned" else None
-
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        build_once(self.encoder, (None, None))
-        build_once(self.decoder, (None, None), (None, None, self.d_model))
-        if self.output_layer is not None:
-            build_once(self.output_layer, (None, None, self.d_model))
+        hidden = None, None, self.d_model
+        decoder = self.decoder, (None, None), hidden
+        build_parts(self, (self.encoder, (None, None)), decoder, (self.output_layer, hidden))
         if self.output_bias and self.output_biases is None:
             self.output_biases = self.add_weight(
                 name="output_biases", shape=(self.output_vocab_size,), initializer="zeros"
             )
-        self.built = True
 
     def call(
         self,

@@ -12,7 +12,7 @@ from keras_transformer.config.presets import model_preset
 from keras_transformer.decoding import DecodingStart, Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.layers import TokenEmbedding
-from keras_transformer.models.decoder_model import DecoderModel
+from keras_transformer.models.decoder_model import DecoderModel, two_inputs
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 from keras_transformer.types import Self, Tensor
 
@@ -23,17 +23,10 @@ def source_and_target(inputs):
     Raises:
         ValueError: no dict of both, another rank, or unequal batches.
     """
-    expected = "source_ids", "target_ids"
-    if not isinstance(inputs, dict) or any(inputs.get(name) is None for name in expected):
-        received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+    source, target = two_inputs(inputs, source_ids="(B, S)", target_ids="(B, T)")
+    if (len(source.shape), len(target.shape)) != (2, 2):
         raise InputError(
-            f'Expected inputs {{"source_ids": (B, S), "target_ids": (B, T)}}. Received: {received}.'
-        )
-    source, target = (inputs[name] for name in expected)
-    ranks = len(source.shape), len(target.shape)
-    if ranks != (2, 2) or len({source.shape[0], target.shape[0]} - {None}) > 1:
-        raise InputError(
-            "Expected as many rows of source_ids (B, S) as of target_ids (B, T). Received: "
+            "Expected source_ids (B, S) and target_ids (B, T). Received: "
             f"source_ids.shape={tuple(source.shape)}, target_ids.shape={tuple(target.shape)}."
         )
     return source, target
@@ -68,12 +61,15 @@ class TranslationModel(DecoderModel):
     Attributes:
         NAME: the name of the model in a config.
         ATTENTION_SETTINGS: the arguments of the constructor that `attention_from_config` reads.
+        longest_input: the number of learned positions of an input, source or target; None: there
+            is no end.
         source_vocab_size, target_vocab_size, d_model, share_embeddings, tie_output: see
             `Transformer`.
     """
 
     NAME: str
     ATTENTION_SETTINGS: tuple[str, ...] = ()
+    longest_input: int | None = None
 
     @classmethod
     def from_preset(cls, name: str, source_vocab_size: int, **overrides: Any) -> Self:
@@ -97,11 +93,6 @@ class TranslationModel(DecoderModel):
         shared = self.target_vocab_size is None
         return self.source_vocab_size if shared else self.target_vocab_size
 
-    @property
-    def longest_input(self) -> int | None:
-        """The number of learned positions of an input, source or target; None: there is no end."""
-        return None
-
     def longest_text(self, max_tokens: int) -> int:
         """Returns how many tokens of a given text can be read: `max_tokens`, or fewer.
 
@@ -109,11 +100,6 @@ class TranslationModel(DecoderModel):
         """
         longest = self.longest_input
         return max_tokens if longest is None else min(max_tokens, max(1, longest - 1))
-
-    @property
-    def gives_cross_weights(self) -> bool:
-        """Whether the call can return the weights of the attention to the source."""
-        return self.decoder.gives_cross_weights
 
     def new_embeddings(self, scale: bool = True) -> tuple[TokenEmbedding, TokenEmbedding]:
         """Returns the embeddings of source and target, which may be the same layer.

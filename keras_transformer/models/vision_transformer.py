@@ -14,7 +14,7 @@ from keras_transformer.layers import Dense, Encoder, PatchEmbedding
 from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
 from keras_transformer.layers.stack import check_num_heads
-from keras_transformer.models.base import BaseModel, build_once
+from keras_transformer.models.base import BaseModel, build_parts
 from keras_transformer.types import Self, Shape, Tensor
 
 POOLINGS = ("class_token", "mean")
@@ -152,14 +152,10 @@ class VisionTransformer(BaseModel):
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
-        build_once(self.encoder, (None, *self.image_size, self.num_channels))
-        pooled_dim: int | None = self.d_model
-        if self.representation is not None:
-            build_once(self.representation, (None, pooled_dim))
-            pooled_dim = self.representation_dim
-        if self.head is not None:
-            build_once(self.head, (None, pooled_dim))
-        self.built = True
+        encoder = self.encoder, (None, *self.image_size, self.num_channels)
+        representation = self.representation, (None, self.d_model)
+        head = self.head, (None, self.representation_dim or self.d_model)
+        build_parts(self, encoder, representation, head)
 
     def compute_output_spec(self, images: Tensor, **options: Any) -> Any:
         return super().compute_output_spec(with_known_size(images, self.image_size), **options)

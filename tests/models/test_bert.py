@@ -9,7 +9,7 @@ from keras_transformer import backend
 from keras_transformer.models import Bert, BertClassifier, BertPretraining, BertTokenClassifier
 
 # No two sizes equal. To find shapes, Keras calls a model on 83 or 89 tokens on PyTorch.
-SIZES = dict(num_layers=2, d_model=12, ff_dim=17, num_heads=3, dropout=0.1, max_length=97)
+SIZES = dict(num_layers=1, d_model=12, ff_dim=17, num_heads=3, dropout=0.1, max_length=97)
 VOCAB_SIZE = 23
 
 
@@ -28,6 +28,12 @@ def bert():
     return randomized(Bert(VOCAB_SIZE, **SIZES))
 
 
+@pytest.fixture(scope="module")
+def models(bert):
+    """A `Bert` and those on top of it, by name. No test changes them."""
+    return all_models(bert)
+
+
 @pytest.fixture
 def batch():
     """Pairs of segments, of 7 and 5 tokens."""
@@ -44,7 +50,7 @@ def sequence(model, inputs):
     return call(model, inputs)["sequence_output"]
 
 
-def test_the_parameters_of_the_base_model():
+def test_the_parameters_of_the_base_model(without_values):
     """Those of BERT-base, uncased; the paper says 110 million. One of its 12 blocks is made."""
     base = Bert.from_preset("bert_base", 30_522)
     assert Bert(30_522, name=base.name).get_config() == base.get_config()
@@ -53,13 +59,11 @@ def test_the_parameters_of_the_base_model():
     def count(head=lambda bert: bert, **arguments):
         bert = Bert.from_preset("bert_base", 30_522, num_layers=1, **arguments)
         model = head(bert)
-        with keras.StatelessScope(initialize_variables=False):
-            model.build()
+        without_values(model.build)
         whole, block = (
             sum(int(np.prod(weight.shape)) for weight in layer.trainable_weights)
             for layer in (model, bert.encoder.blocks[0])
         )
-        keras.utils.clear_session()  # or the next scope would make the values
         return whole + 11 * block
 
     assert count() == 109_482_240
@@ -138,7 +142,7 @@ def test_logits_at_masked_positions_are_those_of_all_positions(bert, batch):
     masked = call(model, {**batch, "masked_positions": positions})
     expected = np.take_along_axis(every, positions[:, :, None], axis=1)
     np.testing.assert_allclose(masked, expected, rtol=1e-4, atol=1e-4)
-    outside = call(model, {**batch, "masked_positions": np.array([[7, -1], [99, 7]])})
+    outside = call(model, {**batch, "masked_positions": np.array([[7, -1, 8], [99, 7, 7]])})
     assert np.all(np.isfinite(outside))
     np.testing.assert_allclose(outside, np.broadcast_to(outside[:1, :1], outside.shape), rtol=1e-5)
 
@@ -164,8 +168,10 @@ def shapes(outputs):
     return {k: v.shape for k, v in outputs.items()} if isinstance(outputs, dict) else outputs.shape
 
 
-def test_attention_weights(bert, batch):
-    for name, model in all_models(bert).items():
+def test_attention_weights(batch):
+    for name, model in all_models(
+        randomized(Bert(VOCAB_SIZE, **{**SIZES, "num_layers": 2}))
+    ).items():
         outputs, weights = call(model, batch, return_attention_weights=True)
         assert shapes(outputs) == SHAPES[name]
         keras.tree.map_structure(np.testing.assert_array_equal, outputs, call(model, batch))
@@ -175,9 +181,9 @@ def test_attention_weights(bert, batch):
         assert np.all(weights[1][1, :, :, 5:] == 0)
 
 
-def test_a_functional_model_and_a_compiled_graph_of_unknown_sizes(bert, batch):
+def test_a_functional_model_and_a_compiled_graph_of_unknown_sizes(models, batch):
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in batch}
-    for name, model in list(all_models(bert).items())[:2]:
+    for name, model in list(models.items())[:2]:
         functional = keras.Model(inputs, model(inputs))
         found, expected = call(functional, batch), call(model, batch)
         assert shapes(found) == SHAPES[name]
@@ -194,31 +200,30 @@ def test_a_functional_model_and_a_compiled_graph_of_unknown_sizes(bert, batch):
             )
 
 
-def test_nothing_real_gives_finite_outputs(bert):
-    for model in all_models(bert).values():
+def test_nothing_real_gives_finite_outputs(models):
+    for model in models.values():
         outputs = call(model, np.array([[2, 5, 3], [0, 0, 0]]))
         assert all(np.all(np.isfinite(output)) for output in keras.tree.flatten(outputs))
         outputs = call(model, np.zeros((0, 3), "int32"))
         assert {len(output) for output in keras.tree.flatten(outputs)} == {0}
 
 
-def test_mixed_precision(batch):
+def test_mixed_precision(models, batch):
     bert = randomized(Bert(VOCAB_SIZE, **SIZES, dtype="mixed_bfloat16"))
-    precise = randomized(Bert(VOCAB_SIZE, **SIZES))
     for name, model in all_models(bert).items():
         assert model.dtype_policy.name == "mixed_bfloat16"
         assert {weight.dtype for weight in model.weights if "seed" not in weight.path} <= {
             "float32"
         }
-        outputs, expected = model(batch), call(all_models(precise)[name], batch)
+        outputs, expected = model(batch), call(models[name], batch)
         for output, other in zip(*map(keras.tree.flatten, (outputs, expected)), strict=True):
             assert ops.dtype(output) == "bfloat16"
             difference = ops.convert_to_numpy(ops.cast(output, "float32")) - other
             assert np.abs(difference).max() < 0.1 * np.abs(other).max()
 
 
-def test_a_copy_by_its_config_is_the_same_model(bert):
-    for model in all_models(bert).values():
+def test_a_copy_by_its_config_is_the_same_model(models):
+    for model in models.values():
         config = model.get_config()
         assert type(model).from_config(config).get_config() == config
     arguments = dict(positions=None, num_segments=5, activation="relu", layer_norm_epsilon=0.1)
@@ -226,7 +231,7 @@ def test_a_copy_by_its_config_is_the_same_model(bert):
     assert {**config, **SIZES, **arguments, "pooler": False} == config
 
 
-def test_heads_share_the_encoder(bert, batch, run_eagerly):
+def test_heads_share_the_encoder(batch, run_eagerly):
     """What a classifier learns moves the `Bert` that others read."""
     bert = randomized(Bert(VOCAB_SIZE, **SIZES))
     before = sequence(bert, batch)
@@ -237,8 +242,8 @@ def test_heads_share_the_encoder(bert, batch, run_eagerly):
     assert np.abs(sequence(bert, batch) - before).max() > 1e-3
 
 
-def test_dropout_is_applied_in_training_alone(bert, batch):
-    for model in all_models(bert).values():
+def test_dropout_is_applied_in_training_alone(models, batch):
+    for model in models.values():
         first, second = (keras.tree.flatten(call(model, batch, training=True)) for _ in range(2))
         assert all(np.any(a != b) for a, b in zip(first, second, strict=True))
 
@@ -254,10 +259,11 @@ def test_it_learns_to_fill_in_what_both_sides_tell():
     sizes = dict(num_layers=1, d_model=32, ff_dim=64, num_heads=2, dropout=0.0, max_length=8)
     model = BertPretraining(Bert(VOCAB_SIZE, **sizes, pooler=False))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
-    inputs = {"ids": rows, "masked_positions": positions}
-    model.fit(inputs, labels, batch_size=64, epochs=3, validation_split=0.1, verbose=0)
-    assert model.history.history["val_accuracy"][-1] > 0.9, model.history.history
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    inputs = {"ids": rows[:1350], "masked_positions": positions[:1350]}
+    model.fit(inputs, labels[:1350], batch_size=64, epochs=3, verbose=0)
+    held_out = call(model, {"ids": rows[1350:], "masked_positions": positions[1350:]})
+    assert np.mean(held_out.argmax(axis=-1) == labels[1350:]) > 0.9
 
 
 def test_bad_input(bert, batch):

@@ -11,7 +11,7 @@ from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.schedules import InverseSquareRoot
 
-VOCAB_SIZE, MAX_LENGTH, BATCH_SIZE, NUM_STEPS = 17, 4, 128, 200
+VOCAB_SIZE, MAX_LENGTH, BATCH_SIZE, NUM_STEPS = 12, 3, 96, 150
 
 
 def draw(rng, number):

@@ -11,7 +11,7 @@ from keras_transformer.data import TextWindows
 from keras_transformer.models import Gpt
 from keras_transformer.training import Perplexity, TokenCrossEntropy
 
-SIZES = dict(num_layers=2, d_model=12, ff_dim=17, num_heads=3, max_length=9)
+SIZES = dict(num_layers=1, d_model=12, ff_dim=17, num_heads=3, max_length=9)
 VOCAB_SIZE = 19
 
 VARIANTS = {
@@ -82,7 +82,7 @@ def test_padding_and_neighbours_change_nothing(model, ids):
 
 
 def test_attention_weights(ids):
-    model = make()
+    model = make(num_layers=2)
     logits, weights = model(ids, return_attention_weights=True)
     assert_equal(ops.convert_to_numpy(logits), logits_of(model, ids))
     assert set(weights) == {"decoder"} and len(weights["decoder"]) == 2
@@ -104,7 +104,7 @@ def test_dropout_acts_in_training_alone(ids):
 
 def test_the_tables_are_not_scaled_and_the_output_is_the_embedding(ids):
     """With one block whose sublayers give nothing, the model is its tables and a normalization."""
-    model = make(num_layers=1)
+    model = make()
     (block,) = model.decoder.blocks
     for layer in (block.self_attention.output_projection, block.feed_forward.outer):
         layer.set_weights([0 * weight for weight in layer.get_weights()])
@@ -131,7 +131,7 @@ def test_mixed_precision(ids):
 
 @pytest.mark.parametrize("name", ["GPT-2", "ALiBi, local", "linear"])
 def test_compiled_for_any_size(name, ids):
-    model = make(**VARIANTS[name], num_layers=1)
+    model = make(**VARIANTS[name])
     function = backend.compile_function(lambda ids: model(ids))
     for part in (ids, ids[:1, :4]):
         found = ops.convert_to_numpy(function(ops.convert_to_tensor(part)))
@@ -151,7 +151,7 @@ def parameters(vocab_size, num_layers, d_model, max_length, tie_output=True):
 
 def test_the_number_of_parameters_is_what_a_real_model_holds():
     for tie_output in (True, False):
-        model = make(ff_dim=None, tie_output=tie_output)
+        model = make(num_layers=2, ff_dim=None, tie_output=tie_output)
         assert model.count_params() == parameters(VOCAB_SIZE, 2, 12, 9, tie_output)
 
 
@@ -197,26 +197,27 @@ def test_gpt_2_small_takes_a_step():
         pytest.param("stock", id="stock", marks=pytest.mark.slow),
     ],
 )
-def test_learns_a_text_that_repeats(loss):
+def test_learns_a_text_that_repeats(loss, eagerly):
     """Given 4 it can be 5 or 6: the token before it decides."""
     keras.utils.set_random_seed(5)
     text = np.tile([7, 4, 5, 8, 4, 6], 40)  # windows of 13 begin at each place of the six
-    model = Gpt(12, num_layers=1, d_model=32, num_heads=2, dropout=0.0, max_length=13, end_id=None)
+    model = Gpt(12, num_layers=1, d_model=16, num_heads=2, dropout=0.0, max_length=13, end_id=None)
     metrics = []
     if loss == "stock":
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     else:
         metrics = [Perplexity()]
-    model.compile(keras.optimizers.Adam(0.01), loss, metrics=metrics)
+    model.compile(keras.optimizers.Adam(0.02), loss, metrics=metrics)
     assert model.needs_no_logits == bool(metrics)
     windows = TextWindows(text, length=13, batch_size=14)
-    model.fit(windows.arrays(), steps_per_epoch=120, epochs=1, verbose=0)
+    model.fit(windows.arrays(), steps_per_epoch=60, epochs=1, verbose=0)
     valid = TextWindows(text, length=13, batch_size=14, shuffle=False, stride=4)
     inputs, labels, weights = next(valid.arrays())
-    found = model.evaluate(inputs, labels, sample_weight=weights, verbose=0, return_dict=True)
-    assert found["loss"] < 0.15  # ln(2) / 3 = 0.23 with the last token alone
-    if metrics:
-        assert found["perplexity"] == pytest.approx(np.exp(found["loss"]), rel=1e-4)
+    probabilities = np.take_along_axis(
+        ops.convert_to_numpy(ops.softmax(model(inputs))), labels[..., None], axis=-1
+    )
+    # ln(2) / 3 = 0.23 with the last token alone
+    assert -np.sum(weights * np.log(probabilities[..., 0])) < 0.15
     texts = model.generate([[5, 8], [4, 5, 8, 4], [7]], max_new_tokens=6)
     assert [text.tolist() for text in texts] == [
         [5, 8, 4, 6, 7, 4, 5, 8],

@@ -32,7 +32,6 @@ def recurrent_decoder():
 
 VARIANTS = {
     "patches": dict,
-    "convolutional": lambda: dict(features="convolutional", num_convolutions=1),
     "own decoder": lambda: dict(decoder=own_decoder()),
     "show, attend and tell": lambda: dict(
         features="convolutional", num_convolutions=1, decoder=recurrent_decoder()
@@ -114,8 +113,11 @@ def test_weights_of_every_layer(model):
             "cross": [(2, 5, 5, 6)],
         }
     else:
-        encoder = {"encoder": [(2, 5, 6, 6)]} if model.features == "patches" else {}
-        assert shapes == {**encoder, "decoder": [(2, 5, 5, 5)] * 2, "cross": [(2, 5, 5, 6)] * 2}
+        assert shapes == {
+            "encoder": [(2, 5, 6, 6)],
+            "decoder": [(2, 5, 5, 5)] * 2,
+            "cross": [(2, 5, 5, 6)] * 2,
+        }
 
 
 def test_steps_equal_the_whole_pass(model):
@@ -132,7 +134,7 @@ def test_steps_equal_the_whole_pass(model):
 def test_searches(model):
     """Greedy search finds what a whole pass finds most probable, beam and samples score right."""
     images = random_images()
-    greedy = decode(model, images, DecodingConfig(beam_size=1, max_length=5))
+    greedy = decode(model, images, DecodingConfig(beam_size=1, max_length=4))
     found = numbers(greedy.ids)[:, 0].astype("int32")
     target_ids = np.concatenate([np.full((2, 1), START_ID), found[:, :-1]], axis=1)
     logits = numbers(model({"images": images, "target_ids": target_ids}))
@@ -140,16 +142,15 @@ def test_searches(model):
     for row, best in zip(found, logits.argmax(axis=-1), strict=True):
         length = np.count_nonzero(row)
         assert row[:length].tolist() == best[:length].tolist()
-    one = beam_search(*model.start_decoding(images, 5), 1)
+    one = beam_search(*model.start_decoding(images, 4), 1)
     np.testing.assert_array_equal(numbers(one.ids), numbers(greedy.ids))
     config = DecodingConfig(beam_size=3, max_length=4)
     run = lambda images: decode(model, images, config)  # noqa: E731
     if model.features == "patches" and not model.has_own_decoder:  # compiling takes a second
         run = backend.compile_function(run, model.weights)
     together = numbers(run(ops.convert_to_tensor(images)).ids)
-    for row, image in zip(together, images, strict=True):
-        alone = numbers(decode(model, image[None], config).ids)
-        assert row[0].tolist() == alone[0, 0].tolist()
+    alone = numbers(decode(model, images[1:], config).ids)
+    assert together[1, 0].tolist() == alone[0, 0].tolist()
     sampled = decode_sampled(model, images, DecodingConfig(max_length=4), seed=3)
     assert numbers(sampled.ids).shape == (2, 1, 4)
 
@@ -176,7 +177,7 @@ def test_a_decoder_without_weights_has_no_attention_maps():
 
 
 def test_no_image_or_no_word(model):
-    for num_images, length in ((0, 5), (2, 0), (0, 0)):
+    for num_images, length in ((0, 5), (2, 0)):
         ids = np.full((num_images, length), START_ID, "int32")
         logits = model({"images": random_images(num_images), "target_ids": ids})
         assert tuple(logits.shape) == (num_images, length, VOCAB_SIZE)
@@ -185,23 +186,17 @@ def test_no_image_or_no_word(model):
         assert decode(model, random_images(0), config).ids.shape[0] == 0
 
 
-def test_images_of_a_size_that_is_not_known(model):
-    images, ids = keras.Input((None, None, 3)), keras.Input((None,), dtype="int32")
-    functional = keras.Model([images, ids], model({"images": images, "target_ids": ids}))
-    found = functional([batch()["images"], batch()["target_ids"]])
-    np.testing.assert_allclose(numbers(found), numbers(model(batch())), atol=1e-5)
-
-
-def test_saved_and_loaded_within_a_functional_model(variant, tmp_path):
+def test_saved_and_loaded_within_a_functional_model_of_images_of_any_size(variant, tmp_path):
     """In mixed precision; test_new_process.py has models in float32."""
     dtype = "mixed_bfloat16"
     if "decoder" in variant:
         decoder = variant["decoder"]
         variant["decoder"] = type(decoder).from_config({**decoder.get_config(), "dtype": dtype})
-    captioner = make(**variant, dtype=dtype)
-    given = {"images": keras.Input((4, 6, 3), name="images"),
+    captioner = make(**variant, num_decoder_layers=1, dtype=dtype)
+    given = {"images": keras.Input((None, None, 3), name="images"),
              "target_ids": keras.Input((None,), dtype="int32", name="target_ids")}  # fmt: skip
-    model = keras.Model(given, keras.layers.Softmax()(captioner(given)))
+    model = keras.Model(given, captioner(given))
+    np.testing.assert_array_equal(numbers(model(batch())), numbers(captioner(batch())))
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(numbers(loaded(batch())), numbers(model(batch())))
@@ -251,13 +246,13 @@ def test_it_learns_to_say_where_a_spot_is():
     model = ImageCaptioner(8, image_size=8, patch_size=4, num_channels=1, num_layers=1,
                            num_decoder_layers=1, d_model=16, ff_dim=32, num_heads=2,
                            dropout=0.0)  # fmt: skip
-    model.compile(keras.optimizers.Adam(0.01), TokenCrossEntropy(0.0))
+    model.compile(keras.optimizers.Adam(0.02), TokenCrossEntropy(0.0))
     model.fit(
         {"images": images[:320], "target_ids": target_ids[:320]},
         labels[:320],
         sample_weight=np.full((320, 3), 1 / 96, "float32"),
         batch_size=32,
-        epochs=12,
+        epochs=6,
         verbose=0,
     )
     found = numbers(decode(model, images[320:], DecodingConfig(beam_size=1, max_length=4)).ids)
@@ -284,27 +279,17 @@ def test_arguments_that_do_not_fit_are_refused(arguments, message):
         ImageCaptioner(VOCAB_SIZE, **{**SIZES, **arguments})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (dict(images=None), r"a caption needs an image. Received: \['target_ids'\]"),
-        (dict(target_ids=None), r"Received: \['images'\]"),
-        (dict(images=random_images(3)), r"one caption for each image. Received: .*\(3, 4, 6, 3\)"),
-        (dict(images=np.zeros((2, 4, 6, 1), "float32")), r"\(B, height, width, 3\)"),
-        (dict(images=np.zeros((2, 6, 4, 3), "float32")), "4 pixels high and 6 wide"),
-    ],
-)
-def test_inputs_that_do_not_fit_are_refused(model, change, message):
-    inputs = {name: value for name, value in {**batch(), **change}.items() if value is not None}
-    with pytest.raises(ValueError, match=message):
-        model(inputs)
-
-
-def test_ids_of_one_caption_need_a_batch():
+def test_inputs_that_do_not_fit_are_refused():
+    model, given = make(), batch()
+    for inputs, message in (
+        ({"target_ids": given["target_ids"]}, r"Expected .*images.* Received: \['target_ids'\]"),
+        ({**given, "target_ids": None}, r"Received: \['images'\]"),
+        (given["target_ids"], 'Expected inputs {"images".* Received: '),
+        ({**given, "images": random_images(3)}, r"as many rows .*Received: .*\(3, 4, 6, 3\)"),
+        ({**given, "images": np.zeros((2, 4, 6, 1), "float32")}, r"\(B, height, width, 3\)"),
+        ({**given, "images": np.zeros((2, 6, 4, 3), "float32")}, "4 pixels high and 6 wide"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(inputs)
     with pytest.raises(ValueError, match=r"ids.shape=\(5,\). One caption is ids\[None\]"):
-        make().attention_maps(random_images(1), batch()["target_ids"][0])
-
-
-def test_a_caption_alone_is_refused():
-    with pytest.raises(ValueError, match="a caption needs an image. Received: "):
-        make()(batch()["target_ids"])
+        model.attention_maps(random_images(1), given["target_ids"][0])

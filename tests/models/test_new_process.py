@@ -34,12 +34,12 @@ IMAGES = RNG.normal(size=(2, 8, 4, 3)).astype("float32")
 CAPTIONS = {"images": IMAGES, "target_ids": np.minimum(IDS, 12)}
 
 SIZES = dict(d_model=12, ff_dim=17, num_heads=3)
-BERT = dict(num_layers=2, **SIZES, dropout=0.1, max_length=97)
+BERT = dict(num_layers=1, **SIZES, dropout=0.1, max_length=97)
 # no argument as the default
 GPT = dict(num_layers=2, **SIZES, max_length=9, positions="alibi", dropout=0.2, pad_id=-1,
            end_id=5, attention={"name": "local", "window": 2}, layer_norm_epsilon=0.01,
            normalize_first=False, activation="relu", tie_output=False)  # fmt: skip
-RNN = dict(num_layers=1, num_decoder_layers=2, d_model=12, units=10)
+RNN = dict(num_layers=1, num_decoder_layers=1, d_model=12, units=10)
 IMAGE = dict(image_size=(8, 4), patch_size=2, num_channels=3, num_layers=1, **SIZES)
 
 

@@ -38,12 +38,10 @@ def places(model):
     return found
 
 
-NUM_BLOCKS = {"encoder": 1, "decoder": 2}
 PLACES = [(stack, kind) for stack in SUBLAYERS for kind in ("word_dropout", "dropout")]
 PLACES += [
-    (stack, i, part, kind)
+    (stack, 0, part, kind)
     for stack, parts in SUBLAYERS.items()
-    for i in range(NUM_BLOCKS[stack])
     for part in parts
     for kind in ("ff_dropout" if part == "feed_forward" else "attention_dropout", "dropout")
 ]
@@ -62,12 +60,16 @@ def calls(monkeypatch):
     return calls
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["post-norm", "pre-norm"])
+NORMS = pytest.mark.parametrize(
+    "model", [False, True], ids=["post-norm", "pre-norm"], indirect=True
+)
+
+
+@pytest.fixture(scope="module")
 def model(request, make_model):
-    """A model no two of whose layers share weights."""
+    """A model of one block on each side, no two of whose layers share weights."""
     return make_model(
-        num_layers=NUM_BLOCKS["encoder"],
-        num_decoder_layers=NUM_BLOCKS["decoder"],
+        num_decoder_layers=1,
         **RATES,
         normalize_first=request.param,
         positions="learned",
@@ -101,6 +103,7 @@ def zeros_for_weights(layers):
         layer.set_weights(weights)
 
 
+@NORMS
 def test_the_model_has_these_and_no_others(model, batch, calls):
     layers = [
         layer for layer in model._flatten_layers() if "dropout" in type(layer).__name__.lower()
@@ -110,33 +113,30 @@ def test_the_model_has_these_and_no_others(model, batch, calls):
     assert {type(layer) for layer in layers} == {Dropout, WordDropout}
     logits_of(model, batch, training=True)
     expected = []
-    for length, num_blocks, attended in ((7, 1, [7]), (5, 2, [5, 7])):
+    for length, attended in ((7, [7]), (5, [5, 7])):
         output = (2, length, model.d_model), RATES["dropout"]
         expected += [((2, length, 1), RATES["word_dropout"]), output]
-        for _ in range(num_blocks):
-            for keys in attended:
-                weights = 2, model.num_heads, length, keys
-                expected += [(weights, RATES["attention_dropout"]), output]
-            expected += [((2, length, model.ff_dim), RATES["ff_dropout"]), output]
+        for keys in attended:
+            weights = 2, model.num_heads, length, keys
+            expected += [(weights, RATES["attention_dropout"]), output]
+        expected += [((2, length, model.ff_dim), RATES["ff_dropout"]), output]
     assert calls == expected
 
 
-@pytest.mark.parametrize("kind", ["attention_dropout", "ff_dropout", "word_dropout"])
-def test_without_its_argument_there_is_none(make_model, batch, calls, kind):
-    model = make_model(dropout=0.0)
-    assert getattr(model, kind) == 0.0
+def test_without_their_arguments_there_are_none(make_model, batch, calls):
+    model = make_model(dropout=0.0, num_decoder_layers=1)
     logits_of(model, batch, training=True)
     assert calls == []
-    model = make_model(dropout=0.0, **{kind: 0.25})
-    logits_of(model, batch, training=True)
-    assert {rate for _, rate in calls} == {0.25}
-    with pytest.raises(ValueError, match=f"Received: {kind}=1.5"):
-        make_model(**{kind: 1.5})
+    for kind in ("attention_dropout", "ff_dropout", "word_dropout"):
+        assert getattr(model, kind) == 0.0
+        with pytest.raises(ValueError, match=f"Received: {kind}=1.5"):
+            make_model(**{kind: 1.5})
 
 
 @pytest.mark.parametrize("attention", ["local", "block", "strided"])
 def test_the_weights_of_sparse_attention_are_dropped(make_model, batch, calls, attention):
-    model = make_model(dropout=0.0, attention_dropout=0.999, attention=attention)
+    rates = dict(dropout=0.0, attention_dropout=0.999)
+    model = make_model(**rates, attention=attention, num_decoder_layers=1)
     dropped = logits_of(model, batch, training=True)
     blocks = [*model.encoder.blocks, *model.decoder.blocks]
     assert len(calls) == len(model.encoder.blocks) + 2 * len(model.decoder.blocks)
@@ -154,6 +154,7 @@ def test_linear_attention_has_no_weights_to_drop(make_model, kind, name):
         make_model(attention_dropout=0.1, **{kind: name})
 
 
+@NORMS
 def test_outside_of_training_none_acts(model, batch, calls):
     logits_of(model, batch, training=False)
     model(batch, return_attention_weights=True)
@@ -161,7 +162,20 @@ def test_outside_of_training_none_acts(model, batch, calls):
     assert calls == []
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: " ".join(map(str, place)))
+@pytest.mark.parametrize(
+    "model, place",
+    # what is within a sublayer does not depend on where the normalization stands
+    [
+        (norm, place)
+        for norm in (False, True)
+        for place in PLACES
+        if not norm or place[-1] == "dropout"
+    ],
+    ids=lambda value: (
+        " ".join(map(str, value)) if isinstance(value, tuple) else f"pre-norm {value}"
+    ),
+    indirect=["model"],
+)
 def test_one_that_drops_all_takes_away_what_it_stands_on(model, batch, calls, place):
     """As if the weights that make it were zeros: those of a table, or of a sublayer's last layer.
 

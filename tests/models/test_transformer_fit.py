@@ -5,11 +5,8 @@ import functools
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
-from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding import decode
-from keras_transformer.special_ids import END_ID, START_ID
+from keras_transformer.special_ids import END_ID
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 
@@ -48,25 +45,14 @@ def test_a_step_lowers_the_loss(make_model, batch, loss, run_eagerly):
         assert moved or "key/bias" in weight.path, weight.path
 
 
-def test_every_attention_trains_and_decodes(make_model, batch, attention_variant, run_eagerly):
-    """Greedy search of the trained model gives the pieces that a whole pass finds most probable."""
+def test_every_attention_trains(make_model, batch, attention_variant, run_eagerly):
     labels = np.roll(batch["target_ids"], -1, axis=1)
     labels[:, -1] = END_ID
     weights = np.ones(labels.shape, "float32") / labels.size
-    model = make_model(**{**attention_variant, "num_decoder_layers": 1, "dropout": 0.0})
+    model = make_model(**{**attention_variant, "dropout": 0.0})
     model.compile(keras.optimizers.Adam(0.01), TokenCrossEntropy(), run_eagerly=run_eagerly)
-    fit = model.fit(batch, labels, sample_weight=weights, epochs=2, verbose=0, batch_size=2)
-    losses = fit.history["loss"]
+    losses = [model.train_on_batch(batch, labels, sample_weight=weights) for _ in range(2)]
     assert np.all(np.isfinite(losses)) and losses[-1] < losses[0]
-
-    config = DecodingConfig(beam_size=1, max_length=4)
-    found = ops.convert_to_numpy(decode(model, batch["source_ids"], config).ids)[0, 0]
-    target_ids = np.array([[START_ID, *found[:-1]]])
-    logits = model({"source_ids": batch["source_ids"][:1], "target_ids": target_ids})
-    logits = ops.convert_to_numpy(logits)[0]
-    logits[:, :END_ID] = -np.inf  # never chosen
-    length = np.count_nonzero(found)
-    assert found[:length].tolist() == logits.argmax(axis=-1)[:length].tolist()
 
 
 def test_training_from_a_sequence_of_batches_of_other_lengths(make_model, batch):
@@ -97,7 +83,7 @@ class Unfused(TokenCrossEntropy):
     from_hidden = None
 
 
-@pytest.mark.parametrize("tie_output,output_bias", [(True, False), (False, False), (True, True)])
+@pytest.mark.parametrize("tie_output,output_bias", [(False, False), (True, True)])
 def test_training_without_logits_is_training_with_them(
     make_model, batch, tie_output, output_bias, run_eagerly
 ):
@@ -116,7 +102,7 @@ def test_training_without_logits_is_training_with_them(
             run_eagerly=run_eagerly,
         )
         assert model.needs_no_logits == (loss_class is TokenCrossEntropy)
-        history = model.fit(batch, labels, sample_weight=weights, epochs=2, verbose=0).history
+        history = model.fit(batch, labels, sample_weight=weights, verbose=0).history
         evaluated = model.evaluate(batch, labels, sample_weight=weights, verbose=0)
         results.append((history, evaluated, model.get_weights()))
     (history, evaluated, trained), (expected_history, expected, expected_trained) = results
@@ -135,32 +121,28 @@ def test_what_layers_add_to_the_loss_counts(make_model, batch, run_eagerly):
     model = make_model(dropout=0.0)
     table = model.source_embedding.embeddings
     model.compile("sgd", TokenCrossEntropy(), run_eagerly=run_eagerly)
-    before = model.evaluate(batch, labels, sample_weight=weights, verbose=0)
+    before = model.test_on_batch(batch, labels, sample_weight=weights)
     table.regularizer = keras.regularizers.L2(0.5)
     model.compile("sgd", TokenCrossEntropy(), run_eagerly=run_eagerly)
     assert model.needs_no_logits
-    after = model.evaluate(batch, labels, sample_weight=weights, verbose=0)
+    after = model.test_on_batch(batch, labels, sample_weight=weights)
     penalty = 0.5 * np.square(model.source_embedding.get_weights()[0]).sum()
     assert after - before == pytest.approx(penalty, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_whatever_wants_logits_gets_them(make_model, batch, run_eagerly):
+    labels = np.roll(batch["target_ids"], -1, axis=1)
+    model = make_model()
+    for arguments in (
         dict(loss=TokenCrossEntropy(), metrics=["sparse_categorical_accuracy"]),
         dict(loss=TokenCrossEntropy(), weighted_metrics=[TokenAccuracy()]),
         dict(loss=TokenCrossEntropy(), loss_weights=[2.0]),
         dict(loss=TokenCrossEntropy(reduction="sum_over_batch_size")),
         dict(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)),
-    ],
-)
-def test_whatever_wants_logits_gets_them(make_model, batch, arguments, run_eagerly):
-    labels = np.roll(batch["target_ids"], -1, axis=1)
-    model = make_model()
-    model.compile("sgd", **arguments, run_eagerly=run_eagerly)
-    assert not model.needs_no_logits
-    history = model.fit(batch, labels, epochs=1, verbose=0).history
-    assert np.isfinite(history["loss"]).all()
+    ):
+        model.compile("sgd", **arguments, run_eagerly=run_eagerly)
+        assert not model.needs_no_logits
+        assert np.isfinite(model.train_on_batch(batch, labels)).all()
 
 
 def test_one_weight_a_sentence(make_model, batch, run_eagerly):
@@ -171,7 +153,7 @@ def test_one_weight_a_sentence(make_model, batch, run_eagerly):
         keras.utils.set_random_seed(5)
         model = make_model(dropout=0.0)
         model.compile("sgd", loss_class(0.1), run_eagerly=run_eagerly)
-        losses.append(model.evaluate(batch, labels, sample_weight=weights, verbose=0))
+        losses.append(model.test_on_batch(batch, labels, sample_weight=weights))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 

@@ -40,7 +40,7 @@ def test_a_config_makes_the_same_model(variants):
 
 
 def test_in_mixed_precision(make_model, batch, tmp_path):
-    model = make_model(dtype="mixed_bfloat16")
+    model = make_model(dtype="mixed_bfloat16", num_decoder_layers=1)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.dtype_policy.name == "mixed_bfloat16"
@@ -68,9 +68,8 @@ def test_with_its_optimizer_loss_and_metrics(make_model, batch, tmp_path, run_ea
     np.testing.assert_allclose(logits_of(loaded, batch), logits_of(model, batch), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["post-norm", "pre-norm"])
-def test_weights_alone(make_model, batch, tmp_path, kind):
-    arguments = dict(normalize_first=kind == "pre-norm", tie_output=False)
+def test_weights_alone(make_model, batch, tmp_path):
+    arguments = dict(normalize_first=True, tie_output=False)
     model, other = make_model(seed=1, **arguments), make_model(seed=2, **arguments)
     assert np.abs(logits_of(model, batch) - logits_of(other, batch)).max() > 0.1
     model.save_weights(tmp_path / "model.weights.h5")
@@ -80,7 +79,7 @@ def test_weights_alone(make_model, batch, tmp_path, kind):
 
 def test_within_a_functional_model(make_model, batch, tmp_path):
     given = {name: keras.Input((None,), dtype="int32", name=name) for name in batch}
-    transformer = make_model()
+    transformer = make_model(num_decoder_layers=1)
     model = keras.Model(given, keras.layers.Softmax()(transformer(given)))
     assert model.output_shape == (None, None, 23)
     model.save(tmp_path / "model.keras")

@@ -1,11 +1,13 @@
 """Decoding step by step equals the whole pass, hypothesis by hypothesis."""
 
 import numpy as np
+import pytest
 from keras import ops, tree
 
 from keras_transformer import Transformer, backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import decode
+from keras_transformer.special_ids import END_ID, START_ID
 
 
 def targets(rows, length, seed=5):
@@ -30,9 +32,9 @@ def rows_of(state, rows):
 
 
 def test_steps_equal_the_whole_pass(shared_model, variant, batch):
-    num_hypotheses = 4
+    num_hypotheses = 3
     model = shared_model(**variant)
-    rows, length = 2 * num_hypotheses, 6
+    rows, length = 2 * num_hypotheses, 5
     target_ids = targets(rows, length)
     repeated = np.repeat(batch["source_ids"], num_hypotheses, axis=0)
     expected = whole_pass(model, repeated, target_ids)
@@ -54,16 +56,16 @@ def test_steps_equal_the_whole_pass(shared_model, variant, batch):
         )
 
 
-def test_a_cache_follows_its_hypotheses_when_they_are_reordered(make_model, batch):
+def test_a_cache_follows_its_hypotheses_when_they_are_reordered(shared_model, batch):
     """As a beam search does: some hypotheses are dropped, others are carried on twice."""
-    model = make_model()
-    target_ids = targets(6, 7)
+    model = shared_model()
+    target_ids = targets(6, 4)
     order = np.array([2, 0, 2, 5, 4, 4])  # rows 0-2 are the first sentence's
-    step_fn, state, *_ = model.start_decoding(batch["source_ids"], 7, 3)
-    for position in range(7):
-        if position == 4:
+    step_fn, state, *_ = model.start_decoding(batch["source_ids"], 4, 3)
+    for position in range(4):
+        if position == 2:
             state = state._replace(cache=rows_of(state.cache, order))
-            target_ids[:, :4] = target_ids[order, :4]
+            target_ids[:, :2] = target_ids[order, :2]
         tokens = target_ids[:, position].reshape(2, 3)
         logits, state = step(step_fn, tokens, position, state)
     repeated = np.repeat(batch["source_ids"], 3, axis=0)
@@ -72,13 +74,13 @@ def test_a_cache_follows_its_hypotheses_when_they_are_reordered(make_model, batc
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_sentence_goes_on_alone_when_another_leaves(make_model, batch):
-    model = make_model()
-    target_ids = targets(6, 5)
+def test_a_sentence_goes_on_alone_when_another_leaves(shared_model, batch):
+    model = shared_model()
+    target_ids = targets(6, 4)
     expected = whole_pass(model, np.repeat(batch["source_ids"][1:], 3, axis=0), target_ids[3:])
-    step_fn, state, *_ = model.start_decoding(batch["source_ids"], 5, 3)
-    tokens = target_ids.reshape(2, 3, 5)
-    for position in range(5):
+    step_fn, state, *_ = model.start_decoding(batch["source_ids"], 4, 3)
+    tokens = target_ids.reshape(2, 3, 4)
+    for position in range(4):
         if position == 2:
             tokens = tokens[1:]
             cache, memory = rows_of(state.cache, np.arange(3, 6)), rows_of(state.memory, [1])
@@ -88,8 +90,8 @@ def test_a_sentence_goes_on_alone_when_another_leaves(make_model, batch):
     np.testing.assert_allclose(logits, expected[:, -1], rtol=1e-5, atol=1e-5)
 
 
-def test_padding_of_the_source_changes_nothing(make_model, batch):
-    model = make_model()
+def test_padding_of_the_source_changes_nothing(shared_model, batch):
+    model = shared_model()
     results = []
     for source_ids in (batch["source_ids"], np.pad(batch["source_ids"], ((0, 0), (0, 3)))):
         step_fn, state, *_ = model.start_decoding(source_ids, 2)
@@ -100,13 +102,14 @@ def test_padding_of_the_source_changes_nothing(make_model, batch):
 
 
 def test_compiled_steps_equal_the_whole_pass(make_model, batch):
-    model = make_model(normalize_first=True)
+    model = make_model(normalize_first=True, num_decoder_layers=1)
+    batch["target_ids"] = batch["target_ids"][:, :3]
     expected = whole_pass(model, batch["source_ids"], batch["target_ids"])
 
     def all_steps(source_ids, target_ids):
-        step_fn, state, *_ = model.start_decoding(source_ids, 5)
+        step_fn, state, *_ = model.start_decoding(source_ids, 3)
         logits = []
-        for position in range(5):
+        for position in range(3):
             tokens = target_ids[:, position : position + 1]
             step_logits, state = step(step_fn, tokens, position, state)
             logits.append(step_logits)
@@ -137,3 +140,15 @@ def test_learned_positions_end_an_output():
     ids = ops.convert_to_numpy(found.ids[:, 0])
     assert ids.shape == (1, 6) and ids.all()
     assert whole_pass(model, source_ids, ids).shape == (1, 6, 23)
+
+
+@pytest.mark.parametrize("name", ["local attention", "linear attention"])
+def test_greedy_search_finds_the_tokens_that_a_whole_pass_does(shared_model, variants, batch, name):
+    """With a cache of keys and values, and with one of sums."""
+    model, source_ids = shared_model(**variants[name]), batch["source_ids"]
+    found = decode(model, source_ids, DecodingConfig(beam_size=1, max_length=4))
+    found = ops.convert_to_numpy(found.ids)[0, 0]
+    logits = whole_pass(model, source_ids[:1], np.array([[START_ID, *found[:-1]]]))[0]
+    logits[:, :END_ID] = -np.inf  # never chosen
+    length = np.count_nonzero(found)
+    assert found[:length].tolist() == logits.argmax(axis=-1)[:length].tolist()

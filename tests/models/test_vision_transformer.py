@@ -1,5 +1,6 @@
 """The Vision Transformer: properties, saving, training, sizes, and what it refuses."""
 
+import functools
 import json
 
 import keras
@@ -10,7 +11,7 @@ from keras import ops
 from keras_transformer.models import VisionTransformer
 
 # no two sizes equal
-SIZES = dict(num_classes=7, image_size=(4, 6), patch_size=2, num_channels=3, num_layers=2,
+SIZES = dict(num_classes=7, image_size=(4, 6), patch_size=2, num_channels=3, num_layers=1,
              d_model=10, ff_dim=17, num_heads=5, dropout=0.1)  # fmt: skip
 VARIANTS = {
     "class token": dict(),
@@ -24,6 +25,12 @@ VARIANTS = {
 @pytest.fixture(params=VARIANTS)
 def variant(request):
     return VARIANTS[request.param]
+
+
+@functools.cache
+def shared(**arguments):
+    """Returns the same model for the same arguments, to tests that do not change it."""
+    return make(**arguments)
 
 
 def make(seed=7, **arguments):
@@ -61,7 +68,7 @@ def test_the_order_of_patches_counts_through_their_positions_alone():
 
 @pytest.mark.parametrize("pooling", ["class_token", "mean"])
 def test_every_pixel_counts(pooling):
-    model, images = make(pooling=pooling), random_images(1)
+    model, images = shared(pooling=pooling), random_images(1)
     before = outputs(model, images)
     changed = np.repeat(images, 24, axis=0)  # each at another pixel
     changed[..., 1] += np.eye(24).reshape(24, 4, 6)
@@ -69,17 +76,17 @@ def test_every_pixel_counts(pooling):
 
 
 def test_an_image_does_not_see_its_neighbours(variant):
-    model, images = make(**variant), random_images(5)
+    model, images = shared(**variant), random_images()
     alone = np.concatenate([outputs(model, image[None]) for image in images])
     np.testing.assert_allclose(outputs(model, images), alone, atol=1e-5)
 
 
 def test_an_empty_batch_has_an_empty_result():
-    assert make()(np.zeros((0, 4, 6, 3), "float32")).shape == (0, 7)
+    assert shared()(np.zeros((0, 4, 6, 3), "float32")).shape == (0, 7)
 
 
 def test_weights_are_those_of_every_block(variant):
-    model, images = make(**variant), random_images()
+    model, images = make(**variant, num_layers=2), random_images()
     result, weights = model(images, return_attention_weights=True)
     np.testing.assert_allclose(ops.convert_to_numpy(result), outputs(model, images), atol=1e-6)
     length = 6 + (model.pooling == "class_token")
@@ -89,12 +96,12 @@ def test_weights_are_those_of_every_block(variant):
 
 
 def test_pooling_and_head_are_what_they_say():
-    hidden = ops.convert_to_numpy(make().encoder(random_images()))
-    bare = outputs(make(num_classes=None), random_images())
+    model = shared()
+    hidden = ops.convert_to_numpy(model.encoder(random_images()))
+    bare = outputs(shared(num_classes=None), random_images())
     np.testing.assert_allclose(bare, hidden[:, 0], atol=1e-6)
-    model = make()
     kernel, bias = model.head.get_weights()
-    expected = ops.convert_to_numpy(model.encoder(random_images()))[:, 0] @ kernel + bias
+    expected = hidden[:, 0] @ kernel + bias
     np.testing.assert_allclose(outputs(model, random_images()), expected, atol=1e-5)
     model = make(pooling="mean", representation_dim=11)
     hidden = ops.convert_to_numpy(model.encoder(random_images())).mean(axis=1)
@@ -115,10 +122,11 @@ def test_images_of_another_size():
         fixed(random_images(height=8, width=2))
 
 
-def test_within_a_functional_model_saved_and_loaded(variant, tmp_path):
+@pytest.mark.parametrize("name", ["class token", "all at once"])
+def test_within_a_functional_model_saved_and_loaded(name, tmp_path):
     dtype = "mixed_bfloat16"  # test_new_process.py has a model in float32
     given = keras.Input((4, 6, 3))
-    vit = make(**variant, dtype=dtype)
+    vit = make(**VARIANTS[name], dtype=dtype)
     model = keras.Model(given, keras.layers.Softmax()(vit(given)))
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
@@ -143,18 +151,17 @@ def test_it_learns_where_a_spot_is():
     """The class is the quarter of the image that is brighter: nothing but positions tells it."""
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(1)
-    labels = rng.integers(4, size=600)
-    images = rng.normal(scale=0.3, size=(600, 8, 8, 1)).astype("float32")
+    labels = rng.integers(4, size=400)
+    images = rng.normal(scale=0.3, size=(400, 8, 8, 1)).astype("float32")
     for image, label in zip(images, labels, strict=True):
         top, left = 4 * (label // 2) + rng.integers(3), 4 * (label % 2) + rng.integers(3)
         image[top : top + 2, left : left + 2] += 2.0
     model = VisionTransformer(4, image_size=8, patch_size=4, num_channels=1, num_layers=1,
                               d_model=16, ff_dim=32, num_heads=2, dropout=0.0)  # fmt: skip
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
-    model.fit(images[:500], labels[:500], batch_size=50, epochs=15, verbose=0)
-    _, accuracy = model.evaluate(images[500:], labels[500:], verbose=0)
-    assert accuracy >= 0.95
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    model.fit(images[:300], labels[:300], batch_size=30, epochs=14, verbose=0)
+    assert np.mean(outputs(model, images[300:]).argmax(axis=-1) == labels[300:]) >= 0.95
 
 
 def expected_count(num_layers, d_model, ff_dim, num_patches, patch_values, num_classes):
@@ -166,22 +173,20 @@ def expected_count(num_layers, d_model, ff_dim, num_patches, patch_values, num_c
     return embedding + blocks + 2 * d_model + d_model * num_classes + num_classes
 
 
-def test_the_parameters_of_the_base_model():
+def test_the_parameters_of_the_base_model(without_values):
     """Table 1 says 86 million; timm and torchvision count 86,567,656 with 1,000 classes."""
     assert expected_count(12, 768, 3072, 196, 16 * 16 * 3, 1000) == 86_567_656
     model = VisionTransformer.from_preset("vit_b_16", 1000)
     assert VisionTransformer(1000, name=model.name).get_config() == model.get_config()
     assert model.num_layers == len(model.encoder.blocks) == 12
     model = VisionTransformer.from_preset("vit_b_16", 1000, num_layers=1)
-    with keras.StatelessScope(initialize_variables=False):
-        model.build()
+    without_values(model.build)
     whole, block = (
         sum(int(np.prod(weight.shape)) for weight in layer.weights)
         for layer in (model, model.encoder.blocks[0])
     )
     assert whole + 11 * block == 86_567_656
-    keras.utils.clear_session()  # or the next scope would make the values
-    assert make().count_params() == expected_count(2, 10, 17, 6, 12, 7)
+    assert make(num_layers=2).count_params() == expected_count(2, 10, 17, 6, 12, 7)
     with pytest.raises(ValueError, match="vit_b_16"):
         VisionTransformer.from_preset("base", 10)
 
@@ -220,12 +225,12 @@ def test_arguments_that_do_not_fit_are_refused(arguments, message):
 @pytest.mark.parametrize("shape", [(4, 6, 3), (2, 4, 6), (2, 4, 6, 1), (2, 3, 4, 6), (2, 6, 4, 3)])
 def test_other_images_are_refused(shape):
     with pytest.raises(ValueError, match=r"images must .*Received: images.shape=\("):
-        make()(np.zeros(shape, "float32"))
+        shared()(np.zeros(shape, "float32"))
 
 
 @pytest.mark.parametrize("resize_positions", [False, True])
 def test_images_of_a_size_that_is_not_known(resize_positions):
-    model = make(resize_positions=resize_positions)
+    model = shared(resize_positions=resize_positions)
     inputs = keras.Input((None, None, 3))
     functional = keras.Model(inputs, model(inputs))
     for size in ((4, 6), (8, 2)) if resize_positions else ((4, 6),):
