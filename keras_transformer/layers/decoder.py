@@ -12,7 +12,6 @@ from keras import ops
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.from_config import CROSS_ATTENTIONS
 from keras_transformer.layers.attention.sparse import SparseAttention
-from keras_transformer.layers.base import plain
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.decoding_step import DecodingState
 from keras_transformer.layers.stack import Stack
@@ -176,6 +175,3 @@ class Decoder(Stack):
             x, cache = block.decode_step(x, step, cache, memory, num_hypotheses, block_weights)
             new_cache.append(cache)
         return self.finish(x), state._replace(cache=new_cache)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "cross_attention": plain(self.cross_attention)}

@@ -11,15 +11,15 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.base import Layer, TracedShape, config_of_shared
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
+class DecoderBlock(TracedShape, Layer):
     """Masked self-attention, cross-attention and feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1. Without cross-attention, the attention to
@@ -245,12 +245,8 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         return residual.decode_step(x, inner, of_sublayer["outer"]), cache
 
     def get_config(self) -> dict[str, Any]:
-        attentions = dict(
-            attention=self.self_attention.attention,
-            cross_attention=self.cross_attention and self.cross_attention.attention,
-        )
-        return {**super().get_config(), **arguments_of(self, DecoderBlock, **attentions)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "attention", "cross_attention"))
+        config = {**super().get_config(), "cross_attention": None}
+        config["attention"] = config_of_shared(self.self_attention.attention)
+        if self.has_cross_attention:
+            config["cross_attention"] = config_of_shared(self.cross_attention.attention)
+        return config

@@ -8,15 +8,15 @@ from typing import Any
 import keras
 
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.base import Layer, TracedShape, config_of_shared
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class EncoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
+class EncoderBlock(TracedShape, Layer):
     """Self-attention and a feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
@@ -114,9 +114,5 @@ class EncoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         return (x, weights) if return_attention_weights else x
 
     def get_config(self) -> dict[str, Any]:
-        attention = self.self_attention.attention
-        return {**super().get_config(), **arguments_of(self, EncoderBlock, attention=attention)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "attention"))
+        attention = config_of_shared(self.self_attention.attention)
+        return {**super().get_config(), "attention": attention}

@@ -12,25 +12,19 @@ from keras import ops, tree
 from keras_transformer import backend
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.attention import SCORES, Attention
-from keras_transformer.layers.base import (
-    FreezesParts,
-    NotQuantized,
-    TracedShape,
-    arguments_of,
-    with_layers,
-)
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
 from keras_transformer.layers.decoding_step import DecodingState
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.recurrence import Recurrence
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 ATTENTIONS = ("bahdanau", "luong", None)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnDecoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
+class RnnDecoder(NotQuantized, TracedShape, Layer):
     """An embedding, GRU or LSTM layers, and attention before or after them.
 
     The state before the first step is tanh(W s), where s sums up the source. In step t, the layers
@@ -364,13 +358,6 @@ class RnnDecoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
         output = by_rows(self._read_out(hidden, context))
         cache = {"states": states, **({"output": output} if self.input_feeding else {})}
         return output, DecodingState(cache, memory)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, RnnDecoder)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "embedding"))
 
 
 def _swap(x):

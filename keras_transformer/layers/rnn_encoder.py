@@ -10,21 +10,15 @@ from keras import ops, tree
 from keras.src.backend import set_keras_mask  # Keras has no public function that attaches a mask
 
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.base import (
-    FreezesParts,
-    NotQuantized,
-    TracedShape,
-    arguments_of,
-    with_layers,
-)
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.recurrence import Recurrence
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnEncoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
+class RnnEncoder(NotQuantized, TracedShape, Layer):
     """An embedding and a stack of GRU or LSTM layers, each in one direction or in both.
 
     Source: Bahdanau et al., 2015, section 3.2, https://arxiv.org/abs/1409.0473, for both
@@ -145,10 +139,3 @@ class RnnEncoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
             return x
         state = ops.concatenate([state[0] for _, state in found], axis=-1)
         return x, self.output_dropouts[-1](state, training=training)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, RnnEncoder)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "embedding"))

@@ -254,6 +254,29 @@ def test_a_config_makes_the_same_layer(name):
     assert copy.get_config() == config
 
 
+class Widened(layers.EncoderBlock):
+    """A user's own layer: arguments of its own, one of them a layer, and those of its parent."""
+
+    def __init__(self, factor, before=None, *, dtype=None, **kwargs):
+        super().__init__(ff_dim=4 * factor, dtype=dtype, **kwargs)
+        self.factor = factor
+        self.before = before
+
+    def get_config(self):
+        config = super().get_config()
+        del config["ff_dim"]
+        return config
+
+
+def test_a_subclass_of_the_users_is_saved_with_its_own_arguments():
+    layer = Widened(3, layers.FeedForward(7), num_heads=2, dropout=0.2, dtype="mixed_bfloat16")
+    copy = Widened.from_config(layer.get_config())
+    assert (copy.factor, copy.num_heads, copy.dropout, copy.ff_dim) == (3, 2, 0.2, 12)
+    assert type(copy.before) is layers.FeedForward and copy.before.ff_dim == 7
+    assert copy.dtype_policy.name == "mixed_bfloat16"
+    assert copy.get_config() == layer.get_config()
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_symbolic_shape_is_the_shape_that_comes_out(name):
     layer, model = functional(name, "float32")

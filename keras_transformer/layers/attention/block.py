@@ -16,7 +16,6 @@ from keras_transformer.layers.attention.sparse import (
     in_blocks,
     real_positions,
 )
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.types import Tensor
 
 
@@ -78,6 +77,3 @@ class BlockAttention(SparseAttention):
         )
         shape = num_sentences, num_blocks, self.block_size, num_heads, value.shape[-1]
         return from_blocks(ops.reshape(context, shape), length)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, BlockAttention)}

@@ -13,13 +13,13 @@ from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.feature_maps import EluFeatures
 from keras_transformer.layers.attention.scaled_dot_product import check_heads
 from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_blocks
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.masks import check_lengths, known_padding_mask
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LinearAttention(FreezesParts, TracedShape, keras.layers.Layer):
+class LinearAttention(TracedShape, Layer):
     """context = phi(q) · (sum_s phi(k_s) v_s) / phi(q) · (sum_s phi(k_s)).
 
     Source: https://arxiv.org/abs/2006.16236, eqs. 4 to 6 and, if causal, 8 to 11. With
@@ -181,10 +181,3 @@ class LinearAttention(FreezesParts, TracedShape, keras.layers.Layer):
         """Does what the call does: from queries `(B, N, H, K)` to the context `(B, N, H, K')`."""
         query = self.feature_map(query)
         return self._divided(ops.einsum("bnhm,bhmv->bnhv", query, memory["sums"]))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, LinearAttention)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "feature_map"))

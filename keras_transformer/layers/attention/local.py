@@ -20,7 +20,6 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.types import Tensor
 
 
@@ -93,6 +92,3 @@ class LocalAttention(SparseAttention):
         )
         shape = num_sentences, num_blocks, block_size, num_heads, value.shape[-1]
         return from_blocks(ops.reshape(context, shape), length)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, LocalAttention)}

@@ -11,17 +11,17 @@ from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense, HeadwiseDense
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.relative_positions import rotate
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
+class MultiHeadAttention(TracedShape, Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in the
@@ -295,13 +295,6 @@ class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
     def _join_heads(self, x):
         batch, length, _, _ = ops.shape(x)
         return ops.reshape(x, (batch, length, self.num_heads * self.value_width))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, MultiHeadAttention)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "attention"))
 
 
 def _check_ranks(*shapes):

@@ -18,7 +18,7 @@ from keras_transformer.layers.attention.scores import (
     masked_softmax,
     softmax,
 )
-from keras_transformer.layers.base import TracedShape, arguments_of
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
 from keras_transformer.layers.relative_positions import alibi_bias
@@ -72,7 +72,7 @@ def check_heads(query_shape, key_shape, value_shape):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class ScaledDotProductAttention(TracedShape, keras.layers.Layer):
+class ScaledDotProductAttention(TracedShape, Layer):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim)) V for each head; no trained weights.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 1. Costs T x S scores per head.
@@ -261,6 +261,3 @@ class ScaledDotProductAttention(TracedShape, keras.layers.Layer):
         if num_queries == 1:
             return ops.reshape(context, (-1, 1, num_heads, values.shape[-1]))
         return ops.transpose(context, (0, 2, 1, 3))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, ScaledDotProductAttention)}

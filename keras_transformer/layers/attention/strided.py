@@ -20,7 +20,6 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.relative_positions import alibi_bias
 from keras_transformer.types import Tensor
 
@@ -103,6 +102,3 @@ class StridedAttention(SparseAttention):
         context = ops.einsum("bnths,bnshk->bnthk", weights[..., :num_near], near_values)
         context = context + ops.einsum("bnthm,bmthk->bnthk", weights[..., num_near:], value)
         return from_blocks(context, length)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, StridedAttention)}
