@@ -106,6 +106,14 @@ class NotQuantized:
         )
 
 
+def build_embedding(embedding: keras.layers.Layer, input_shape: Shape) -> int:
+    """Builds an embedding, unless another layer that shares it has; returns its vectors' width."""
+    if not embedding.built:
+        embedding.build(input_shape)
+    inputs = tree.map_shape_structure(keras.KerasTensor, input_shape)
+    return embedding.compute_output_spec(inputs).shape[-1]
+
+
 def _saved(value):
     return config_of_shared(value) if isinstance(value, keras.layers.Layer) else plain(value)
 

@@ -60,18 +60,12 @@ class ConvolutionalEmbedding(Layer):
         stride = 2**num_convolutions
         self.grid = tuple(-(-size // stride) for size in self.image_size)  # rounded up
         policy = self.dtype_policy
+        options = dict(kernel_size=3, strides=2, padding="same", data_format="channels_last")
+        options |= dict(activation="relu", dtype=policy)
+        num_filters = [max(1, d_model * 2 ** (i + 1) // stride) for i in range(num_convolutions)]
         self.convolutions = [
-            keras.layers.Conv2D(
-                max(1, d_model * 2 ** (i + 1) // stride),
-                kernel_size=3,
-                strides=2,
-                padding="same",
-                activation="relu",
-                data_format="channels_last",
-                dtype=policy,
-                name=f"convolution_{i}",
-            )
-            for i in range(num_convolutions)
+            keras.layers.Conv2D(number, **options, name=f"convolution_{i}")
+            for i, number in enumerate(num_filters)
         ]
         self.positions = GridPositions(*self.grid, dtype=policy, name="positions")
 

@@ -106,15 +106,10 @@ class Decoder(Stack):
         training: bool = False,
     ) -> Tensor:
         x = self.embed(inputs, training)
+        options = dict(return_attention_weights=return_attention_weights, training=training)
         self_weights, cross_weights = [], []
         for block in self.blocks:
-            x = block(
-                x,
-                encoder_output,
-                source_padding_mask=source_padding_mask,
-                return_attention_weights=return_attention_weights,
-                training=training,
-            )
+            x = block(x, encoder_output, source_padding_mask=source_padding_mask, **options)
             if return_attention_weights:
                 x, block_self_weights, block_cross_weights = x
                 if block.self_attention.gives_weights:
@@ -144,11 +139,10 @@ class Decoder(Stack):
             max_length: maximum number of steps, an int or an int scalar.
             encoder_output, source_padding_mask: see the call.
         """
+        source = encoder_output, source_padding_mask
         return DecodingState(
-            cache=[block.start_cache(num_rows, max_length) for block in self.blocks],
-            memory=[
-                block.start_memory(encoder_output, source_padding_mask) for block in self.blocks
-            ],
+            cache=[b.self_attention.start_cache(num_rows, max_length) for b in self.blocks],
+            memory=[block.start_memory(*source) for block in self.blocks],
         )
 
     def decode_step(
@@ -168,7 +162,7 @@ class Decoder(Stack):
         if self.position_layer is not None:
             x = x + self.position_layer.encode(ops.reshape(step, (1,)))
         num_hypotheses, new_cache = ids.shape[1], []
-        step = self.blocks[0].start_step(step, state.cache[0])
+        step = self.blocks[0].self_attention.start_step(step, state.cache[0])
         x = self.blocks[0].ready_to_decode(x)
         for block, *parts in zip(self.blocks, state.cache, state.memory, weights, strict=True):
             cache, memory, block_weights = parts

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.attention.multi_head import MultiHeadAttention
 from keras_transformer.layers.base import Layer, TracedShape, config_of_shared
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import known_padding_mask
@@ -70,21 +70,20 @@ class EncoderBlock(TracedShape, Layer):
         self.rotary = rotary
         self.layer_norm_epsilon = layer_norm_epsilon
         self.ff_dropout = ff_dropout
-        policy = self.dtype_policy
-        residual = dict(
-            dropout=dropout,
-            normalize_first=normalize_first,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dtype=policy,
-        )
-        self.self_attention = MultiHeadAttention(
-            num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
-        )
-        self.self_attention_residual = Residual(**residual, name="self_attention_residual")
+        self.self_attention = self._new_attention("self_attention", attention, rotary)
+        self.self_attention_residual = self._new_residual("self_attention")
         self.feed_forward = FeedForward(
-            ff_dim, activation, ff_dropout, dtype=policy, name="feed_forward"
+            ff_dim, activation, ff_dropout, dtype=self.dtype_policy, name="feed_forward"
         )
-        self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
+        self.feed_forward_residual = self._new_residual("feed_forward")
+
+    def _new_attention(self, name, attention, rotary=False):
+        options = dict(rotary=rotary, dtype=self.dtype_policy, name=name)
+        return MultiHeadAttention(self.num_heads, attention=attention, **options)
+
+    def _new_residual(self, sublayer):
+        arguments = self.dropout, self.normalize_first, self.layer_norm_epsilon
+        return Residual(*arguments, dtype=self.dtype_policy, name=f"{sublayer}_residual")
 
     def build(self, input_shape: Shape) -> None:
         self.self_attention.build(input_shape)
@@ -99,19 +98,35 @@ class EncoderBlock(TracedShape, Layer):
         return_attention_weights: bool = False,
         training: bool = False,
     ) -> Tensor:
-        with_weights = return_attention_weights and self.self_attention.gives_weights
-        result = self.self_attention(
-            self.self_attention_residual.normalize_input(x),
+        x, weights = self._attend(
+            self.self_attention,
+            self.self_attention_residual,
+            x,
             padding_mask=known_padding_mask(padding_mask, x),
+            return_attention_weights=return_attention_weights,
+            training=training,
+        )
+        x = self._feed_forward(x, training)
+        return (x, weights) if return_attention_weights else x
+
+    def _attend(self, attention, residual, x, *source, return_attention_weights, training, **masks):
+        """Returns `x` after an attention within its residual, and the weights; [] without them."""
+        with_weights = return_attention_weights and attention.gives_weights
+        result = attention(
+            residual.normalize_input(x),
+            *source,
+            **masks,
             return_attention_weights=with_weights,
             training=training,
         )
         output, weights = result if with_weights else (result, [])
-        x = self.self_attention_residual(x, output, training=training)
+        return residual(x, output, training=training), weights
+
+    def _feed_forward(self, x, training):
+        """Returns `x` after the feed-forward network within its residual."""
         normalized = self.feed_forward_residual.normalize_input(x)
         output = self.feed_forward(normalized, training=training)
-        x = self.feed_forward_residual(x, output, training=training)
-        return (x, weights) if return_attention_weights else x
+        return self.feed_forward_residual(x, output, training=training)
 
     def get_config(self) -> dict[str, Any]:
         attention = config_of_shared(self.self_attention.attention)

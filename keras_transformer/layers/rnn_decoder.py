@@ -12,7 +12,7 @@ from keras import ops, tree
 from keras_transformer import backend
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.attention import SCORES, Attention
-from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape, build_embedding
 from keras_transformer.layers.decoding_step import DecodingState
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
@@ -138,11 +138,8 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
         encoder_state_shape: Shape | None = None,
     ) -> None:
         _check_source(encoder_output_shape)
-        if not self.embedding.built:
-            self.embedding.build(inputs_shape)
-        inputs = tree.map_shape_structure(keras.KerasTensor, inputs_shape)
-        embeddings = self.embedding.compute_output_spec(inputs)
-        output_dim, source_dim = embeddings.shape[-1], encoder_output_shape[-1]
+        output_dim = build_embedding(self.embedding, inputs_shape)
+        source_dim = encoder_output_shape[-1]
         state_dim = (encoder_state_shape or encoder_output_shape)[-1]
         context_dim = state_dim if self.attention is None else source_dim
         added_dim = context_dim  # of what the first layer reads beside the embedding

@@ -6,11 +6,11 @@ Shapes: B batch, S source length, U units, C = U, or 2 U if bidirectional.
 from typing import Any
 
 import keras
-from keras import ops, tree
+from keras import ops
 from keras.src.backend import set_keras_mask  # Keras has no public function that attaches a mask
 
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape, build_embedding
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.recurrence import Recurrence
@@ -84,16 +84,9 @@ class RnnEncoder(NotQuantized, TracedShape, Layer):
         self.backward_layers = self._new_layers("backward") if bidirectional else []
 
     def _new_layers(self, direction):
-        return [
-            Recurrence(
-                self.cell,
-                self.units,
-                reverse=direction == "backward",
-                dtype=self.dtype_policy,
-                name=f"{direction}_{i}",
-            )
-            for i in range(self.num_layers)
-        ]
+        options = dict(reverse=direction == "backward", dtype=self.dtype_policy)
+        names = [f"{direction}_{i}" for i in range(self.num_layers)]
+        return [Recurrence(self.cell, self.units, name=name, **options) for name in names]
 
     @property
     def output_dim(self) -> int:
@@ -101,11 +94,7 @@ class RnnEncoder(NotQuantized, TracedShape, Layer):
         return self.units * (2 if self.bidirectional else 1)
 
     def build(self, input_shape: Shape) -> None:
-        if not self.embedding.built:
-            self.embedding.build(input_shape)
-        inputs = tree.map_shape_structure(keras.KerasTensor, input_shape)
-        embeddings = self.embedding.compute_output_spec(inputs)
-        width = embeddings.shape[-1]
+        width = build_embedding(self.embedding, input_shape)
         for layers in self._directions():
             for layer in layers:
                 layer.build((None, None, width))

@@ -10,7 +10,7 @@ import keras
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.from_config import attention_from_config
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
-from keras_transformer.layers.base import Layer, TracedShape
+from keras_transformer.layers.base import Layer, TracedShape, build_embedding
 from keras_transformer.layers.dropout import Dropout, WordDropout, check_rates
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.positions import LearnedPositions, SinusoidalPositions
@@ -143,11 +143,7 @@ class Stack(TracedShape, Layer):
 
     def build_around_blocks(self, input_shape: Shape) -> Shape:
         """Builds everything except the blocks; returns their input shape, `(None, None, D)`."""
-        if not self.embedding.built:
-            self.embedding.build(input_shape)
-        inputs = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
-        embeddings = self.embedding.compute_output_spec(inputs)
-        hidden_shape = (None, None, embeddings.shape[-1])
+        hidden_shape = (None, None, build_embedding(self.embedding, input_shape))
         for layer in (self.position_layer, self.norm):
             if layer is not None:
                 layer.build(hidden_shape)

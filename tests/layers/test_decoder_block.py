@@ -104,14 +104,14 @@ def test_steps_equal_the_whole_pass(encoder_output, real, randomize, normalize_f
     randomize(block)
     whole = ops.convert_to_numpy(block(x, repeated, repeated_mask))
 
-    weights, cache = block.decoding_weights(), block.start_cache(rows, T + 2)
+    weights, cache = block.decoding_weights(), block.self_attention.start_cache(rows, T + 2)
     memory = block.start_memory(ops.convert_to_tensor(encoder_output), ops.convert_to_tensor(real))
     assert {part.shape[0] for part in memory.values()} == {B}
     assert {part.shape[0] for part in cache.values()} == {rows}
     for step in range(T):
         output, cache = block.decode_step(
             block.ready_to_decode(ops.convert_to_tensor(x[:, step])),
-            block.start_step(ops.convert_to_tensor(step, "int32"), cache),
+            block.self_attention.start_step(ops.convert_to_tensor(step, "int32"), cache),
             cache,
             memory,
             num_hypotheses,

@@ -11,10 +11,12 @@ from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.feature_maps import EluFeatures
-from keras_transformer.layers.attention.scaled_dot_product import check_heads
+from keras_transformer.layers.attention.scaled_dot_product import (
+    checked_padding_mask,
+    refuse_attention_mask,
+)
 from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_blocks
 from keras_transformer.layers.base import Layer, TracedShape
-from keras_transformer.layers.masks import check_lengths, known_padding_mask
 from keras_transformer.types import Shape, Tensor
 
 
@@ -85,20 +87,13 @@ class LinearAttention(TracedShape, Layer):
         attention_mask: Tensor | None = None,
         return_attention_weights: bool = False,
     ) -> Tensor:
-        if attention_mask is not None:
-            raise InputError(
-                "LinearAttention supports only padding_mask and causal. "
-                f"Received: an attention_mask of shape {tuple(attention_mask.shape)}. "
-                "Use ScaledDotProductAttention."
-            )
+        refuse_attention_mask(self, attention_mask)
         if return_attention_weights:
             raise InputError(
                 "LinearAttention does not compute attention weights. "
                 "Received: return_attention_weights=True. Use ScaledDotProductAttention."
             )
-        check_heads(query.shape, key.shape, value.shape)
-        padding_mask = known_padding_mask(padding_mask, key, value)
-        check_lengths(query, key, value, padding_mask)
+        padding_mask = checked_padding_mask(query, key, value, padding_mask)
         lengths = query.shape[1], key.shape[1]
         if causal and None not in lengths and lengths[0] != lengths[1]:
             raise InputError(

@@ -57,15 +57,7 @@ class StridedAttention(SparseAttention):
         distances = query_positions - key_positions
         return (ops.abs(distances) < self.stride) | (distances % self.stride == 0)
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        padding_mask: Tensor,
-        causal: bool,
-        training: bool = False,
-    ) -> Tensor:
+    def _attend(self, query, key, value, padding_mask, causal, training):
         length, num_heads = ops.shape(query)[1], query.shape[2]
         query = query * (1.0 / math.sqrt(query.shape[-1]))
         real = in_blocks(real_positions(key, padding_mask), self.stride)
