@@ -11,13 +11,13 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.base import config_of_shared
-from keras_transformer.layers.encoder_block import EncoderBlock
+from keras_transformer.layers.encoder_block import Block
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class DecoderBlock(EncoderBlock):
+class DecoderBlock(Block):
     """Masked self-attention, cross-attention and feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1. Without cross-attention, the attention to
@@ -85,6 +85,7 @@ class DecoderBlock(EncoderBlock):
         if has_cross_attention:
             self.cross_attention = self._new_attention("cross_attention", cross_attention)
             self.cross_attention_residual = self._new_residual("cross_attention")
+        self._add_feed_forward()
 
     def build(self, x_shape: Shape, encoder_output_shape: Shape | None = None) -> None:
         self._check_source(encoder_output_shape)
