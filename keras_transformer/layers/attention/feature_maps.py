@@ -64,7 +64,7 @@ class PositiveRandomFeatures(Layer):
     fast with the norms of q and k. For queries and keys with standard deviation 0.4, and values
     with 1, the relative error of the context is 18 % with K = 64 and M = 256 (M = 1,024: 9 %; with
     K = 32: 12 % and 6 %); for queries and keys with 1.0 it is above 100 % (the norm of the
-    difference to dense attention, divided by the norm of dense attention; median of eight draws,
+    difference to dense attention, divided by the norm of dense attention; median of four draws,
     256 positions; tests/layers/attention/test_linear.py measures it). A model must be trained with
     it: it cannot replace dense attention in a trained model. Costs T M K per head.
 
