@@ -1,21 +1,22 @@
 """Keras layers of the Transformer, each usable on its own in a `model.fit` program."""
 
-from keras_transformer.layers.attention import (
-    Attention,
-    BlockAttention,
-    EluFeatures,
-    LinearAttention,
-    LocalAttention,
-    MultiHeadAttention,
-    PositiveRandomFeatures,
+from keras_transformer.layers.attention.attention import Attention
+from keras_transformer.layers.attention.block import BlockAttention
+from keras_transformer.layers.attention.feature_maps import EluFeatures, PositiveRandomFeatures
+from keras_transformer.layers.attention.linear import LinearAttention
+from keras_transformer.layers.attention.local import LocalAttention
+from keras_transformer.layers.attention.multi_head import MultiHeadAttention
+from keras_transformer.layers.attention.scaled_dot_product import (
     ScaledDotProductAttention,
-    StridedAttention,
+    scaled_dot_product_attention,
+)
+from keras_transformer.layers.attention.scores import (
     additive_scores,
     dot_product_scores,
     multiplicative_scores,
-    scaled_dot_product_attention,
     scaled_dot_product_scores,
 )
+from keras_transformer.layers.attention.strided import StridedAttention
 from keras_transformer.layers.bert_embedding import BertEmbedding
 from keras_transformer.layers.convolutional_embedding import ConvolutionalEmbedding
 from keras_transformer.layers.decoder import Decoder

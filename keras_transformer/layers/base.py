@@ -1,13 +1,15 @@
 """What our layers and models share: freezing, output shapes, configurations, no quantization."""
 
-import inspect
+from inspect import Parameter, signature
 from typing import Any
 
 import keras
 from keras import tree
 
 from keras_transformer.errors import InputError
-from keras_transformer.types import Shape
+from keras_transformer.types import Self, Shape
+
+UNNAMED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 class FreezesParts:
@@ -22,6 +24,38 @@ class FreezesParts:
         if not self.trainable:
             self.trainable = True  # Keras on TensorFlow ignores what changes nothing
             self.trainable = False
+
+
+class Layer(FreezesParts, keras.layers.Layer):
+    """A layer or model whose configuration is the arguments of its constructor.
+
+    Each argument is an attribute of the same name. A class whose attribute has another value than
+    the argument, or whose argument has no attribute, has a `get_config` of its own besides.
+    """
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()  # the arguments that all layers of Keras have
+        names = [n for n in self._argument_names() if n not in config and hasattr(self, n)]
+        return {**config, **{name: _saved(getattr(self, name)) for name in names}}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Returns the layer or model, with arguments that were saved as layers as layers again."""
+        config = dict(config)
+        for name in cls._argument_names():
+            if isinstance(config.get(name), dict) and "class_name" in config[name]:
+                config[name] = keras.saving.deserialize_keras_object(config[name])
+        return super().from_config(config)
+
+    @classmethod
+    def _argument_names(cls):
+        """Returns the names in the constructors' signatures, those of the base classes first."""
+        names = []
+        for base in reversed(cls.__mro__):
+            if issubclass(base, Layer) and "__init__" in vars(base):
+                _, *parameters = signature(base.__init__).parameters.values()
+                names += [p.name for p in parameters if p.kind not in UNNAMED]
+        return names
 
 
 class TracedShape:
@@ -72,27 +106,16 @@ class NotQuantized:
         )
 
 
-def arguments_of(layer: Any, layer_class: Any, **others: Any) -> dict[str, Any]:
-    """Returns the constructor's arguments for the `get_config` of `layer`, with plain values.
-
-    Args:
-        layer: layer or model.
-        layer_class: the class whose `__init__` has the arguments: `layer` is of it or a subclass.
-        others: arguments of which the layer has no attribute of the same name and value.
-    """
-    names = [n for n in inspect.signature(layer_class.__init__).parameters if n != "kwargs"][1:]
-    return {n: _saved(others[n] if n in others else getattr(layer, n)) for n in names}
+def build_embedding(embedding: keras.layers.Layer, input_shape: Shape) -> int:
+    """Builds an embedding, unless another layer that shares it has; returns its vectors' width."""
+    if not embedding.built:
+        embedding.build(input_shape)
+    inputs = tree.map_shape_structure(keras.KerasTensor, input_shape)
+    return embedding.compute_output_spec(inputs).shape[-1]
 
 
 def _saved(value):
     return config_of_shared(value) if isinstance(value, keras.layers.Layer) else plain(value)
-
-
-def with_layers(config: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Returns `config` with the arguments `names` as layers again, for `from_config`."""
-    saved = {name: config[name] for name in names if isinstance(config.get(name), dict)}
-    load = keras.saving.deserialize_keras_object
-    return {**config, **{name: load(value) for name, value in saved.items()}}
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import FreezesParts, arguments_of
+from keras_transformer.layers.base import Layer
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.positions import LearnedPositions
 from keras_transformer.layers.token_embedding import TokenEmbedding
@@ -18,7 +18,7 @@ STDDEV = 0.02  # of the initial entries of all tables, as in BERT's own code
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class BertEmbedding(FreezesParts, keras.layers.Layer):
+class BertEmbedding(Layer):
     """LayerNorm(token embedding + segment embedding + position embedding), all of them learned.
 
     Source: https://arxiv.org/abs/1810.04805, section 3 and figure 2. The layer normalization is not
@@ -92,9 +92,6 @@ class BertEmbedding(FreezesParts, keras.layers.Layer):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         ids_shape = input_shape["ids"] if isinstance(input_shape, dict) else input_shape
         return (*ids_shape, self.d_model)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, BertEmbedding)}
 
 
 def ids_and_segments(inputs):

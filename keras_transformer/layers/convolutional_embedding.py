@@ -10,14 +10,14 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.base import FreezesParts, arguments_of
+from keras_transformer.layers.base import Layer
 from keras_transformer.layers.grid_positions import GridPositions
 from keras_transformer.layers.patch_embedding import check_image_shape, height_and_width
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class ConvolutionalEmbedding(FreezesParts, keras.layers.Layer):
+class ConvolutionalEmbedding(Layer):
     """Convolutions that each halve the image, then learned positions for the grid of features.
 
     It stands where `PatchEmbedding` does, as the features of a convolutional network that "Show,
@@ -60,18 +60,12 @@ class ConvolutionalEmbedding(FreezesParts, keras.layers.Layer):
         stride = 2**num_convolutions
         self.grid = tuple(-(-size // stride) for size in self.image_size)  # rounded up
         policy = self.dtype_policy
+        options = dict(kernel_size=3, strides=2, padding="same", data_format="channels_last")
+        options |= dict(activation="relu", dtype=policy)
+        num_filters = [max(1, d_model * 2 ** (i + 1) // stride) for i in range(num_convolutions)]
         self.convolutions = [
-            keras.layers.Conv2D(
-                max(1, d_model * 2 ** (i + 1) // stride),
-                kernel_size=3,
-                strides=2,
-                padding="same",
-                activation="relu",
-                data_format="channels_last",
-                dtype=policy,
-                name=f"convolution_{i}",
-            )
-            for i in range(num_convolutions)
+            keras.layers.Conv2D(number, **options, name=f"convolution_{i}")
+            for i, number in enumerate(num_filters)
         ]
         self.positions = GridPositions(*self.grid, dtype=policy, name="positions")
 
@@ -99,9 +93,6 @@ class ConvolutionalEmbedding(FreezesParts, keras.layers.Layer):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         rows, columns = self.grid
         return input_shape[0], rows * columns, self.d_model
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, ConvolutionalEmbedding)}
 
 
 def _at_least_one(images, batch):

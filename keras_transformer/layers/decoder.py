@@ -12,7 +12,6 @@ from keras import ops
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.from_config import CROSS_ATTENTIONS
 from keras_transformer.layers.attention.sparse import SparseAttention
-from keras_transformer.layers.base import plain
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.decoding_step import DecodingState
 from keras_transformer.layers.stack import Stack
@@ -107,15 +106,10 @@ class Decoder(Stack):
         training: bool = False,
     ) -> Tensor:
         x = self.embed(inputs, training)
+        options = dict(return_attention_weights=return_attention_weights, training=training)
         self_weights, cross_weights = [], []
         for block in self.blocks:
-            x = block(
-                x,
-                encoder_output,
-                source_padding_mask=source_padding_mask,
-                return_attention_weights=return_attention_weights,
-                training=training,
-            )
+            x = block(x, encoder_output, source_padding_mask=source_padding_mask, **options)
             if return_attention_weights:
                 x, block_self_weights, block_cross_weights = x
                 if block.self_attention.gives_weights:
@@ -145,11 +139,10 @@ class Decoder(Stack):
             max_length: maximum number of steps, an int or an int scalar.
             encoder_output, source_padding_mask: see the call.
         """
+        source = encoder_output, source_padding_mask
         return DecodingState(
-            cache=[block.start_cache(num_rows, max_length) for block in self.blocks],
-            memory=[
-                block.start_memory(encoder_output, source_padding_mask) for block in self.blocks
-            ],
+            cache=[b.self_attention.start_cache(num_rows, max_length) for b in self.blocks],
+            memory=[block.start_memory(*source) for block in self.blocks],
         )
 
     def decode_step(
@@ -169,13 +162,10 @@ class Decoder(Stack):
         if self.position_layer is not None:
             x = x + self.position_layer.encode(ops.reshape(step, (1,)))
         num_hypotheses, new_cache = ids.shape[1], []
-        step = self.blocks[0].start_step(step, state.cache[0])
+        step = self.blocks[0].self_attention.start_step(step, state.cache[0])
         x = self.blocks[0].ready_to_decode(x)
         for block, *parts in zip(self.blocks, state.cache, state.memory, weights, strict=True):
             cache, memory, block_weights = parts
             x, cache = block.decode_step(x, step, cache, memory, num_hypotheses, block_weights)
             new_cache.append(cache)
         return self.finish(x), state._replace(cache=new_cache)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "cross_attention": plain(self.cross_attention)}

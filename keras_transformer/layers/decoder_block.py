@@ -10,16 +10,14 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
-from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.base import config_of_shared
+from keras_transformer.layers.encoder_block import Block
 from keras_transformer.layers.masks import known_padding_mask
-from keras_transformer.layers.residual import Residual
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
+class DecoderBlock(Block):
     """Masked self-attention, cross-attention and feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1. Without cross-attention, the attention to
@@ -79,39 +77,15 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         ff_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        self.num_heads = num_heads
-        self.ff_dim = ff_dim
-        self.dropout = dropout
-        self.normalize_first = normalize_first
-        self.activation = activation
-        self.rotary = rotary
+        arguments = num_heads, ff_dim, dropout, normalize_first, activation, attention, rotary
+        super().__init__(*arguments, layer_norm_epsilon, ff_dropout, **kwargs)
         self.has_cross_attention = has_cross_attention
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.ff_dropout = ff_dropout
-        policy = self.dtype_policy
-        residual = dict(
-            dropout=dropout,
-            normalize_first=normalize_first,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dtype=policy,
-        )
-        self.self_attention = MultiHeadAttention(
-            num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
-        )
-        self.self_attention_residual = Residual(**residual, name="self_attention_residual")
         self.cross_attention: Any = None
         self.cross_attention_residual: Any = None
         if has_cross_attention:
-            self.cross_attention = MultiHeadAttention(
-                num_heads, attention=cross_attention, dtype=policy, name="cross_attention"
-            )
-            self.cross_attention_residual = Residual(**residual, name="cross_attention_residual")
-        self.feed_forward = FeedForward(
-            ff_dim, activation, ff_dropout, dtype=policy, name="feed_forward"
-        )
-        self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
+            self.cross_attention = self._new_attention("cross_attention", cross_attention)
+            self.cross_attention_residual = self._new_residual("cross_attention")
+        self._add_feed_forward()
 
     def build(self, x_shape: Shape, encoder_output_shape: Shape | None = None) -> None:
         self._check_source(encoder_output_shape)
@@ -132,33 +106,27 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         training: bool = False,
     ) -> Tensor:
         self._check_source(encoder_output)
-        with_weights = return_attention_weights and self.self_attention.gives_weights
-        result = self.self_attention(
-            self.self_attention_residual.normalize_input(x),
-            padding_mask=known_padding_mask(None, x),
+        options = dict(return_attention_weights=return_attention_weights, training=training)
+        mask, cross_weights = known_padding_mask(None, x), []
+        x, self_weights = self._attend(
+            self.self_attention,
+            self.self_attention_residual,
+            x,
+            padding_mask=mask,
             causal=True,
-            return_attention_weights=with_weights,
-            training=training,
+            **options,
         )
-        output, self_weights = result if with_weights else (result, [])
-        x = self.self_attention_residual(x, output, training=training)
-
-        cross_weights = []
         if self.has_cross_attention:
-            with_weights = return_attention_weights and self.cross_attention.gives_weights
-            result = self.cross_attention(
-                self.cross_attention_residual.normalize_input(x),
+            mask = known_padding_mask(source_padding_mask, encoder_output)
+            x, cross_weights = self._attend(
+                self.cross_attention,
+                self.cross_attention_residual,
+                x,
                 encoder_output,
-                padding_mask=known_padding_mask(source_padding_mask, encoder_output),
-                return_attention_weights=with_weights,
-                training=training,
+                padding_mask=mask,
+                **options,
             )
-            output, cross_weights = result if with_weights else (result, [])
-            x = self.cross_attention_residual(x, output, training=training)
-
-        normalized = self.feed_forward_residual.normalize_input(x)
-        output = self.feed_forward(normalized, training=training)
-        x = self.feed_forward_residual(x, output, training=training)
+        x = self._feed_forward(x, training)
         return (x, self_weights, cross_weights) if return_attention_weights else x
 
     def _check_source(self, encoder_output):
@@ -188,10 +156,6 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
             )
         return weights
 
-    def start_cache(self, num_rows: int, max_length: int) -> Any:
-        """Returns the empty cache of `decode_step`, for B * N rows: a dict of tensors."""
-        return self.self_attention.start_cache(num_rows, max_length)
-
     def start_memory(
         self, encoder_output: Tensor | None = None, source_padding_mask: Tensor | None = None
     ) -> Any:
@@ -205,13 +169,6 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         """Returns `x` `(R, D)` as `decode_step` expects it: with pre-norm, minus its mean."""
         return x - ops.mean(x, axis=-1, keepdims=True) if self.normalize_first else x
 
-    def start_step(self, step: Tensor, cache: Any) -> Any:
-        """Returns what `decode_step` needs to know of a step, the same for all blocks of a decoder.
-
-        The step is counted from 0; the cache is that of any of the blocks.
-        """
-        return self.self_attention.start_step(step, cache)
-
     def decode_step(
         self, x: Tensor, step: Any, cache: Any, memory: Any, num_hypotheses: int, weights: Any
     ) -> tuple[Tensor, Any]:
@@ -221,8 +178,8 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
             x: `(B * N, D)`. With pre-norm the mean of each row is 0 (`ready_to_decode`), here and
                 in the output, so that a normalization need not subtract it; no layer that reads x
                 can see the difference.
-            step: from `start_step`.
-            cache: from `start_cache` or the previous step.
+            step: from `start_step` of the self-attention, the same for all blocks of a decoder.
+            cache: from `start_cache` of the self-attention, for B * N rows, or the previous step.
             memory: from `start_memory`.
             num_hypotheses: N.
             weights: from `decoding_weights`.
@@ -245,12 +202,7 @@ class DecoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         return residual.decode_step(x, inner, of_sublayer["outer"]), cache
 
     def get_config(self) -> dict[str, Any]:
-        attentions = dict(
-            attention=self.self_attention.attention,
-            cross_attention=self.cross_attention and self.cross_attention.attention,
-        )
-        return {**super().get_config(), **arguments_of(self, DecoderBlock, **attentions)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "attention", "cross_attention"))
+        attention = None
+        if self.has_cross_attention:
+            attention = config_of_shared(self.cross_attention.attention)
+        return {**super().get_config(), "cross_attention": attention}

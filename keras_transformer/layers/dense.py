@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import NotQuantized, arguments_of
+from keras_transformer.layers.base import Layer, NotQuantized
 from keras_transformer.types import Shape, Tensor
 
 
@@ -37,7 +37,7 @@ class Dense(NotQuantized, keras.layers.Dense):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class HeadwiseDense(NotQuantized, keras.layers.Layer):
+class HeadwiseDense(NotQuantized, Layer):
     """head_h(x) = x[h D / H : (h + 1) D / H] W_h + b_h, with H times fewer weights than `Dense`.
 
     A variant of multi-head attention splits the input into slices and projects one for each head.
@@ -105,9 +105,6 @@ class HeadwiseDense(NotQuantized, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_heads * self.head_dim)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, HeadwiseDense)}
 
 
 def _glorot_of_each_head(shape, dtype=None):

@@ -67,14 +67,10 @@ class Encoder(Stack):
         training: bool = False,
     ) -> Tensor:
         x = self.embed(inputs, training)
+        options = dict(return_attention_weights=return_attention_weights, training=training)
         weights = []
         for block in self.blocks:
-            x = block(
-                x,
-                padding_mask=padding_mask,
-                return_attention_weights=return_attention_weights,
-                training=training,
-            )
+            x = block(x, padding_mask=padding_mask, **options)
             if return_attention_weights:
                 x, block_weights = x
                 if block.self_attention.gives_weights:

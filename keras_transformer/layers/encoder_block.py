@@ -7,16 +7,86 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.attention.multi_head import MultiHeadAttention
+from keras_transformer.layers.base import Layer, TracedShape, config_of_shared
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
+
+
+class Block(TracedShape, Layer):
+    """What the blocks of encoder and decoder have in common: all except the calls.
+
+    Args: those of `EncoderBlock`.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        ff_dim,
+        dropout,
+        normalize_first,
+        activation,
+        attention,
+        rotary,
+        layer_norm_epsilon,
+        ff_dropout,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = num_heads
+        self.ff_dim = ff_dim
+        self.dropout = dropout
+        self.normalize_first = normalize_first
+        self.activation = activation
+        self.rotary = rotary
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.ff_dropout = ff_dropout
+        self.self_attention = self._new_attention("self_attention", attention, rotary)
+        self.self_attention_residual = self._new_residual("self_attention")
+
+    def _new_attention(self, name, attention, rotary=False):
+        options = dict(rotary=rotary, dtype=self.dtype_policy, name=name)
+        return MultiHeadAttention(self.num_heads, attention=attention, **options)
+
+    def _new_residual(self, sublayer):
+        arguments = self.dropout, self.normalize_first, self.layer_norm_epsilon
+        return Residual(*arguments, dtype=self.dtype_policy, name=f"{sublayer}_residual")
+
+    def _add_feed_forward(self):
+        """Makes the last part, after those of the subclass: in this order weights are listed."""
+        arguments = self.ff_dim, self.activation, self.ff_dropout
+        self.feed_forward = FeedForward(*arguments, dtype=self.dtype_policy, name="feed_forward")
+        self.feed_forward_residual = self._new_residual("feed_forward")
+
+    def _attend(self, attention, residual, x, *source, return_attention_weights, training, **masks):
+        """Returns `x` after an attention within its residual, and the weights; [] without them."""
+        with_weights = return_attention_weights and attention.gives_weights
+        result = attention(
+            residual.normalize_input(x),
+            *source,
+            **masks,
+            return_attention_weights=with_weights,
+            training=training,
+        )
+        output, weights = result if with_weights else (result, [])
+        return residual(x, output, training=training), weights
+
+    def _feed_forward(self, x, training):
+        """Returns `x` after the feed-forward network within its residual."""
+        normalized = self.feed_forward_residual.normalize_input(x)
+        output = self.feed_forward(normalized, training=training)
+        return self.feed_forward_residual(x, output, training=training)
+
+    def get_config(self) -> dict[str, Any]:
+        attention = config_of_shared(self.self_attention.attention)
+        return {**super().get_config(), "attention": attention}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class EncoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
+class EncoderBlock(Block):
     """Self-attention and a feed-forward network, each within a `Residual`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
@@ -60,31 +130,9 @@ class EncoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         ff_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        self.num_heads = num_heads
-        self.ff_dim = ff_dim
-        self.dropout = dropout
-        self.normalize_first = normalize_first
-        self.activation = activation
-        self.rotary = rotary
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.ff_dropout = ff_dropout
-        policy = self.dtype_policy
-        residual = dict(
-            dropout=dropout,
-            normalize_first=normalize_first,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dtype=policy,
-        )
-        self.self_attention = MultiHeadAttention(
-            num_heads, attention=attention, rotary=rotary, dtype=policy, name="self_attention"
-        )
-        self.self_attention_residual = Residual(**residual, name="self_attention_residual")
-        self.feed_forward = FeedForward(
-            ff_dim, activation, ff_dropout, dtype=policy, name="feed_forward"
-        )
-        self.feed_forward_residual = Residual(**residual, name="feed_forward_residual")
+        arguments = num_heads, ff_dim, dropout, normalize_first, activation, attention, rotary
+        super().__init__(*arguments, layer_norm_epsilon, ff_dropout, **kwargs)
+        self._add_feed_forward()
 
     def build(self, input_shape: Shape) -> None:
         self.self_attention.build(input_shape)
@@ -99,24 +147,13 @@ class EncoderBlock(FreezesParts, TracedShape, keras.layers.Layer):
         return_attention_weights: bool = False,
         training: bool = False,
     ) -> Tensor:
-        with_weights = return_attention_weights and self.self_attention.gives_weights
-        result = self.self_attention(
-            self.self_attention_residual.normalize_input(x),
+        x, weights = self._attend(
+            self.self_attention,
+            self.self_attention_residual,
+            x,
             padding_mask=known_padding_mask(padding_mask, x),
-            return_attention_weights=with_weights,
+            return_attention_weights=return_attention_weights,
             training=training,
         )
-        output, weights = result if with_weights else (result, [])
-        x = self.self_attention_residual(x, output, training=training)
-        normalized = self.feed_forward_residual.normalize_input(x)
-        output = self.feed_forward(normalized, training=training)
-        x = self.feed_forward_residual(x, output, training=training)
+        x = self._feed_forward(x, training)
         return (x, weights) if return_attention_weights else x
-
-    def get_config(self) -> dict[str, Any]:
-        attention = self.self_attention.attention
-        return {**super().get_config(), **arguments_of(self, EncoderBlock, attention=attention)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "attention"))

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import FreezesParts, arguments_of
+from keras_transformer.layers.base import Layer
 from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
@@ -62,7 +62,7 @@ def activation_config(function):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(FreezesParts, keras.layers.Layer):
+class FeedForward(Layer):
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position separately.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 2.
@@ -132,5 +132,4 @@ class FeedForward(FreezesParts, keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        activation = activation_config(self.activation)
-        return {**super().get_config(), **arguments_of(self, FeedForward, activation=activation)}
+        return {**super().get_config(), "activation": activation_config(self.activation)}

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import NotQuantized, arguments_of
+from keras_transformer.layers.base import Layer, NotQuantized
 from keras_transformer.types import Shape, Tensor
 
 SHARPNESS = -0.75
@@ -17,7 +17,7 @@ SHARPNESS = -0.75
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class GridPositions(NotQuantized, keras.layers.Layer):
+class GridPositions(NotQuantized, Layer):
     """Adds a learned vector for each cell of a grid, such as the patches of an image.
 
     For images of another size, the paper performs "2D interpolation of the pre-trained position
@@ -77,9 +77,6 @@ class GridPositions(NotQuantized, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, GridPositions)}
 
 
 def resized_grid(grid, num_rows, num_columns):

@@ -3,6 +3,8 @@
 Shapes: B batch, T query length, S key length, H heads.
 """
 
+import functools
+
 from keras import ops
 from keras.src.backend import get_keras_mask  # Keras has no public function that reads a mask
 
@@ -76,12 +78,7 @@ def combined_mask(
         _check_rank("attention_mask", attention_mask, (2, 3), "(T, S) or (B, T, S)")
         mask = ops.cast(attention_mask, "bool")
         masks.append(mask[None, None] if len(mask.shape) == 2 else mask[:, None])
-    if not masks:
-        return None
-    result = masks[0]
-    for mask in masks[1:]:
-        result = ops.logical_and(result, mask)
-    return result
+    return functools.reduce(ops.logical_and, masks) if masks else None
 
 
 def check_lengths(query, key, value, padding_mask=None, attention_mask=None):

@@ -11,14 +11,14 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import FreezesParts, arguments_of
+from keras_transformer.layers.base import Layer
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.grid_positions import GridPositions
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PatchEmbedding(FreezesParts, keras.layers.Layer):
+class PatchEmbedding(Layer):
     """Cuts images into patches, projects each to D and adds learned positions.
 
     z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos, eq. 1 of https://arxiv.org/abs/2010.11929. Here
@@ -126,9 +126,6 @@ class PatchEmbedding(FreezesParts, keras.layers.Layer):
             rows, columns = self.grid_of(*input_shape[1:3])
             length = rows * columns + int(self.class_token)
         return input_shape[0], length, self.d_model
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, PatchEmbedding)}
 
 
 def height_and_width(image_size):

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import NotQuantized, arguments_of
+from keras_transformer.layers.base import Layer, NotQuantized
 from keras_transformer.types import Shape, Tensor
 
 COMBINATIONS = ("add", "concatenate")
@@ -57,7 +57,7 @@ def _check(layout, base):
         raise InputError(f"base must be above 0. Received: base={base}.")
 
 
-class _Positions(keras.layers.Layer):
+class _Positions(Layer):
     """Adds to its input what the subclass's `encode` returns for each position, or appends it."""
 
     def __init__(self, combine: str = "add", width: int | None = None, **kwargs: Any) -> None:
@@ -140,9 +140,6 @@ class SinusoidalPositions(_Positions):
         encoding = sinusoidal_encoding(positions, self.encoding_width, self.layout, self.base)
         return ops.cast(encoding, self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, SinusoidalPositions)}
-
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LearnedPositions(NotQuantized, _Positions):
@@ -203,6 +200,3 @@ class LearnedPositions(NotQuantized, _Positions):
     def encode(self, positions: Tensor) -> Tensor:
         rows = ops.minimum(positions, self.max_length - 1)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), rows, axis=0)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, LearnedPositions)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.decoding_step import add_projection, standardized
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_normalization import LayerNormalization
@@ -15,7 +15,7 @@ from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Residual(FreezesParts, TracedShape, keras.layers.Layer):
+class Residual(TracedShape, Layer):
     """Residual connection, dropout and layer normalization around any sublayer.
 
     Post-norm, as in the paper: LayerNorm(x + Dropout(Sublayer(x))) (Vaswani et al., 2017, section
@@ -101,6 +101,3 @@ class Residual(FreezesParts, TracedShape, keras.layers.Layer):
         """
         x = add_projection(x, inner, weights)
         return x if self.normalize_first else self.normalization(x)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, Residual)}

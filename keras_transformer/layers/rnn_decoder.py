@@ -12,25 +12,19 @@ from keras import ops, tree
 from keras_transformer import backend
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.attention import SCORES, Attention
-from keras_transformer.layers.base import (
-    FreezesParts,
-    NotQuantized,
-    TracedShape,
-    arguments_of,
-    with_layers,
-)
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape, build_embedding
 from keras_transformer.layers.decoding_step import DecodingState
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.recurrence import Recurrence
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 ATTENTIONS = ("bahdanau", "luong", None)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnDecoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
+class RnnDecoder(NotQuantized, TracedShape, Layer):
     """An embedding, GRU or LSTM layers, and attention before or after them.
 
     The state before the first step is tanh(W s), where s sums up the source. In step t, the layers
@@ -144,11 +138,8 @@ class RnnDecoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
         encoder_state_shape: Shape | None = None,
     ) -> None:
         _check_source(encoder_output_shape)
-        if not self.embedding.built:
-            self.embedding.build(inputs_shape)
-        inputs = tree.map_shape_structure(keras.KerasTensor, inputs_shape)
-        embeddings = self.embedding.compute_output_spec(inputs)
-        output_dim, source_dim = embeddings.shape[-1], encoder_output_shape[-1]
+        output_dim = build_embedding(self.embedding, inputs_shape)
+        source_dim = encoder_output_shape[-1]
         state_dim = (encoder_state_shape or encoder_output_shape)[-1]
         context_dim = state_dim if self.attention is None else source_dim
         added_dim = context_dim  # of what the first layer reads beside the embedding
@@ -364,13 +355,6 @@ class RnnDecoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
         output = by_rows(self._read_out(hidden, context))
         cache = {"states": states, **({"output": output} if self.input_feeding else {})}
         return output, DecodingState(cache, memory)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, RnnDecoder)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "embedding"))
 
 
 def _swap(x):

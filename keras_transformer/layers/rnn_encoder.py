@@ -6,25 +6,19 @@ Shapes: B batch, S source length, U units, C = U, or 2 U if bidirectional.
 from typing import Any
 
 import keras
-from keras import ops, tree
+from keras import ops
 from keras.src.backend import set_keras_mask  # Keras has no public function that attaches a mask
 
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.base import (
-    FreezesParts,
-    NotQuantized,
-    TracedShape,
-    arguments_of,
-    with_layers,
-)
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape, build_embedding
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.recurrence import Recurrence
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class RnnEncoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
+class RnnEncoder(NotQuantized, TracedShape, Layer):
     """An embedding and a stack of GRU or LSTM layers, each in one direction or in both.
 
     Source: Bahdanau et al., 2015, section 3.2, https://arxiv.org/abs/1409.0473, for both
@@ -90,16 +84,9 @@ class RnnEncoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
         self.backward_layers = self._new_layers("backward") if bidirectional else []
 
     def _new_layers(self, direction):
-        return [
-            Recurrence(
-                self.cell,
-                self.units,
-                reverse=direction == "backward",
-                dtype=self.dtype_policy,
-                name=f"{direction}_{i}",
-            )
-            for i in range(self.num_layers)
-        ]
+        options = dict(reverse=direction == "backward", dtype=self.dtype_policy)
+        names = [f"{direction}_{i}" for i in range(self.num_layers)]
+        return [Recurrence(self.cell, self.units, name=name, **options) for name in names]
 
     @property
     def output_dim(self) -> int:
@@ -107,11 +94,7 @@ class RnnEncoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
         return self.units * (2 if self.bidirectional else 1)
 
     def build(self, input_shape: Shape) -> None:
-        if not self.embedding.built:
-            self.embedding.build(input_shape)
-        inputs = tree.map_shape_structure(keras.KerasTensor, input_shape)
-        embeddings = self.embedding.compute_output_spec(inputs)
-        width = embeddings.shape[-1]
+        width = build_embedding(self.embedding, input_shape)
         for layers in self._directions():
             for layer in layers:
                 layer.build((None, None, width))
@@ -145,10 +128,3 @@ class RnnEncoder(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
             return x
         state = ops.concatenate([state[0] for _, state in found], axis=-1)
         return x, self.output_dropouts[-1](state, training=training)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, RnnEncoder)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "embedding"))

@@ -10,16 +10,16 @@ import keras
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.from_config import attention_from_config
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.base import Layer, TracedShape, build_embedding
 from keras_transformer.layers.dropout import Dropout, WordDropout, check_rates
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.positions import LearnedPositions, SinusoidalPositions
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", None)
 
 
-class Stack(FreezesParts, TracedShape, keras.layers.Layer):
+class Stack(TracedShape, Layer):
     """Embedding, positions, dropout, blocks and, with pre-norm, a final layer normalization.
 
     A subclass makes `self.blocks` and calls them between `embed` and `finish`.
@@ -143,11 +143,7 @@ class Stack(FreezesParts, TracedShape, keras.layers.Layer):
 
     def build_around_blocks(self, input_shape: Shape) -> Shape:
         """Builds everything except the blocks; returns their input shape, `(None, None, D)`."""
-        if not self.embedding.built:
-            self.embedding.build(input_shape)
-        inputs = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
-        embeddings = self.embedding.compute_output_spec(inputs)
-        hidden_shape = (None, None, embeddings.shape[-1])
+        hidden_shape = (None, None, build_embedding(self.embedding, input_shape))
         for layer in (self.position_layer, self.norm):
             if layer is not None:
                 layer.build(hidden_shape)
@@ -163,13 +159,6 @@ class Stack(FreezesParts, TracedShape, keras.layers.Layer):
     def finish(self, x: Tensor) -> Tensor:
         """Returns the output of the stack from the output `x` of its last block."""
         return x if self.norm is None else self.norm(x)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, Stack)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "embedding"))
 
 
 def check_num_heads(d_model, num_heads):

@@ -11,12 +11,12 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.base import NotQuantized, TracedShape, arguments_of
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
 from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class TokenEmbedding(NotQuantized, TracedShape, keras.layers.Layer):
+class TokenEmbedding(NotQuantized, TracedShape, Layer):
     """Looks up token embeddings, scaled by sqrt(D), and computes logits with the same table.
 
     "We share the same weight matrix between the two embedding layers and the pre-softmax linear
@@ -79,6 +79,3 @@ class TokenEmbedding(NotQuantized, TracedShape, keras.layers.Layer):
     def project(self, hidden: Tensor) -> Tensor:
         """Returns the logits `(..., V)` of `hidden` `(..., D)`: its product with each embedding."""
         return self(hidden, reverse=True)  # a call, so that functional models record the table
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, TokenEmbedding)}

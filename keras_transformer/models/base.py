@@ -4,10 +4,10 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.base import FreezesParts, NotQuantized
+from keras_transformer.layers.base import Layer, NotQuantized
 
 
-class BaseModel(FreezesParts, NotQuantized, keras.Model):
+class BaseModel(NotQuantized, Layer, keras.Model):
     """A model whose weights follow from the arguments of its constructor; builds them when it must.
 
     - `fit`: TensorFlow traces a step again if its first trace creates weights, as Keras's

@@ -10,7 +10,6 @@ import keras
 from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError
 from keras_transformer.layers import BertEmbedding, Encoder, TokenEmbedding, padding_mask
-from keras_transformer.layers.base import arguments_of, with_layers
 from keras_transformer.layers.bert_embedding import ids_and_segments
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.stack import check_num_heads
@@ -168,9 +167,6 @@ class Bert(BaseModel):
             outputs["pooled_output"] = self.pooler_layer(x[:, 0])
         return (outputs, {"encoder": weights}) if return_attention_weights else outputs
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, Bert)}
-
 
 class BertHead(BaseModel):
     """A model on top of a `Bert`, which it trains with it. Models that share a `Bert` share it.
@@ -199,7 +195,3 @@ class BertHead(BaseModel):
         options = dict(return_attention_weights=return_attention_weights, training=training)
         result = self.bert(inputs, **options)
         return result if return_attention_weights else (result, None)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "bert"))

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.models.base import build_parts
@@ -43,9 +42,6 @@ class _Classifier(BertHead):
         outputs, weights = self.encode(inputs, return_attention_weights, training)
         logits = self.output_layer(self.output_dropout(outputs[self.OUTPUT], training=training))
         return (logits, weights) if return_attention_weights else logits
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, _Classifier)}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -9,7 +9,6 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.feed_forward import activation_function
 from keras_transformer.layers.layer_normalization import LayerNormalization
@@ -98,9 +97,6 @@ class BertPretraining(BertHead):
             next_sentence = self.next_sentence_layer(outputs["pooled_output"])
             logits = {"masked_tokens": logits, "next_sentence": next_sentence}
         return (logits, weights) if return_attention_weights else logits
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, BertPretraining)}
 
 
 def _at(positions, x):

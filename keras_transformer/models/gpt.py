@@ -18,7 +18,7 @@ from keras_transformer.decoding import BatchSearch, DecodingStart, stream
 from keras_transformer.decoding.batch_search import remembered
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers import Decoder, TokenEmbedding
-from keras_transformer.layers.base import arguments_of, plain
+from keras_transformer.layers.base import plain
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.base import build_parts
 from keras_transformer.models.decoder_model import DecoderModel
@@ -323,6 +323,3 @@ class Gpt(DecoderModel):
                 f"Expected ids from {lowest} to {self.vocab_size - 1}. Received: prompt={prompt}."
             )
         return prompt.astype("int32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, Gpt)}

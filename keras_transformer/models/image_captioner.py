@@ -19,13 +19,12 @@ from keras_transformer.layers import (
     PatchEmbedding,
     TokenEmbedding,
 )
-from keras_transformer.layers.base import arguments_of, with_layers
 from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.base import build_parts
 from keras_transformer.models.decoder_model import DecoderModel, two_inputs
 from keras_transformer.special_ids import START_ID, shift_right
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 FEATURES = ("patches", "convolutional")
 
@@ -240,12 +239,8 @@ class ImageCaptioner(DecoderModel):
         return self.decoding_start(state, prompts, limits, max_length, num_hypotheses, weights)
 
     def get_config(self) -> dict[str, Any]:
-        decoder = self.decoder if self.has_own_decoder else None
-        return {**super().get_config(), **arguments_of(self, ImageCaptioner, decoder=decoder)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "decoder"))
+        config = super().get_config()
+        return config if self.has_own_decoder else {**config, "decoder": None}
 
 
 def _check_decoder(decoder, vocab_size):

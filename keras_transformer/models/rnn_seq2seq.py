@@ -9,7 +9,6 @@ import keras
 
 from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers import RnnDecoder, RnnEncoder, padding_mask
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.models.base import build_parts
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
 from keras_transformer.types import Shape, Tensor
@@ -158,6 +157,3 @@ class RnnSeq2Seq(TranslationModel):
             "encoder_state": encoder_state,
             "source_padding_mask": is_real,
         }
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, RnnSeq2Seq)}

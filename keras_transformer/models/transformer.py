@@ -9,7 +9,7 @@ import keras
 
 from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers import Decoder, Encoder, padding_mask
-from keras_transformer.layers.base import arguments_of, plain
+from keras_transformer.layers.base import plain
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.base import build_parts
 from keras_transformer.models.translation_model import TranslationModel, source_and_target
@@ -206,6 +206,3 @@ class Transformer(TranslationModel):
             "encoder_output": self.encode(source_ids),
             "source_padding_mask": padding_mask(source_ids),
         }
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, Transformer)}

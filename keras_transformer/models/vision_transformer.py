@@ -11,7 +11,6 @@ from keras import ops
 from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers import Dense, Encoder, PatchEmbedding
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.base import BaseModel, build_parts
@@ -173,6 +172,3 @@ class VisionTransformer(BaseModel):
         if self.head is not None:
             x = self.head(x)
         return (x, weights) if return_attention_weights else x
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, VisionTransformer)}

@@ -66,7 +66,7 @@ def tune_decoding(
             value is outside its range. The run is then as it was.
 
     Example:
-        tune_decoding("runs/python", corpus, beam_sizes=(1, 4)).decoding.beam_size
+        tune_decoding("runs/python", corpus, beam_sizes=(1, 4), length_penalties=(0.6,)).decoding
     """
     run = Run(path)
     run.load_config()  # refuses other directories before one is locked

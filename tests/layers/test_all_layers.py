@@ -115,9 +115,12 @@ def arguments_of(name):
 
 
 @functools.cache
-def functional(name, dtype):
-    """A layer and a functional model of it alone, of unknown batch and length, for all tests."""
-    layer = class_of(name)(**arguments_of(name), dtype=dtype, name=name_in_model(name))
+def functional(name):
+    """A layer and a functional model of it alone, of unknown batch and length, for all tests.
+
+    In bfloat16: what the tests of each layer compute with NumPy, they compute in float32.
+    """
+    layer = class_of(name)(**arguments_of(name), dtype="mixed_bfloat16", name=name_in_model(name))
     given = [keras.Input(tensor.shape[1:], dtype=tensor.dtype) for tensor in LAYERS[name][1]]
     return layer, keras.Model(given, layer(*given))
 
@@ -153,64 +156,29 @@ def test_a_frozen_layer_has_nothing_to_train(name):
     layer = class_of(name)(**arguments_of(name))
     layer.trainable = False
     for frozen in (layer, type(layer).from_config(layer.get_config())):
-        frozen(*batch_of(name))
+        frozen.build(*[tensor.shape for tensor in LAYERS[name][1]])
         assert not any(weight.trainable for weight in frozen.weights)
-
-
-def numbers(tensors):
-    return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in tensors]
+    assert len(layer.weights) == len(functional(name)[0].weights)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, randomize):
-    """From a dtype to a model of all layers side by side, its file, and its outputs."""
-
-    @functools.cache
-    def saved(dtype):
-        models = [functional(name, dtype)[1] for name in LAYERS]
-        given = [tensor for model in models for tensor in model.inputs]
-        whole = keras.Model(given, [model.output for model in models])
-        randomize(whole)
-        path = tmp_path_factory.mktemp("saved") / "model.keras"
-        whole.save(path)
-        return whole, path, whole([values for name in LAYERS for values in batch_of(name)])
-
-    return saved
+    """A model of all layers side by side, the file that it is saved in, and its outputs."""
+    models = [functional(name)[1] for name in LAYERS]
+    given = [tensor for model in models for tensor in model.inputs]
+    whole = keras.Model(given, [model.output for model in models])
+    randomize(whole)
+    path = tmp_path_factory.mktemp("saved") / "model.keras"
+    whole.save(path)
+    outputs = whole([values for name in LAYERS for values in batch_of(name)])
+    return whole, path, dict(zip(LAYERS, outputs, strict=True))
 
 
-@pytest.fixture(scope="module")
-def loaded(saved):
-    """The model in bfloat16, loaded again, and its outputs."""
-    model = keras.models.load_model(saved("mixed_bfloat16")[1])
-    return model, model([values for name in LAYERS for values in batch_of(name)])
-
-
-def paths_within(layer):
+def paths_within(layer, paths):
     """The paths of a layer's weights, but for what depends on who built them."""
     # an embedding that is given to a stack is built before the stack is loaded
     start = -2 if hasattr(layer, "embedding") else 1
-    return [weight.path.split("/")[start:] for weight in layer.weights]
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_save_load_equal(name, saved, loaded):
-    """In bfloat16; the next test loads the same model in float32."""
-    whole, _, outputs = saved("mixed_bfloat16")
-    layer, copy = (model.get_layer(name_in_model(name)) for model in (whole, loaded[0]))
-    assert type(copy) is type(layer) is class_of(name)
-    assert copy.dtype_policy.name == "mixed_bfloat16"
-    for argument, value in arguments_of(name).items():
-        found = getattr(copy, argument)
-        if argument == "activation":
-            value, found = (keras.activations.get(x) for x in (value, found))
-        if argument == "embedding":
-            value, found = ((x.vocab_size, x.d_model) for x in (value, found))
-        assert found == value, argument
-    before, after = (tensors[list(LAYERS).index(name)] for tensors in (outputs, loaded[1]))
-    precise = name in ("EluFeatures", "PositiveRandomFeatures")
-    assert ops.dtype(after) == ("float32" if precise else "bfloat16")
-    np.testing.assert_allclose(*numbers((after, before)), rtol=1e-6, atol=1e-6)
-    assert paths_within(copy) == paths_within(layer)
+    return [path.split("/")[start:] for path in paths]
 
 
 PROGRAM = """
@@ -220,7 +188,8 @@ from keras import ops
 model = keras.models.load_model(sys.argv[1])
 batch = np.load(sys.argv[2])
 found = model([batch[name] for name in batch.files])
-np.savez(sys.argv[3], *map(ops.convert_to_numpy, found))
+print(json.dumps([ops.dtype(x) for x in found]))
+np.savez(sys.argv[3], *[ops.convert_to_numpy(ops.cast(x, "float32")) for x in found])
 found = [layer for layer in model.layers if layer.name.startswith("tested_")]
 print(json.dumps({layer.name: [
     type(layer).__name__, layer.dtype_policy.name, [weight.path for weight in layer.weights]
@@ -230,41 +199,76 @@ print(json.dumps({layer.name: [
 
 def test_all_are_loaded_in_a_new_process(saved, tmp_path):
     """With nothing but the import of the package, and the same numbers come out."""
-    whole, path, outputs = saved("float32")
+    whole, path, outputs = saved
     np.savez(tmp_path / "batch.npz", *[values for name in LAYERS for values in batch_of(name)])
     files = path, tmp_path / "batch.npz", tmp_path / "outputs.npz"
     process = forked.run(["-c", PROGRAM, *files])
     assert process.returncode == 0, process.stderr
-    described = json.loads(process.stdout.splitlines()[-1])
-    with np.load(tmp_path / "outputs.npz") as found:
-        for key, value, name in zip(found.files, numbers(outputs), LAYERS, strict=True):
-            assert found[key].dtype == "float32"
-            np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5, err_msg=name)
-            layer = whole.get_layer(name_in_model(name))
-            class_name, policy, weights = described.pop(layer.name)
-            assert (class_name, policy) == (class_of(name).__name__, "float32")
-            assert len(weights) == len(layer.weights)
+    dtypes, described = map(json.loads, process.stdout.splitlines()[-2:])
+    with np.load(tmp_path / "outputs.npz") as file:
+        loaded = dict(zip(LAYERS, zip(dtypes, file.values(), strict=True), strict=True))
+    for name, (dtype, found) in loaded.items():
+        precise = name in ("EluFeatures", "PositiveRandomFeatures")
+        assert dtype == ("float32" if precise else "bfloat16")
+        expected = ops.convert_to_numpy(ops.cast(outputs[name], "float32"))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6, err_msg=name)
+        layer = whole.get_layer(name_in_model(name))
+        class_name, policy, paths = described.pop(layer.name)
+        assert (class_name, policy) == (class_of(name).__name__, "mixed_bfloat16")
+        of_layer = [weight.path for weight in layer.weights]
+        assert paths_within(layer, paths) == paths_within(layer, of_layer)
     assert not described
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_config_makes_the_same_layer(name):
-    config = class_of(name)(**arguments_of(name), name="tested").get_config()
+    config = class_of(name)(**arguments_of(name), name="tested", dtype="bfloat16").get_config()
     copy = class_of(name).from_config(config)
-    assert copy.get_config() == config
+    assert copy.get_config() == config and copy.dtype_policy.name == "bfloat16"
+    for argument, value in arguments_of(name).items():
+        found = getattr(copy, argument)
+        if argument == "activation":
+            value, found = (keras.activations.get(x) for x in (value, found))
+        if argument == "embedding":
+            value, found = ((x.vocab_size, x.d_model) for x in (value, found))
+        assert found == value, argument
+
+
+class Widened(layers.EncoderBlock):
+    """A user's own layer: arguments of its own, one of them a layer, and those of its parent."""
+
+    def __init__(self, factor, before=None, *, dtype=None, **kwargs):
+        super().__init__(ff_dim=4 * factor, dtype=dtype, **kwargs)
+        self.factor = factor
+        self.before = before
+
+    def get_config(self):
+        config = super().get_config()
+        del config["ff_dim"]
+        return config
+
+
+def test_a_subclass_of_the_users_is_saved_with_its_own_arguments():
+    layer = Widened(3, layers.FeedForward(7), num_heads=2, dropout=0.2, dtype="mixed_bfloat16")
+    copy = Widened.from_config(layer.get_config())
+    assert (copy.factor, copy.num_heads, copy.dropout, copy.ff_dim) == (3, 2, 0.2, 12)
+    assert type(copy.before) is layers.FeedForward and copy.before.ff_dim == 7
+    assert copy.dtype_policy.name == "mixed_bfloat16"
+    assert copy.get_config() == layer.get_config()
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_symbolic_shape_is_the_shape_that_comes_out(name):
-    layer, model = functional(name, "float32")
-    batch = batch_of(name)
-    found = tuple(layer(*batch).shape)
+def test_the_shape_that_comes_out_is_known_before(name, saved):
+    """Of symbolic inputs, and from the shapes alone."""
+    _, _, outputs = saved
+    _, model = functional(name)
+    found = tuple(outputs[name].shape)
     assert len(model.output.shape) == len(found)
     for symbolic, size in zip(model.output.shape, found, strict=True):
         assert symbolic in (None, size)
-    of_known_sizes = [keras.KerasTensor(x.shape, dtype=str(x.dtype)) for x in batch]
-    assert tuple(layer(*of_known_sizes).shape) == found
     assert model.output.shape[-1] == found[-1]  # which the next layer builds on
+    layer = class_of(name)(**arguments_of(name))
+    assert tuple(layer.compute_output_shape(*[x.shape for x in batch_of(name)])) == found
 
 
 def sublayers(layer):
@@ -277,7 +281,7 @@ def sublayers(layer):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_sublayers_compute_in_the_dtype_of_their_layer(name):
-    layer, _ = functional(name, "mixed_bfloat16")
+    layer, _ = functional(name)
     given = arguments_of(name).get("embedding")  # a layer of the user's own has its own
     for sublayer in sublayers(layer):
         if type(sublayer) is not type(given):
@@ -288,7 +292,7 @@ def test_sublayers_compute_in_the_dtype_of_their_layer(name):
 @pytest.mark.parametrize("name", [name for name in LAYERS if name not in WITHOUT_MASKS])
 def test_a_mask_that_keras_keeps_is_handed_on(name):
     """Keras asks `supports_masking`; what layers do with a mask is in test_implicit_masks.py."""
-    layer, _ = functional(name, "float32")
+    layer, _ = functional(name)
     assert layer.supports_masking
     mask = np.array([[True] * 3 + [False] * 2, [True] * 5])
     assert layer.compute_mask(batch_of(name)[0], mask) is mask
@@ -296,7 +300,7 @@ def test_a_mask_that_keras_keeps_is_handed_on(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_training_step_moves_the_weights(name, randomize, run_eagerly):
-    layer, model = functional(name, "float32")
+    layer, model = functional(name)
     if not layer.trainable_weights or name == "Residual":  # whose weights are in normalize_input
         return
     randomize(model)
@@ -348,14 +352,6 @@ def test_what_blocks_and_linear_attention_wrap_is_in_their_config():
         assert copy.get_config() == block.get_config()
     copy = layers.DecoderBlock.from_config(decoder.get_config()).cross_attention.attention
     assert (copy.chunk_size, copy.feature_map.num_features) == (3, 5)
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_the_shape_of_the_output_is_known_without_a_call(name):
-    layer = class_of(name)(**arguments_of(name))
-    shapes = [tensor.shape for tensor in LAYERS[name][1]]
-    _, model = functional(name, "float32")
-    assert tuple(layer.compute_output_shape(*shapes)) == model.output_shape
 
 
 def test_wrappers_of_keras_take_layers():

@@ -17,7 +17,7 @@ def ids():
 
 
 def language_model(randomize, **options):
-    decoder = Decoder(TokenEmbedding(19, D), **SIZES, cross_attention=None, **options)
+    decoder = Decoder(TokenEmbedding(19, D), **{**SIZES, **options}, cross_attention=None)
     decoder.build((None, None))
     return randomize(decoder)
 
@@ -25,9 +25,9 @@ def language_model(randomize, **options):
 VARIANTS = [
     {},
     dict(positions="learned", max_length=9, normalize_first=True),
-    dict(positions="rotary", attention={"name": "local", "window": 2}),
-    dict(positions="alibi"),
-    dict(attention="linear"),
+    dict(positions="rotary", attention={"name": "local", "window": 2}, num_layers=1),
+    dict(positions="alibi", num_layers=1),
+    dict(attention="linear", num_layers=1),
 ]
 
 
@@ -42,15 +42,14 @@ def test_a_decoder_without_a_source_is_causal(randomize, ids, options):
     assert np.any(np.abs(after[:, 4:] - before[:, 4:]) > 1e-2)
 
 
-@pytest.mark.parametrize("num_hypotheses", [1, 3])
 @pytest.mark.parametrize("options", VARIANTS)
-def test_its_steps_equal_the_whole_pass(randomize, options, num_hypotheses):
-    decoder = language_model(randomize, **options)
+def test_its_steps_equal_the_whole_pass(randomize, options):
+    decoder, num_hypotheses = language_model(randomize, **options), 3
     rng = np.random.default_rng(4)
     ids = rng.integers(4, 19, size=(B * num_hypotheses, T)).astype("int32")
     whole = ops.convert_to_numpy(decoder(ids))
     state, weights = decoder.start_decoding(B * num_hypotheses, T + 2), decoder.decoding_weights()
-    assert state.memory == [{}, {}]
+    assert state.memory == [{}] * decoder.num_layers
     for step in range(T):
         tokens = ops.convert_to_tensor(ids[:, step].reshape(B, num_hypotheses))
         position = ops.convert_to_tensor(step, "int32")
@@ -75,9 +74,9 @@ def test_its_weights_are_those_of_the_self_attention_alone(randomize, ids):
     "make, num_lists",
     [
         (lambda e: Decoder(e, **SIZES, cross_attention=None), 2),
-        (lambda e: Decoder(e, **SIZES, cross_attention=None, attention="linear"), 2),
-        (lambda e: Encoder(e, **SIZES), 1),
-        (lambda e: Encoder(e, **SIZES, attention="performer"), 1),
+        (lambda e: Decoder(e, 1, 3, 17, cross_attention=None, attention="linear"), 2),
+        (lambda e: Encoder(e, 1, 3, 17), 1),
+        (lambda e: Encoder(e, 1, 3, 17, attention="performer"), 1),
     ],
 )
 def test_its_weights_are_outputs_of_a_functional_model(ids, make, num_lists):

@@ -46,7 +46,7 @@ def test_a_functional_model_with_our_layers_is_not_quantized(layer):
 )
 def test_filters_leave_our_layers_out():
     x = keras.Input((6, 8))
-    model = keras.Model(x, keras.layers.Dense(3, name="last")(layers.EncoderBlock(2, 7)(x)))
+    model = keras.Model(x, keras.layers.Dense(3, name="last")(layers.FeedForward(7)(x)))
     model.quantize("int8", filters="^last$")
     assert model.get_layer("last").quantization_mode == "int8"
 

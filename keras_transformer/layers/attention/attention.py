@@ -19,22 +19,16 @@ from keras_transformer.layers.attention.scores import (
     projected_additive_scores,
     scaled_dot_product_scores,
 )
-from keras_transformer.layers.base import (
-    FreezesParts,
-    NotQuantized,
-    TracedShape,
-    arguments_of,
-    with_layers,
-)
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
 from keras_transformer.layers.dropout import check_rates
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 SCORES = ("dot_product", "scaled_dot_product", "multiplicative", "additive")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Attention(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
+class Attention(NotQuantized, TracedShape, Layer):
     """context = sum_s softmax_s(score(q, k_s)) v_s: a soft look-up of the query among the keys.
 
     Source: Bahdanau et al., 2015, eqs. 5 and 6, https://arxiv.org/abs/1409.0473, with the scores of
@@ -229,10 +223,3 @@ class Attention(FreezesParts, NotQuantized, TracedShape, keras.layers.Layer):
                 f"{scores.shape[-1]} numbers. Let it end in Dense(1)."
             )
         return scores[..., 0]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, Attention)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "score"))

@@ -9,14 +9,12 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.attention.scaled_dot_product import scaled_dot_product_attention
 from keras_transformer.layers.attention.sparse import (
     SparseAttention,
     from_blocks,
     in_blocks,
     real_positions,
 )
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.types import Tensor
 
 
@@ -51,33 +49,14 @@ class BlockAttention(SparseAttention):
     def pattern(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         return query_positions // self.block_size == key_positions // self.block_size
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        padding_mask: Tensor,
-        causal: bool,
-        training: bool = False,
-    ) -> Tensor:
+    def _attend(self, query, key, value, padding_mask, causal, training):
         length, num_heads = ops.shape(query)[1], query.shape[2]
         real = in_blocks(real_positions(key, padding_mask), self.block_size)
-        num_sentences, num_blocks = ops.shape(real)[:2]
-        num_rows = num_sentences * num_blocks  # each block becomes a sentence
-        query, key, value = (
-            ops.reshape(in_blocks(x, self.block_size), (num_rows, self.block_size, *x.shape[2:]))
-            for x in (query, key, value)
-        )
-        mask = ops.reshape(real, (num_rows, 1, 1, self.block_size))
+        query, key, value = (in_blocks(x, self.block_size) for x in (query, key, value))
+        mask = real[:, :, None]  # (B, N, 1, C)
         positions = ops.arange(self.block_size)
         if causal:
-            mask = mask & (positions[:, None] >= positions[None])
+            mask = mask & (positions[:, None] >= positions)
         bias = self.score_bias(positions, positions, num_heads)
-        context, _ = scaled_dot_product_attention(
-            query, key, value, mask, bias, self.dropout_of_weights(training)
-        )
-        shape = num_sentences, num_blocks, self.block_size, num_heads, value.shape[-1]
-        return from_blocks(ops.reshape(context, shape), length)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, BlockAttention)}
+        context = self._attend_within_blocks(query, key, value, mask, bias, training)
+        return from_blocks(context, length)

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import arguments_of
+from keras_transformer.layers.base import Layer
 from keras_transformer.types import Shape, Tensor
 
 LARGEST_EXPONENT = 36.0
@@ -24,7 +24,7 @@ EPSILON = 1e-6
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class EluFeatures(keras.layers.Layer):
+class EluFeatures(Layer):
     """phi(x) = elu(x) + 1, with one feature for each entry of x.
 
     Source: Katharopoulos et al., 2020, eq. 7, https://arxiv.org/abs/2006.16236. It does not
@@ -54,13 +54,9 @@ class EluFeatures(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self) -> dict[str, Any]:
-        # Without this method Keras records the arguments itself, and fails on a dtype policy.
-        return super().get_config()
-
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PositiveRandomFeatures(keras.layers.Layer):
+class PositiveRandomFeatures(Layer):
     """phi(x) = exp(w_m · x' - |x'|^2 / 2) / sqrt(M), x' = x / K^(1/4): Performer's FAVOR+.
 
     Source: Choromanski et al., 2021, eq. 7 and section 2.4, https://arxiv.org/abs/2009.14794. The
@@ -68,7 +64,7 @@ class PositiveRandomFeatures(keras.layers.Layer):
     fast with the norms of q and k. For queries and keys with standard deviation 0.4, and values
     with 1, the relative error of the context is 18 % with K = 64 and M = 256 (M = 1,024: 9 %; with
     K = 32: 12 % and 6 %); for queries and keys with 1.0 it is above 100 % (the norm of the
-    difference to dense attention, divided by the norm of dense attention; median of eight draws,
+    difference to dense attention, divided by the norm of dense attention; median of four draws,
     256 positions; tests/layers/attention/test_linear.py measures it). A model must be trained with
     it: it cannot replace dense attention in a trained model. Costs T M K per head.
 
@@ -142,6 +138,3 @@ class PositiveRandomFeatures(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_features)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, PositiveRandomFeatures)}

@@ -11,15 +11,17 @@ from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.feature_maps import EluFeatures
-from keras_transformer.layers.attention.scaled_dot_product import check_heads
+from keras_transformer.layers.attention.scaled_dot_product import (
+    checked_padding_mask,
+    refuse_attention_mask,
+)
 from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_blocks
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
-from keras_transformer.layers.masks import check_lengths, known_padding_mask
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.layers.base import Layer, TracedShape
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LinearAttention(FreezesParts, TracedShape, keras.layers.Layer):
+class LinearAttention(TracedShape, Layer):
     """context = phi(q) · (sum_s phi(k_s) v_s) / phi(q) · (sum_s phi(k_s)).
 
     Source: https://arxiv.org/abs/2006.16236, eqs. 4 to 6 and, if causal, 8 to 11. With
@@ -85,20 +87,13 @@ class LinearAttention(FreezesParts, TracedShape, keras.layers.Layer):
         attention_mask: Tensor | None = None,
         return_attention_weights: bool = False,
     ) -> Tensor:
-        if attention_mask is not None:
-            raise InputError(
-                "LinearAttention supports only padding_mask and causal. "
-                f"Received: an attention_mask of shape {tuple(attention_mask.shape)}. "
-                "Use ScaledDotProductAttention."
-            )
+        refuse_attention_mask(self, attention_mask)
         if return_attention_weights:
             raise InputError(
                 "LinearAttention does not compute attention weights. "
                 "Received: return_attention_weights=True. Use ScaledDotProductAttention."
             )
-        check_heads(query.shape, key.shape, value.shape)
-        padding_mask = known_padding_mask(padding_mask, key, value)
-        check_lengths(query, key, value, padding_mask)
+        padding_mask = checked_padding_mask(query, key, value, padding_mask)
         lengths = query.shape[1], key.shape[1]
         if causal and None not in lengths and lengths[0] != lengths[1]:
             raise InputError(
@@ -181,10 +176,3 @@ class LinearAttention(FreezesParts, TracedShape, keras.layers.Layer):
         """Does what the call does: from queries `(B, N, H, K)` to the context `(B, N, H, K')`."""
         query = self.feature_map(query)
         return self._divided(ops.einsum("bnhm,bhmv->bnhv", query, memory["sums"]))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, LinearAttention)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "feature_map"))

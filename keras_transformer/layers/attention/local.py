@@ -10,7 +10,6 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.attention.scaled_dot_product import scaled_dot_product_attention
 from keras_transformer.layers.attention.sparse import (
     SparseAttention,
     at_most,
@@ -20,7 +19,6 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.types import Tensor
 
 
@@ -56,15 +54,7 @@ class LocalAttention(SparseAttention):
     def pattern(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         return ops.abs(query_positions - key_positions) <= self.window
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        padding_mask: Tensor,
-        causal: bool,
-        training: bool = False,
-    ) -> Tensor:
+    def _attend(self, query, key, value, padding_mask, causal, training):
         length, num_heads = ops.shape(query)[1], query.shape[2]
         block_size = at_most(self.window, length)
         real = in_blocks(real_positions(key, padding_mask), block_size)
@@ -77,22 +67,5 @@ class LocalAttention(SparseAttention):
         mask = near & real[:, :, None]  # (B, N, C, 3 C)
         positions = ops.arange(ops.shape(distances)[1])
         bias = self.score_bias(positions[:block_size] + block_size, positions, num_heads)
-
-        num_sentences, num_blocks = ops.shape(query)[:2]
-
-        def rows(x):  # each block becomes a sentence
-            return ops.reshape(x, (num_sentences * num_blocks, *ops.shape(x)[2:]))
-
-        context, _ = scaled_dot_product_attention(
-            rows(query),
-            rows(key),
-            rows(value),
-            rows(mask)[:, None],
-            bias,
-            self.dropout_of_weights(training),
-        )
-        shape = num_sentences, num_blocks, block_size, num_heads, value.shape[-1]
-        return from_blocks(ops.reshape(context, shape), length)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, LocalAttention)}
+        context = self._attend_within_blocks(query, key, value, mask, bias, training)
+        return from_blocks(context, length)

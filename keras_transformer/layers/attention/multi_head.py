@@ -11,17 +11,17 @@ from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
-from keras_transformer.layers.base import FreezesParts, TracedShape, arguments_of, with_layers
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense, HeadwiseDense
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.relative_positions import rotate
-from keras_transformer.types import Self, Shape, Tensor
+from keras_transformer.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
+class MultiHeadAttention(TracedShape, Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2. The projections have biases, as in the
@@ -120,22 +120,12 @@ class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
             )
         self.width_per_head = self.head_dim or d_model // self.num_heads
         self.value_width = self.value_dim or self.width_per_head
-        if self.rotary and self.width_per_head % 2:
-            raise InputError(
-                "Rotary positions rotate pairs of entries: head_dim must be even. "
-                f"Received: head_dim={self.width_per_head}."
-            )
         self.query_projection = self._input_projection(self.width_per_head, query_shape, "query")
         self.key_projection = self._input_projection(self.width_per_head, key_shape, "key")
         self.value_projection = self._input_projection(self.value_width, value_shape, "value")
-        values_width = self.num_heads * self.value_width
-        self.output_projection = Dense(
-            self.output_dim or d_model,
-            use_bias=self.use_bias,
-            dtype=self.dtype_policy,
-            name="output",
-        )
-        self.output_projection.build((*query_shape[:-1], values_width))
+        options = dict(use_bias=self.use_bias, dtype=self.dtype_policy, name="output")
+        self.output_projection = Dense(self.output_dim or d_model, **options)
+        self.output_projection.build((*query_shape[:-1], self.num_heads * self.value_width))
         if not self.attention.built:
             heads = [(None, None, self.num_heads, self.width_per_head)] * 2
             self.attention.build(*heads, (None, None, self.num_heads, self.value_width))
@@ -192,7 +182,9 @@ class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
             return_attention_weights=return_attention_weights,
         )
         context, weights = result if return_attention_weights else (result, None)
-        output = self.output_projection(self._join_heads(context))
+        batch, length, _, _ = ops.shape(context)
+        context = ops.reshape(context, (batch, length, self.num_heads * self.value_width))
+        output = self.output_projection(context)
         return (output, weights) if return_attention_weights else output
 
     def decoding_weights(
@@ -291,17 +283,6 @@ class MultiHeadAttention(FreezesParts, TracedShape, keras.layers.Layer):
     def _split_heads(self, x, width):
         batch, length, _ = ops.shape(x)  # not -1, which is ambiguous where T is 0
         return ops.reshape(x, (batch, length, self.num_heads, width))  # (B, T, H, K)
-
-    def _join_heads(self, x):
-        batch, length, _, _ = ops.shape(x)
-        return ops.reshape(x, (batch, length, self.num_heads * self.value_width))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, MultiHeadAttention)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**with_layers(config, "attention"))
 
 
 def _check_ranks(*shapes):

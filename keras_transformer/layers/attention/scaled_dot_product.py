@@ -13,12 +13,8 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.scores import (
-    MASKED_SCORE,
-    masked_softmax,
-    softmax,
-)
-from keras_transformer.layers.base import TracedShape, arguments_of
+from keras_transformer.layers.attention.scores import MASKED_SCORE, masked_softmax, softmax
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
 from keras_transformer.layers.relative_positions import alibi_bias
@@ -71,8 +67,30 @@ def check_heads(query_shape, key_shape, value_shape):
         )
 
 
+def checked_padding_mask(query, key, value, padding_mask, attention_mask=None):
+    """Returns the padding mask `(B, S)` or None: the given one, or that of Keras on key and value.
+
+    Raises:
+        ValueError: shapes of heads or masks that cannot attend to one another.
+    """
+    check_heads(query.shape, key.shape, value.shape)
+    padding_mask = known_padding_mask(padding_mask, key, value)
+    check_lengths(query, key, value, padding_mask, attention_mask)
+    return padding_mask
+
+
+def refuse_attention_mask(layer, attention_mask):
+    """Raises `ValueError` if there is an attention mask, for layers without all scores."""
+    if attention_mask is not None:
+        raise InputError(
+            f"{type(layer).__name__} supports only padding_mask and causal. Received: an "
+            f"attention_mask of shape {tuple(attention_mask.shape)}. "
+            "Use ScaledDotProductAttention."
+        )
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
-class ScaledDotProductAttention(TracedShape, keras.layers.Layer):
+class ScaledDotProductAttention(TracedShape, Layer):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim)) V for each head; no trained weights.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 1. Costs T x S scores per head.
@@ -134,9 +152,7 @@ class ScaledDotProductAttention(TracedShape, keras.layers.Layer):
         return_attention_weights: bool = False,
         training: bool = False,
     ) -> Tensor:
-        check_heads(query.shape, key.shape, value.shape)
-        padding_mask = known_padding_mask(padding_mask, key, value)
-        check_lengths(query, key, value, padding_mask, attention_mask)
+        padding_mask = checked_padding_mask(query, key, value, padding_mask, attention_mask)
         mask = combined_mask(query, key, padding_mask, causal, attention_mask)
         num_queries, num_keys = ops.shape(query)[1], ops.shape(key)[1]
         query_positions = ops.arange(num_queries) + (num_keys - num_queries)
@@ -261,6 +277,3 @@ class ScaledDotProductAttention(TracedShape, keras.layers.Layer):
         if num_queries == 1:
             return ops.reshape(context, (-1, 1, num_heads, values.shape[-1]))
         return ops.transpose(context, (0, 2, 1, 3))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, ScaledDotProductAttention)}

@@ -10,16 +10,17 @@ from keras import ops
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.scaled_dot_product import (
     ScaledDotProductAttention,
-    check_heads,
+    checked_padding_mask,
+    refuse_attention_mask,
+    scaled_dot_product_attention,
 )
-from keras_transformer.layers.masks import check_lengths, known_padding_mask
 from keras_transformer.types import Tensor
 
 
 class SparseAttention(ScaledDotProductAttention):
     """Scaled dot-product self-attention between those pairs of positions that a pattern allows.
 
-    A subclass defines `pattern`, and `attend`, which computes no scores of other pairs.
+    A subclass defines `pattern`, and `_attend`, which computes no scores of other pairs.
 
     Call arguments: those of `ScaledDotProductAttention`, except:
         key, value: as long as the query.
@@ -34,17 +35,29 @@ class SparseAttention(ScaledDotProductAttention):
         """Returns bool, broadcast from both: whether two positions see each other (symmetric)."""
         raise NotImplementedError
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        padding_mask: Tensor,
-        causal: bool,
-        training: bool = False,
-    ) -> Tensor:
+    def _attend(self, query, key, value, padding_mask, causal, training):
         """Returns the context, `(B, T, H, K')`; padding_mask may be None."""
         raise NotImplementedError
+
+    def _attend_within_blocks(self, query, key, value, mask, bias, training):
+        """Returns the context of queries `(B, N, C, H, K)`, each block as a sentence of its own.
+
+        Args:
+            key, value: `(B, N, S, H, K)` and `(B, N, S, H, K')`, what each block may see.
+            mask: bool `(B, N, 1 or C, S)`.
+            bias: of the scores, see `score_bias`.
+        """
+        num_sentences, num_blocks, block_size, num_heads = ops.shape(query)[:4]
+
+        def rows(x):
+            return ops.reshape(x, (num_sentences * num_blocks, *ops.shape(x)[2:]))
+
+        dropout = self.dropout_of_weights(training)
+        context, _ = scaled_dot_product_attention(
+            rows(query), rows(key), rows(value), rows(mask)[:, None], bias, dropout
+        )
+        shape = num_sentences, num_blocks, block_size, num_heads, value.shape[-1]
+        return ops.reshape(context, shape)
 
     def may_see(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         before = super().may_see(query_positions, key_positions)
@@ -61,12 +74,7 @@ class SparseAttention(ScaledDotProductAttention):
         return_attention_weights: bool = False,
         training: bool = False,
     ) -> Tensor:
-        if attention_mask is not None:
-            raise InputError(
-                f"{type(self).__name__} supports only padding_mask and causal. Received: an "
-                f"attention_mask of shape {tuple(attention_mask.shape)}. "
-                "Use ScaledDotProductAttention."
-            )
+        refuse_attention_mask(self, attention_mask)
         lengths = query.shape[1], key.shape[1]
         if None not in lengths and lengths[0] != lengths[1]:
             raise InputError(
@@ -74,11 +82,9 @@ class SparseAttention(ScaledDotProductAttention):
                 f"Received: {lengths[0]} queries, {lengths[1]} keys. "
                 "Use ScaledDotProductAttention or LinearAttention."
             )
-        check_heads(query.shape, key.shape, value.shape)
-        padding_mask = known_padding_mask(padding_mask, key, value)
-        check_lengths(query, key, value, padding_mask)
+        padding_mask = checked_padding_mask(query, key, value, padding_mask)
         if not return_attention_weights:
-            return self.attend(query, key, value, padding_mask, causal, training)
+            return self._attend(query, key, value, padding_mask, causal, training)
         positions = ops.arange(ops.shape(query)[1])
         pairs = self.pattern(positions[:, None], positions)
         return super().call(query, key, value, padding_mask, causal, pairs, True, training)

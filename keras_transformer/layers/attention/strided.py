@@ -20,7 +20,6 @@ from keras_transformer.layers.attention.sparse import (
     real_positions,
     with_neighbours,
 )
-from keras_transformer.layers.base import arguments_of
 from keras_transformer.layers.relative_positions import alibi_bias
 from keras_transformer.types import Tensor
 
@@ -58,15 +57,7 @@ class StridedAttention(SparseAttention):
         distances = query_positions - key_positions
         return (ops.abs(distances) < self.stride) | (distances % self.stride == 0)
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        padding_mask: Tensor,
-        causal: bool,
-        training: bool = False,
-    ) -> Tensor:
+    def _attend(self, query, key, value, padding_mask, causal, training):
         length, num_heads = ops.shape(query)[1], query.shape[2]
         query = query * (1.0 / math.sqrt(query.shape[-1]))
         real = in_blocks(real_positions(key, padding_mask), self.stride)
@@ -103,6 +94,3 @@ class StridedAttention(SparseAttention):
         context = ops.einsum("bnths,bnshk->bnthk", weights[..., :num_near], near_values)
         context = context + ops.einsum("bnthm,bmthk->bnthk", weights[..., num_near:], value)
         return from_blocks(context, length)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **arguments_of(self, StridedAttention)}
