@@ -2,6 +2,7 @@
 
 import json
 
+from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError, import_library
 
 END_OF_TEXT = "<|endoftext|>"
@@ -76,10 +77,7 @@ def _tokenizer_config(directory):
     path = directory / "tokenizer_config.json"
     if not path.exists():
         return {}
-    try:
-        content = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        raise InputError(f"Expected a JSON object. Received: {path}, which is none.") from None
+    content = Settings.read(path)
     names = {
         "do_lower_case": "lowercase",
         "strip_accents": "strip_accents",
