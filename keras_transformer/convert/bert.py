@@ -71,7 +71,12 @@ def model_from(config, tensors):
             f"Expected architectures in config.json to be one of {', '.join(ARCHITECTURES)}. "
             f"Received: architectures={config.get('architectures')!r}."
         )
-    weights = Weights(_todays_names(tensors), prefix="bert.", ignored=BUFFERS)
+    for early, name in (("gamma", "weight"), ("beta", "bias")):  # of early files
+        tensors = {
+            key.replace(f"LayerNorm.{early}", f"LayerNorm.{name}"): tensor
+            for key, tensor in tensors.items()
+        }
+    weights = Weights(tensors, prefix="bert.", ignored=BUFFERS)
     is_classifier_of_text = architecture == "BertForSequenceClassification"
     bert = Bert(
         config.size("vocab_size"),
@@ -88,28 +93,6 @@ def model_from(config, tensors):
         name="bert",
     )
     bert.build()
-    _copy_encoder(weights, bert)
-    model = bert
-    if architecture in ("BertForPreTraining", "BertForMaskedLM"):
-        config.check({"tie_word_embeddings": (True,)})
-        model = _pretraining(weights, bert)
-    elif architecture != "BertModel":
-        model = _classifier(weights, bert, architecture, config)
-    weights.check_none_left()
-    return model
-
-
-def _todays_names(tensors):
-    """Returns the tensors with the names of today: early files have gamma and beta."""
-    return {
-        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-            "LayerNorm.beta", "LayerNorm.bias"
-        ): tensor
-        for name, tensor in tensors.items()
-    }
-
-
-def _copy_encoder(weights, bert):
     embedding = bert.encoder.embedding
     for name, layer in (
         ("word", embedding.token_embedding),
@@ -122,6 +105,14 @@ def _copy_encoder(weights, bert):
         weights.copy_block(f"encoder.layer.{i}", block, NAMES)
     if bert.pooler:
         weights.copy_dense("pooler.dense", bert.pooler_layer)
+    model = bert
+    if architecture in ("BertForPreTraining", "BertForMaskedLM"):
+        config.check({"tie_word_embeddings": (True,)})
+        model = _pretraining(weights, bert)
+    elif architecture != "BertModel":
+        model = _classifier(weights, bert, architecture, config)
+    weights.check_none_left()
+    return model
 
 
 def _pretraining(weights, bert):
@@ -144,9 +135,8 @@ def _pretraining(weights, bert):
 def _classifier(weights, bert, architecture, config):
     whole_text = architecture == "BertForSequenceClassification"
     model_class = BertClassifier if whole_text else BertTokenClassifier
-    rate = (
-        "hidden_dropout_prob" if config.get("classifier_dropout") is None else "classifier_dropout"
-    )
+    has_own_rate = config.get("classifier_dropout") is not None
+    rate = "classifier_dropout" if has_own_rate else "hidden_dropout_prob"
     model = model_class(
         bert,
         num_classes=len(config.get("id2label") or (0, 1)),  # two if config.json has no labels

@@ -81,8 +81,8 @@ def read_hugging_face(directory, config, write):
     Raises:
         InputError: see `read_marian`.
     """
-    tokenizer_config = _optional_json(directory / TOKENIZER_CONFIG)
-    generation = _optional_json(directory / "generation_config.json")
+    tokenizer_config = Settings.read(directory / TOKENIZER_CONFIG, optional=True)
+    generation = Settings.read(directory / "generation_config.json", optional=True)
     search = Settings({**config, **generation}, SEARCH_FILES)
     settings = _settings(directory, config, tokenizer_config)
     shared = not tokenizer_config.flag("separate_vocabs", False)
@@ -308,7 +308,3 @@ def _check_positions(weights, name, model, config):
             f"Expected {name} to hold sines and cosines, as all of Marian's models. "
             "Received: other numbers."
         )
-
-
-def _optional_json(path):
-    return Settings.read(path) if path.exists() else Settings({}, path.name)

@@ -135,7 +135,7 @@ def _read_arrays(path):
         raise InputError(
             f"Expected Marian's settings in the array {SETTINGS}. Received: {path}, without it."
         )
-    settings = Settings(_yaml(arrays[SETTINGS].tobytes().rstrip(b"\0"), SETTINGS), SETTINGS)
+    settings = _yaml(arrays[SETTINGS].tobytes().rstrip(b"\0"), SETTINGS)
     weights = {}
     for name, array in arrays.items():
         if name.startswith("special:"):
@@ -156,7 +156,7 @@ def _yaml(content, name):
         raise InputError(f"{error} (in {name})") from None
     if not isinstance(values, dict):
         raise InputError(f"Expected keys and values in YAML. Received: {name} without them.")
-    return values
+    return Settings(values, name)
 
 
 def _settings(config, weights):
@@ -168,12 +168,6 @@ def _settings(config, weights):
         raise InputError(
             f"Expected {', '.join(what)} to be one of {', '.join(map(str, NORMALIZATION))}. "
             f"Received: {normalization}."
-        )
-    activation = config.get("transformer-ffn-activation")
-    if activation not in ACTIVATIONS:
-        raise InputError(
-            f"Expected transformer-ffn-activation to be one of {', '.join(ACTIVATIONS)}. "
-            f"Received: {activation!r}."
         )
     ff_dim = config.size("transformer-dim-ffn")
     if config.get("transformer-decoder-dim-ffn", 0) not in (0, ff_dim):
@@ -189,7 +183,7 @@ def _settings(config, weights):
         num_heads=config.size("transformer-heads"),
         dropout=config.number("transformer-dropout", 0.1),
         normalize_first=NORMALIZATION[normalization],
-        activation=ACTIVATIONS[activation],
+        activation=config.activation("transformer-ffn-activation", ACTIVATIONS),
         # The frequencies are 10000^(-i / (d/2 - 1)), as in tensor2tensor, not the paper's
         # 10000^(-i / (d/2)). CTranslate2 and Hugging Face take the paper's all the same.
         position_base=10000.0 ** (d_model / max(d_model - 2, 1)),

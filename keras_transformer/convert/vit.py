@@ -40,6 +40,7 @@ def model_from(config, tensors):
     config.check({"head_dim": (d_model // num_heads,), "pooler_act": ("tanh",)})
     weights = Weights(tensors, prefix="vit.")
     has_pooler = "pooler.dense.weight" in weights
+    pooled = "hidden_size" if config.get("pooler_output_size") is None else "pooler_output_size"
     has_head = "classifier.weight" in weights
     if not has_head and "ViTForImageClassification" in (config.get("architectures") or ()):
         weights.take("classifier.weight", ())  # says that there is none
@@ -53,7 +54,7 @@ def model_from(config, tensors):
         ff_dim=config.size("intermediate_size"),
         num_heads=num_heads,
         dropout=config.number("hidden_dropout_prob", 0.0),
-        representation_dim=_pooled_dim(config) if has_pooler else None,
+        representation_dim=config.size(pooled) if has_pooler else None,
         activation=config.activation("hidden_act"),
         layer_norm_epsilon=config.number("layer_norm_eps", 1e-12),
         name="vit",
@@ -70,11 +71,6 @@ def model_from(config, tensors):
         weights.copy_dense("classifier", model.head)
     weights.check_none_left()
     return model
-
-
-def _pooled_dim(config):
-    name = "hidden_size" if config.get("pooler_output_size") is None else "pooler_output_size"
-    return config.size(name)
 
 
 def _patch_size(config):

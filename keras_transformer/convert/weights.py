@@ -172,8 +172,10 @@ class Settings(dict[str, Any]):
         self.file = file
 
     @classmethod
-    def read(cls, path):
-        """Returns the settings in a JSON file of Hugging Face's."""
+    def read(cls, path, optional=False):
+        """Returns those in a JSON file of Hugging Face's, none if an optional file is missing."""
+        if optional and not path.exists():
+            return cls({}, path.name)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -221,15 +223,17 @@ class Settings(dict[str, Any]):
         value = self.get(name, default)
         return self._checked(name, value, lambda value: isinstance(value, bool), "true or false")
 
-    def activation(self, name):
-        """Returns our name of the activation in the setting `name`."""
+    def activation(self, name, ours=ACTIVATIONS):
+        """Returns our name of the activation in the setting `name`.
+
+        Args:
+            ours: dict from their names to ours.
+        """
         value = self.get(name)
-        if not isinstance(value, str) or value not in ACTIVATIONS:
-            expected = ", ".join(ACTIVATIONS)
-            raise InputError(
-                f"Expected {name} to be one of {expected}. Received: {name}={value!r}."
-            )
-        return ACTIVATIONS[value]
+        if not isinstance(value, str) or value not in ours:
+            names = ", ".join(ours)
+            raise InputError(f"Expected {name} to be one of {names}. Received: {name}={value!r}.")
+        return ours[value]
 
     def _checked(self, name, value, is_right, expected):
         if not is_right(value):

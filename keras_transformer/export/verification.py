@@ -69,8 +69,7 @@ def verify(saved_model, translator, split_sentences=False):
     The texts are: a batch of 64 random ones from the tokenizer's vocabulary; a batch of empty,
     blank, emoji, mixed-script, invalid and too long ones; and single texts of both batches, which
     the translator has seen only in their batch, since a translation must not depend on its
-    neighbours. Translations must be identical except for near-ties, which are counted and must be
-    few.
+    neighbours. Translations must be identical except for a few near-ties.
 
     Args:
         saved_model: path of a SavedModel with the signature `serving_default`.
@@ -79,8 +78,7 @@ def verify(saved_model, translator, split_sentences=False):
     Returns:
         `Verification`.
     Raises:
-        ExportError: the process fails, a translation, a score or a `truncated` differs, or there
-            are too many near-ties.
+        ExportError: the process fails, an answer differs, or there are too many near-ties.
     """
     max_tokens = translator.decoding.max_source_length
     prompts = prompts_for_verification(translator.tokenizer, max_tokens, BATCH_SIZE).tolist()

@@ -16,19 +16,14 @@ from keras_transformer.translation.loading import load
 
 @pytest.fixture
 def run(corpus, sentence_pairs, tmp_path, eagerly):
-    """A run of 2 steps in two micro-batches each: it knows little, but its answers differ."""
+    """A run of 2 steps: it knows little, but its answers differ."""
     path = tmp_path / "rnn"
     config = Config.from_preset("rnn").override(
         [
-            *(
-                "model.d_model=32",
-                "model.units=24",
-                "model.dropout=0.1",
-                "tokenizer.vocab_size=150",
-            ),
+            *("model.d_model=32", "model.units=24", "model.dropout=0.1"),
             *("training.max_steps=2", "training.checkpoint_every=2", "training.warmup_steps=1"),
             *("training.peak_learning_rate=0.02", "training.batch_tokens=600"),
-            *("training.gradient_accumulation_steps=2", "decoding.max_length=6"),
+            *("tokenizer.vocab_size=150", "decoding.max_length=6"),
             "decoding.max_source_length=20",
         ]
     )
