@@ -2,13 +2,7 @@
 
 from keras import ops
 
-from keras_transformer.convert.weights import (
-    Weights,
-    activation_name,
-    check_settings,
-    number,
-    size,
-)
+from keras_transformer.convert.weights import Weights
 from keras_transformer.errors import InputError
 from keras_transformer.models import Bert, BertClassifier, BertPretraining, BertTokenClassifier
 from keras_transformer.special_ids import PAD_ID
@@ -24,6 +18,17 @@ TOKEN_TENSORS = (
 
 BUFFERS = r"embeddings\.(position_ids|token_type_ids)"
 """Constants, which early versions saved with the weights."""
+
+NAMES = {
+    "self.query": "attention.self.query",
+    "self.key": "attention.self.key",
+    "self.value": "attention.self.value",
+    "self.output": "attention.output.dense",
+    "self.norm": "attention.output.LayerNorm",
+    "feed_forward.inner": "intermediate.dense",
+    "feed_forward.outer": "output.dense",
+    "feed_forward.norm": "output.LayerNorm",
+}
 
 EXPECTED = {
     "position_embedding_type": ("absolute",),
@@ -53,59 +58,41 @@ def model_from(config, tensors):
     same.
 
     Args:
-        config: dict of config.json.
+        config: `Settings` of config.json.
         tensors: dict from name to array.
     Raises:
         InputError: settings without a counterpart in `Bert`, or tensors that are missing, left over
             or of another shape.
     """
-    check_settings(config, EXPECTED)
+    config.check(EXPECTED)
     (architecture, *others) = config.get("architectures") or [None]
     if architecture not in ARCHITECTURES or others:
         raise InputError(
             f"Expected architectures in config.json to be one of {', '.join(ARCHITECTURES)}. "
             f"Received: architectures={config.get('architectures')!r}."
         )
-    weights = Weights(_todays_names(tensors), prefix="bert.", ignored=BUFFERS)
+    for early, name in (("gamma", "weight"), ("beta", "bias")):  # of early files
+        tensors = {
+            key.replace(f"LayerNorm.{early}", f"LayerNorm.{name}"): tensor
+            for key, tensor in tensors.items()
+        }
+    weights = Weights(tensors, prefix="bert.", ignored=BUFFERS)
     is_classifier_of_text = architecture == "BertForSequenceClassification"
     bert = Bert(
-        size(config, "vocab_size"),
-        num_layers=size(config, "num_hidden_layers"),
-        d_model=size(config, "hidden_size"),
-        ff_dim=size(config, "intermediate_size"),
-        num_heads=size(config, "num_attention_heads"),
-        dropout=number(config, "hidden_dropout_prob", 0.1),
-        activation=activation_name(config, "hidden_act"),
-        max_length=size(config, "max_position_embeddings"),
-        num_segments=size(config, "type_vocab_size"),
+        config.size("vocab_size"),
+        num_layers=config.size("num_hidden_layers"),
+        d_model=config.size("hidden_size"),
+        ff_dim=config.size("intermediate_size"),
+        num_heads=config.size("num_attention_heads"),
+        dropout=config.number("hidden_dropout_prob", 0.1),
+        activation=config.activation("hidden_act"),
+        max_length=config.size("max_position_embeddings"),
+        num_segments=config.size("type_vocab_size"),
         pooler="pooler.dense.weight" in weights or is_classifier_of_text,
-        layer_norm_epsilon=number(config, "layer_norm_eps", 1e-12),
+        layer_norm_epsilon=config.number("layer_norm_eps", 1e-12),
         name="bert",
     )
     bert.build()
-    _copy_encoder(weights, bert)
-    model = bert
-    if architecture in ("BertForPreTraining", "BertForMaskedLM"):
-        check_settings(config, {"tie_word_embeddings": (True,)})
-        model = _pretraining(weights, bert)
-    elif architecture != "BertModel":
-        model = _classifier(weights, bert, architecture, config)
-    weights.check_none_left()
-    return model
-
-
-def _todays_names(tensors):
-    """Returns the tensors with the names of today: early files have gamma and beta."""
-    endings = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-    renamed = {}
-    for name, tensor in tensors.items():
-        for old, new in endings.items():
-            name = name.removesuffix(old) + new if name.endswith(old) else name
-        renamed[name] = tensor
-    return renamed
-
-
-def _copy_encoder(weights, bert):
     embedding = bert.encoder.embedding
     for name, layer in (
         ("word", embedding.token_embedding),
@@ -115,27 +102,17 @@ def _copy_encoder(weights, bert):
         weights.copy(f"embeddings.{name}_embeddings.weight", layer.embeddings)
     weights.copy_normalization("embeddings.LayerNorm", embedding.norm)
     for i, block in enumerate(bert.encoder.blocks):
-        _copy_block(weights, f"encoder.layer.{i}", block)
+        weights.copy_block(f"encoder.layer.{i}", block, NAMES)
     if bert.pooler:
         weights.copy_dense("pooler.dense", bert.pooler_layer)
-
-
-def _copy_block(weights, name, block):
-    attention, feed_forward = block.self_attention, block.feed_forward
-    for part, layer in (
-        ("attention.self.query", attention.query_projection),
-        ("attention.self.key", attention.key_projection),
-        ("attention.self.value", attention.value_projection),
-        ("attention.output.dense", attention.output_projection),
-        ("intermediate.dense", feed_forward.inner),
-        ("output.dense", feed_forward.outer),
-    ):
-        weights.copy_dense(f"{name}.{part}", layer)
-    for part, residual in (
-        ("attention.output.LayerNorm", block.self_attention_residual),
-        ("output.LayerNorm", block.feed_forward_residual),
-    ):
-        weights.copy_normalization(f"{name}.{part}", residual.normalization)
+    model = bert
+    if architecture in ("BertForPreTraining", "BertForMaskedLM"):
+        config.check({"tie_word_embeddings": (True,)})
+        model = _pretraining(weights, bert)
+    elif architecture != "BertModel":
+        model = _classifier(weights, bert, architecture, config)
+    weights.check_none_left()
+    return model
 
 
 def _pretraining(weights, bert):
@@ -158,13 +135,12 @@ def _pretraining(weights, bert):
 def _classifier(weights, bert, architecture, config):
     whole_text = architecture == "BertForSequenceClassification"
     model_class = BertClassifier if whole_text else BertTokenClassifier
-    rate = (
-        "hidden_dropout_prob" if config.get("classifier_dropout") is None else "classifier_dropout"
-    )
+    has_own_rate = config.get("classifier_dropout") is not None
+    rate = "classifier_dropout" if has_own_rate else "hidden_dropout_prob"
     model = model_class(
         bert,
         num_classes=len(config.get("id2label") or (0, 1)),  # two if config.json has no labels
-        dropout=number(config, rate, 0.1),
+        dropout=config.number(rate, 0.1),
         name="bert_classifier" if whole_text else "bert_token_classifier",
     )
     model.build()

@@ -3,13 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.convert.weights import (
-    Weights,
-    activation_name,
-    check_settings,
-    number,
-    size,
-)
+from keras_transformer.convert.weights import Weights
 from keras_transformer.errors import InputError
 from keras_transformer.models import Gpt
 
@@ -34,27 +28,27 @@ def model_from(config, tensors):
     attention weights; without training, the logits are the same.
 
     Args:
-        config: dict of config.json.
+        config: `Settings` of config.json.
         tensors: dict from name to array.
     Raises:
         InputError: settings without a counterpart in `Gpt`, or tensors that are missing, left over
             or of another shape.
     """
-    check_settings(config, EXPECTED)
-    d_model = size(config, "n_embd")
+    config.check(EXPECTED)
+    d_model = config.size("n_embd")
     weights = Weights(tensors, prefix="transformer.", ignored=BUFFERS)
-    vocab_size = size(config, "vocab_size")
+    vocab_size = config.size("vocab_size")
     model = Gpt(
         vocab_size,
-        num_layers=size(config, "n_layer"),
+        num_layers=config.size("n_layer"),
         d_model=d_model,
-        ff_dim=4 * d_model if config.get("n_inner") is None else size(config, "n_inner"),
-        num_heads=size(config, "n_head"),
-        dropout=number(config, "resid_pdrop", 0.1),
-        activation=activation_name(config, "activation_function"),
-        max_length=size(config, "n_positions"),
+        ff_dim=4 * d_model if config.get("n_inner") is None else config.size("n_inner"),
+        num_heads=config.size("n_head"),
+        dropout=config.number("resid_pdrop", 0.1),
+        activation=config.activation("activation_function"),
+        max_length=config.size("n_positions"),
         tie_output=config.get("tie_word_embeddings", True) and not _has_own_output(weights),
-        layer_norm_epsilon=number(config, "layer_norm_epsilon", 1e-5),
+        layer_norm_epsilon=config.number("layer_norm_epsilon", 1e-5),
         pad_id=-1,
         end_id=_end_id(config, vocab_size),
         name="gpt",

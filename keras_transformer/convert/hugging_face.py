@@ -1,18 +1,18 @@
 """Models that Hugging Face's `transformers` has saved, as models of this package.
 
 Each architecture has a file in this directory with two members. `model_from(config, tensors)` takes
-the dict of config.json and a dict from names to float32 arrays, and returns a built model.
+the `Settings` of config.json and a dict from names to float32 arrays, and returns a built model.
 `TOKEN_TENSORS` names the arrays with one row for each token, whose rows are put in the order of the
 tokenizer where that differs from the file's.
 """
 
-import json
 import pathlib
 from typing import Any, NamedTuple
 
 from keras_transformer.convert import bert, gpt2, vit
 from keras_transformer.convert.tensor_files import read_tensors
 from keras_transformer.convert.tokenizer_files import read_tokenizer
+from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError
 from keras_transformer.types import StrPath
 
@@ -48,7 +48,7 @@ def from_hugging_face(directory: StrPath) -> Imported:
             package cannot represent. The message names them.
     """
     directory = pathlib.Path(directory)
-    config = read_json(directory / "config.json")
+    config = Settings.read(directory / "config.json")
     model_type = config.get("model_type")
     if model_type == "marian":
         raise InputError(
@@ -80,19 +80,3 @@ def _in_order(name, tensor, order):
             "to the model, or move it away to load the model alone."
         )
     return tensor[[*order, *sorted(set(range(len(tensor))) - set(order))]]
-
-
-def read_json(path):
-    """Returns the JSON object in a file of Hugging Face's."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            "Expected a directory that save_pretrained of transformers has written. "
-            f"Received: {path}: {error.strerror}."
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"Expected JSON. Received: {path}: {error}.") from None
-    if not isinstance(content, dict):
-        raise InputError(f"Expected a JSON object. Received: {path}: {type(content).__name__}.")
-    return content

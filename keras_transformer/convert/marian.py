@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_transformer.config import Config, TokenizerConfig
-from keras_transformer.convert.hugging_face import read_json
 from keras_transformer.convert.marian_hugging_face import read_hugging_face
 from keras_transformer.convert.marian_npz import read_npz
+from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import partial_directory, put_in_place
 from keras_transformer.files.text import check_directory
@@ -49,7 +49,7 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
             f"Expected the directory of a model. Received: {directory}: no such directory."
         )
     if (directory / "config.json").exists():
-        config = read_json(directory / "config.json")
+        config = Settings.read(directory / "config.json")
         model_type = config.get("model_type")
         if model_type != "marian":
             raise InputError(
@@ -107,7 +107,10 @@ def import_run(
     translator = read_marian(directory, write)
     model, decoding = translator.model, translator.decoding
     write(f"model       {model.count_params():,} parameters")
-    write(f"vocabulary  {_vocabulary_in_words(model)}")
+    sizes = f"{model.source_vocab_size:,} tokens for both languages"
+    if model.target_vocab_size is not None:
+        sizes = f"{model.source_vocab_size:,} source and {model.target_vocab_size:,} target tokens"
+    write(f"vocabulary  {sizes}")
     write(
         f"search      beam size {decoding.beam_size}, length penalty {decoding.length_penalty:g}, "
         f"at most {decoding.max_length} tokens"
@@ -144,14 +147,6 @@ def _write(translator, run):
     settings = model.get_config()
     arguments = {name: settings[name] for name in settings if name not in NO_SETTINGS}
     config = Config(
-        tokenizer=tokenizer,
-        model={"name": model.NAME, **arguments},
-        decoding=translator.decoding,
+        tokenizer=tokenizer, model={"name": model.NAME, **arguments}, decoding=translator.decoding
     )
     run.create(config, *tokenizers)
-
-
-def _vocabulary_in_words(model):
-    if model.target_vocab_size is None:
-        return f"{model.source_vocab_size:,} tokens for both languages"
-    return f"{model.source_vocab_size:,} source and {model.target_vocab_size:,} target tokens"

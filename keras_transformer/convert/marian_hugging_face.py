@@ -3,34 +3,18 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.convert.hugging_face import read_json
 from keras_transformer.convert.marian_model import (
     Files,
     block_shapes,
-    blocks_of,
     check_ids,
-    check_tables,
-    copy_output_biases,
     copy_tables,
-    in_our_order,
-    new_model,
     read_bytes,
     search_of,
     settings_of,
-    tables_of,
-    their_size,
-    translator_of,
     vocabulary,
 )
 from keras_transformer.convert.tensor_files import INDEX, read_pytorch_tensors, read_tensors
-from keras_transformer.convert.weights import (
-    Weights,
-    activation_name,
-    check_settings,
-    flag,
-    number,
-    size,
-)
+from keras_transformer.convert.weights import Settings, Weights
 from keras_transformer.errors import InputError
 from keras_transformer.layers import sinusoidal_encoding
 
@@ -92,48 +76,47 @@ def read_hugging_face(directory, config, write):
 
     Args:
         directory: `pathlib.Path`.
-        config: dict of config.json.
+        config: `Settings` of config.json.
         write: called with a line about each setting of the search that is not applied.
     Raises:
         InputError: see `read_marian`.
     """
-    tokenizer_config = _optional_json(directory / TOKENIZER_CONFIG)
-    search = {**config, **_optional_json(directory / "generation_config.json")}
+    tokenizer_config = Settings.read(directory / TOKENIZER_CONFIG, optional=True)
+    generation = Settings.read(directory / "generation_config.json", optional=True)
+    search = Settings({**config, **generation}, SEARCH_FILES)
     settings = _settings(directory, config, tokenizer_config)
-    shared = not flag(tokenizer_config, "separate_vocabs", False, TOKENIZER_CONFIG)
+    shared = not tokenizer_config.flag("separate_vocabs", False)
     source, target = _vocabularies(directory, config, tokenizer_config, search, shared)
     models = tuple(
         read_bytes(directory / f"{side}.spm", "the SentencePiece models of Marian")
         for side in ("source", "target")
     )
     decoding = _decoding(config, tokenizer_config, search)
-    forbidden = _forbidden(search, their_size(target))
+    forbidden = _forbidden(search, target.num_rows)
     files = Files(settings, source, target, models, decoding)
-    _report(search, tokenizer_config, size(config, "max_position_embeddings"), write)
+    _report(search, tokenizer_config, config.size("max_position_embeddings"), write)
 
-    weights, tables = Weights(_tensors(directory), prefix="model."), tables_of(files, *TABLES)
-    check_tables(weights, files, tables)
-    for side, i, part, shape in block_shapes(settings, NAMES):
-        weights.check(f"{side}.layers.{i}.{NAMES[part]}.weight", shape[::-1])
-    model = new_model(files)
+    weights, tables = Weights(_tensors(directory), prefix="model."), files.tables(*TABLES)
+    shapes = block_shapes(settings, NAMES)
+    kernels = (
+        (f"{side}.layers.{i}.{NAMES[part]}.weight", shape[::-1]) for side, i, part, shape in shapes
+    )
+    model = files.new_model(weights, tables, kernels)
     _copy_tables_and_output(weights, model, files, tables)
-    copy_output_biases(weights, model, files, "final_logits_bias", forbidden)
-    for side, i, layers in blocks_of(model):
-        for part, layer in layers.items():
-            is_norm = part.endswith(".norm")
-            copy = weights.copy_normalization if is_norm else weights.copy_dense
-            copy(f"{side}.layers.{i}.{NAMES[part]}", layer)
-    for side in ("encoder", "decoder"):
+    files.copy_output_biases(weights, model, "final_logits_bias", forbidden)
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for i, block in enumerate(stack.blocks):
+            weights.copy_block(f"{side}.layers.{i}", block, NAMES)
         _check_positions(weights, f"{side}.embed_positions.weight", model, config)
     weights.check_none_left()
-    return translator_of(model, files)
+    return files.translator(model)
 
 
 def _settings(directory, config, tokenizer_config):
     """Returns the arguments of the `Transformer`."""
-    check_settings(config, EXPECTED)
-    one_table = flag(config, "share_encoder_decoder_embeddings", True)
-    if one_table and flag(tokenizer_config, "separate_vocabs", False, TOKENIZER_CONFIG):
+    config.check(EXPECTED)
+    one_table = config.flag("share_encoder_decoder_embeddings", True)
+    if one_table and tokenizer_config.flag("separate_vocabs", False):
         raise InputError(
             "Expected one vocabulary where source and target share one table. Received: "
             f"separate_vocabs=true and share_encoder_decoder_embeddings=true, in {directory}."
@@ -151,16 +134,16 @@ def _settings(directory, config, tokenizer_config):
             f"{tokenizer_config['sp_model_kwargs']!r}, in {directory / TOKENIZER_CONFIG}."
         )
     return settings_of(
-        size(config, "encoder_layers"),
-        size(config, "decoder_layers"),
-        d_model=size(config, "d_model"),
-        ff_dim=size(config, "encoder_ffn_dim"),
-        num_heads=size(config, "encoder_attention_heads"),
-        dropout=number(config, "dropout", 0.1),
-        activation=activation_name(config, "activation_function"),
+        config.size("encoder_layers"),
+        config.size("decoder_layers"),
+        d_model=config.size("d_model"),
+        ff_dim=config.size("encoder_ffn_dim"),
+        num_heads=config.size("encoder_attention_heads"),
+        dropout=config.number("dropout", 0.1),
+        activation=config.activation("activation_function"),
         share_embeddings=one_table,
-        tie_output=flag(config, "tie_word_embeddings", True),
-        scale_embeddings=flag(config, "scale_embedding", False),
+        tie_output=config.flag("tie_word_embeddings", True),
+        scale_embeddings=config.flag("scale_embedding", False),
         layer_norm_epsilon=LAYER_NORM_EPSILON,
     )
 
@@ -202,7 +185,7 @@ def _read_vocabulary(path, config, size_name, tokenizer_config):
         path: the file.
         size_name: the setting in config.json with the number of tokens.
     """
-    ids = read_json(path)
+    ids = Settings.read(path)
     check_ids(ids, path)
     special = {}
     for ours, token, default in (
@@ -242,14 +225,14 @@ def _decoding(config, tokenizer_config, search):
     Neither text nor translation can be longer than their table of positions. Their numbers count
     the end token of the text, and the start token of the translation.
     """
-    positions = size(config, "max_position_embeddings")
+    positions = config.size("max_position_embeddings")
 
-    def length(settings, name, file, default):
-        return default if settings.get(name) is None else size(settings, name, file)
+    def length(settings, name, default):
+        return default if settings.get(name) is None else settings.size(name)
 
-    longest = length(tokenizer_config, "model_max_length", TOKENIZER_CONFIG, MAX_LENGTH)
-    limit = length(search, "max_length", SEARCH_FILES, MAX_LENGTH)
-    limit = length(search, "max_new_tokens", SEARCH_FILES, limit - 1) + 1
+    longest = length(tokenizer_config, "model_max_length", MAX_LENGTH)
+    limit = length(search, "max_length", MAX_LENGTH)
+    limit = length(search, "max_new_tokens", limit - 1) + 1
     num_beams, length_penalty = search.get("num_beams"), search.get("length_penalty")
     return search_of(
         SEARCH_FILES,
@@ -309,16 +292,15 @@ def _copy_tables_and_output(weights, model, files, tables):
     if model.tie_output:
         weights.take_copy("lm_head.weight", "the target embedding", theirs)
         return
-    shape = their_size(files.target), model.d_model
-    table = in_our_order(weights.take("lm_head.weight", shape), files.target.rows)
-    model.output_layer.kernel.assign(np.transpose(table))
+    table = weights.take("lm_head.weight", (files.target.num_rows, model.d_model))
+    model.output_layer.kernel.assign(np.transpose(files.target.in_our_order(table)))
 
 
 def _check_positions(weights, name, model, config):
     """Takes a table of positions, which must be the sinusoids that are computed here."""
     if name not in weights:
         return
-    num_positions = size(config, "max_position_embeddings")
+    num_positions = config.size("max_position_embeddings")
     table = weights.take(name, (num_positions, model.d_model))
     expected = sinusoidal_encoding(np.arange(num_positions), model.d_model, "concatenated")
     if not np.allclose(table, ops.convert_to_numpy(expected), atol=2e-3):  # may be float16
@@ -326,7 +308,3 @@ def _check_positions(weights, name, model, config):
             f"Expected {name} to hold sines and cosines, as all of Marian's models. "
             "Received: other numbers."
         )
-
-
-def _optional_json(path):
-    return read_json(path) if path.exists() else {}

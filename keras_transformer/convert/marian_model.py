@@ -36,6 +36,16 @@ class Vocabulary(NamedTuple):
     rows: list[int | None]
     """For each id, the row of their tables; None where they have none."""
 
+    @property
+    def num_rows(self):
+        """The number of rows of their tables."""
+        return 1 + max(row for row in self.rows if row is not None)
+
+    def in_our_order(self, table):
+        """Returns the rows of their table `(V, ...)` in our order, zeros where they have none."""
+        with_zeros = np.concatenate([table, np.zeros_like(table[:1])])
+        return with_zeros[[len(table) if row is None else row for row in self.rows]]
+
 
 class Files(NamedTuple):
     """What both readers find in a directory."""
@@ -49,6 +59,75 @@ class Files(NamedTuple):
     """The SentencePiece models of source and target."""
     decoding: DecodingConfig
     """The search that their programs make by default."""
+
+    def tables(self, shared, source, target):
+        """Returns the names of the tables of embeddings, each with its `Vocabulary`."""
+        if self.settings["share_embeddings"]:
+            return {shared: self.source}
+        return {source: self.source, target: self.target}
+
+    def new_model(self, weights, tables, kernels):
+        """Returns the built `Transformer`, with weights that the caller replaces.
+
+        Files that do not fit are refused before, as a model can be large.
+
+        Args:
+            weights: `Weights`.
+            tables: what `tables` has returned.
+            kernels: iterable of the names of all kernels, each with its shape.
+        """
+        for name, side in tables.items():
+            weights.check(name, (side.num_rows, self.settings["d_model"]))
+        for name, shape in kernels:
+            weights.check(name, shape)
+        target_size = None if self.target is self.source else len(self.target.pieces)
+        sizes = len(self.source.pieces), target_size
+        model = Transformer(*sizes, **self.settings, name="transformer")
+        model.build()
+        return model
+
+    def copy_output_biases(self, weights, model, name, forbidden=()):
+        """Copies the output biases `name`; where they have none, they are zero.
+
+        Args:
+            forbidden: their ids that must never be written. The end token is not one of them, as in
+                `generate`: without it, no translation would end.
+        """
+        theirs = np.zeros((1, self.target.num_rows), "float32")
+        if name in weights:
+            theirs = weights.take(name, theirs.shape)
+        biases = self.target.in_our_order(theirs[0])
+        for i, row in enumerate(self.target.rows):
+            is_forbidden = row in forbidden and i not in (PAD_ID, UNKNOWN_ID, END_ID)
+            if row is None or i == START_ID or is_forbidden:
+                biases[i] = NEVER
+        model.output_biases.assign(biases)
+
+    def translator(self, model):
+        """Returns the `Translator` of the model."""
+        from keras_transformer.tokenizers import MarianTokenizer  # which needs TensorFlow
+
+        sides = (self.source, self.target), self.models, ("source", "target")
+        tokenizers = []
+        for vocabulary, model_bytes, name in zip(*sides, strict=True):
+            tokenizer = MarianTokenizer.from_parts(vocabulary.pieces, model_bytes)
+            if not tokenizer.knows_a_piece:
+                raise InputError(
+                    f"Expected a vocabulary of the pieces in {name}.spm. Received: "
+                    f"{tokenizer.vocab_size:,} tokens, none of which is one of its pieces. Copy "
+                    "the files of one model."
+                )
+            tokenizers.append(tokenizer)
+        return Translator(model, *tokenizers, self.decoding)
+
+
+def copy_tables(weights, model, tables):
+    """Copies the embeddings; returns their table of the target."""
+    layers = model.source_embedding, model.target_embedding
+    for (name, side), layer in zip(tables.items(), layers, strict=False):
+        theirs = weights.take(name, (side.num_rows, model.d_model))
+        layer.embeddings.assign(side.in_our_order(theirs))
+    return theirs
 
 
 def settings_of(num_layers, num_decoder_layers, **others):
@@ -109,21 +188,8 @@ def check_ids(ids, path):
         )
 
 
-def their_size(vocabulary):
-    """Returns the number of rows of their tables."""
-    return 1 + max(row for row in vocabulary.rows if row is not None)
-
-
-def in_our_order(table, rows):
-    """Returns the rows of their table `(V, ...)` in our order, zeros where they have none."""
-    with_zeros = np.concatenate([table, np.zeros_like(table[:1])])
-    return with_zeros[[len(table) if row is None else row for row in rows]]
-
-
 def block_shapes(settings, parts):
-    """Yields `(side, number, part, shape)` of all layers that `blocks_of` yields, without a model.
-
-    So files that do not fit are refused before a model is built, which can be large.
+    """Yields `(side, number, part, shape)` of all layers of all blocks, without a model.
 
     Args:
         settings: arguments of `Transformer`.
@@ -141,100 +207,6 @@ def block_shapes(settings, parts):
                 sublayer, name = part.split(".")
                 if side == "decoder" or sublayer != "cross":
                     yield side, number, part, shapes.get(name, (d_model, d_model))
-
-
-def tables_of(files, shared, source, target):
-    """Returns the names of the tables of embeddings, each with its `Vocabulary`."""
-    if files.settings["share_embeddings"]:
-        return {shared: files.source}
-    return {source: files.source, target: files.target}
-
-
-def check_tables(weights, files, tables):
-    """Raises `InputError` unless the tables have a row for each token, of the model's width."""
-    for name, side in tables.items():
-        weights.check(name, (their_size(side), files.settings["d_model"]))
-
-
-def copy_tables(weights, model, tables):
-    """Copies the embeddings; returns their table of the target."""
-    layers = model.source_embedding, model.target_embedding
-    for (name, side), layer in zip(tables.items(), layers, strict=False):
-        theirs = weights.take(name, (their_size(side), model.d_model))
-        layer.embeddings.assign(in_our_order(theirs, side.rows))
-    return theirs
-
-
-def copy_output_biases(weights, model, files, name, forbidden=()):
-    """Copies the output biases `name`; where they have none, they are zero.
-
-    Args:
-        forbidden: their ids that must never be written. The end token is not one of them, as in
-            `generate`: without it, no translation would end.
-    """
-    rows = files.target.rows
-    theirs = np.zeros((1, their_size(files.target)), "float32")
-    if name in weights:
-        theirs = weights.take(name, theirs.shape)
-    biases = in_our_order(theirs[0], rows)
-    for i, row in enumerate(rows):
-        is_forbidden = row in forbidden and i not in (PAD_ID, UNKNOWN_ID, END_ID)
-        if row is None or i == START_ID or is_forbidden:
-            biases[i] = NEVER
-    model.output_biases.assign(biases)
-
-
-def new_model(files):
-    """Returns the built `Transformer` of `Files`, with weights that the caller replaces."""
-    shared = files.target is files.source
-    model = Transformer(
-        len(files.source.pieces),
-        None if shared else len(files.target.pieces),
-        **files.settings,
-        name="transformer",
-    )
-    model.build()
-    return model
-
-
-def blocks_of(model):
-    """Yields `(side, number, layers)` of each block; the layers are a dict from part to layer.
-
-    A part is "self", "cross" or "feed_forward", a dot, and "query", "key", "value", "output",
-    "inner", "outer" or "norm".
-    """
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for number, block in enumerate(stack.blocks):
-            attentions = {"self": (block.self_attention, block.self_attention_residual)}
-            if side == "decoder":
-                attentions["cross"] = block.cross_attention, block.cross_attention_residual
-            layers = {}
-            for sublayer, (attention, residual) in attentions.items():
-                for name in ("query", "key", "value", "output"):
-                    layers[f"{sublayer}.{name}"] = getattr(attention, f"{name}_projection")
-                layers[f"{sublayer}.norm"] = residual.normalization
-            layers["feed_forward.inner"] = block.feed_forward.inner
-            layers["feed_forward.outer"] = block.feed_forward.outer
-            layers["feed_forward.norm"] = block.feed_forward_residual.normalization
-            yield side, number, layers
-
-
-def translator_of(model, files):
-    """Returns the `Translator` of a model and its `Files`."""
-    from keras_transformer.tokenizers import MarianTokenizer  # which needs TensorFlow
-
-    tokenizers = [
-        MarianTokenizer.from_parts(side.pieces, spm)
-        for side, spm in zip((files.source, files.target), files.models, strict=True)
-    ]
-    for name, tokenizer in zip(("source", "target"), tokenizers, strict=True):
-        if not tokenizer.knows_a_piece:
-            raise InputError(
-                f"Expected a vocabulary of the pieces in {name}.spm. Received: "
-                f"{tokenizer.vocab_size:,} tokens, none of which is one of its pieces. Copy the "
-                "files of one model."
-            )
-    return Translator(model, *tokenizers, files.decoding)
 
 
 def read_bytes(path, what):

@@ -12,22 +12,14 @@ from keras_transformer.config.yaml import parse_yaml
 from keras_transformer.convert.marian_model import (
     Files,
     block_shapes,
-    blocks_of,
     check_ids,
-    check_tables,
-    copy_output_biases,
     copy_tables,
-    in_our_order,
-    new_model,
     read_bytes,
     search_of,
     settings_of,
-    tables_of,
-    their_size,
-    translator_of,
     vocabulary,
 )
-from keras_transformer.convert.weights import Weights, check_settings, number, size
+from keras_transformer.convert.weights import Settings, Weights, layers_of
 from keras_transformer.errors import InputError
 
 SETTINGS = "special:model.yml"
@@ -92,7 +84,7 @@ def read_npz(directory):
     (model_path,) = _paths(directory, decoder, "models", (1,))
     paths = _paths(directory, decoder, "vocabs", (2,))
     arrays, config = _read_arrays(model_path)
-    check_settings(config, EXPECTED, SETTINGS)
+    config.check(EXPECTED)
     weights = Weights(arrays, files=model_path.name, settings=SETTINGS)
     settings = _settings(config, weights)
     source, target = _vocabularies(paths, settings["share_embeddings"])
@@ -102,18 +94,16 @@ def read_npz(directory):
     )
     files = Files(settings, source, target, models, _decoding(decoder))
 
-    tables = tables_of(files, *TABLES)
-    check_tables(weights, files, tables)
-    kernels = [part for part in NAMES if not part.endswith(".norm")]
-    for side, i, part, shape in block_shapes(settings, kernels):
-        weights.check(f"{side}_l{i + 1}_{NAMES[part][0]}", shape)
-    model = new_model(files)
+    tables = files.tables(*TABLES)
+    shapes = block_shapes(settings, [part for part in NAMES if not part.endswith(".norm")])
+    kernels = ((f"{side}_l{i + 1}_{NAMES[part][0]}", shape) for side, i, part, shape in shapes)
+    model = files.new_model(weights, tables, kernels)
     copy_tables(weights, model, tables)
     _copy_output(weights, model, files)
-    copy_output_biases(weights, model, files, f"{OUTPUT}_b")
+    files.copy_output_biases(weights, model, f"{OUTPUT}_b")
     _copy_blocks(weights, model)
     weights.check_none_left()
-    return translator_of(model, files)
+    return files.translator(model)
 
 
 def _paths(directory, decoder, name, counts):
@@ -166,12 +156,12 @@ def _yaml(content, name):
         raise InputError(f"{error} (in {name})") from None
     if not isinstance(values, dict):
         raise InputError(f"Expected keys and values in YAML. Received: {name} without them.")
-    return values
+    return Settings(values, name)
 
 
 def _settings(config, weights):
     """Returns the arguments of the `Transformer`."""
-    d_model = size(config, "dim-emb", SETTINGS)
+    d_model = config.size("dim-emb")
     what = "transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top"
     normalization = tuple(config.get(name) or "" for name in what)
     if normalization not in NORMALIZATION:
@@ -179,27 +169,21 @@ def _settings(config, weights):
             f"Expected {', '.join(what)} to be one of {', '.join(map(str, NORMALIZATION))}. "
             f"Received: {normalization}."
         )
-    activation = config.get("transformer-ffn-activation")
-    if activation not in ACTIVATIONS:
-        raise InputError(
-            f"Expected transformer-ffn-activation to be one of {', '.join(ACTIVATIONS)}. "
-            f"Received: {activation!r}."
-        )
-    ff_dim = size(config, "transformer-dim-ffn", SETTINGS)
+    ff_dim = config.size("transformer-dim-ffn")
     if config.get("transformer-decoder-dim-ffn", 0) not in (0, ff_dim):
         raise InputError(
             "Expected encoder and decoder of one width. Received: transformer-dim-ffn="
             f"{ff_dim}, transformer-decoder-dim-ffn={config['transformer-decoder-dim-ffn']}."
         )
     return settings_of(
-        size(config, "enc-depth", SETTINGS),
-        size(config, "dec-depth", SETTINGS),
+        config.size("enc-depth"),
+        config.size("dec-depth"),
         d_model=d_model,
         ff_dim=ff_dim,
-        num_heads=size(config, "transformer-heads", SETTINGS),
-        dropout=number(config, "transformer-dropout", 0.1, SETTINGS),
+        num_heads=config.size("transformer-heads"),
+        dropout=config.number("transformer-dropout", 0.1),
         normalize_first=NORMALIZATION[normalization],
-        activation=ACTIVATIONS[activation],
+        activation=config.activation("transformer-ffn-activation", ACTIVATIONS),
         # The frequencies are 10000^(-i / (d/2 - 1)), as in tensor2tensor, not the paper's
         # 10000^(-i / (d/2)). CTranslate2 and Hugging Face take the paper's all the same.
         position_base=10000.0 ** (d_model / max(d_model - 2, 1)),
@@ -234,12 +218,10 @@ def _ids_of(path):
     """Returns the dict from pieces to ids of a vocabulary: SentencePiece, YAML, or a list."""
     content = read_bytes(path, "the vocabularies that decoder.yml names")
     if path.suffix == ".spm":
-        from sentencepiece import SentencePieceProcessor
+        # which needs TensorFlow
+        from keras_transformer.tokenizers.sentence_piece_model import processor_of
 
-        try:
-            model = SentencePieceProcessor(model_proto=content)
-        except Exception as error:  # the library has no class of its own
-            raise InputError(f"Expected a SentencePiece model. Received: {path}: {error}") from None
+        model = processor_of(content, path)
         return {model.id_to_piece(i): i for i in range(model.get_piece_size())}
     try:
         text = content.decode("utf-8")
@@ -290,27 +272,27 @@ def _copy_output(weights, model, files):
     """Copies the output layer, if it is not the target embedding."""
     if model.tie_output:
         return
-    shape = their_size(files.target), model.d_model
+    shape = files.target.num_rows, model.d_model
     if f"{OUTPUT}_W" in weights:
         table = np.transpose(weights.take(f"{OUTPUT}_W", shape[::-1]))
     else:
         table = weights.take(f"{OUTPUT}_Wt", shape)
-    model.output_layer.kernel.assign(np.transpose(in_our_order(table, files.target.rows)))
+    model.output_layer.kernel.assign(np.transpose(files.target.in_our_order(table)))
 
 
 def _copy_blocks(weights, model):
     suffix = "_pre" if model.normalize_first else ""
-    for side, i, layers in blocks_of(model):
-        prefix = f"{side}_l{i + 1}_"
-        for part, layer in layers.items():
-            if part.endswith(".norm"):
-                _copy_norm(weights, f"{prefix}{NAMES[part]}", suffix, layer)
-            else:
-                kernel, bias = NAMES[part]
-                weights.copy(f"{prefix}{kernel}", layer.kernel)
-                weights.copy(f"{prefix}{bias}", layer.bias, _as_row)
-    if model.normalize_first:
-        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for i, block in enumerate(stack.blocks):
+            prefix = f"{side}_l{i + 1}_"
+            for part, layer in layers_of(block).items():
+                if part.endswith(".norm"):
+                    _copy_norm(weights, f"{prefix}{NAMES[part]}", suffix, layer)
+                else:
+                    kernel, bias = NAMES[part]
+                    weights.copy(f"{prefix}{kernel}", layer.kernel)
+                    weights.copy(f"{prefix}{bias}", layer.bias, _as_row)
+        if model.normalize_first:
             # Marian names it as it names those that come before a sublayer, or without that
             is_pre = f"{side}_top_ln_scale_pre" in weights
             _copy_norm(weights, f"{side}_top", "_pre" if is_pre else "", stack.norm)

@@ -2,10 +2,19 @@
 
 import json
 
+from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError, import_library
 
 END_OF_TEXT = "<|endoftext|>"
 """GPT-2's special token, which its vocab.json has and does not mark."""
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+NORMALIZER_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""From names in tokenizer_config.json to those of a normalizer."""
 
 
 def read_tokenizer(directory):
@@ -32,7 +41,7 @@ def read_tokenizer(directory):
         path = directory / "vocab.txt"
         if not path.exists():
             return None, None
-        is_uncased = _is_uncased({"lowercase": True}, _tokenizer_config(directory))
+        is_uncased = _is_uncased({"lowercase": True}, directory)
         return _word_piece(_lines(path), path, is_uncased)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -46,8 +55,7 @@ def read_tokenizer(directory):
             f"Expected a tokenizer of the library tokenizers. Received: {path}, which is none."
         )
     if model_type == "WordPiece":
-        normalizer = _checked_normalizer(content, path)
-        is_uncased = _is_uncased(normalizer, _tokenizer_config(directory))
+        is_uncased = _is_uncased(_checked_normalizer(content, path), directory)
         return _word_piece(model["vocab"], path, is_uncased)
     library = import_library("tokenizers")
     try:
@@ -69,23 +77,6 @@ def _is_vocabulary(vocabulary):
     """Returns whether it is a dict from tokens to ids, each another."""
     ids = set(vocabulary.values()) if isinstance(vocabulary, dict) else None
     return bool(ids) and all(type(i) is int and i >= 0 for i in ids) and len(ids) == len(vocabulary)
-
-
-def _tokenizer_config(directory):
-    """Returns the settings in tokenizer_config.json, with the names of a normalizer."""
-    path = directory / "tokenizer_config.json"
-    if not path.exists():
-        return {}
-    try:
-        content = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        raise InputError(f"Expected a JSON object. Received: {path}, which is none.") from None
-    names = {
-        "do_lower_case": "lowercase",
-        "strip_accents": "strip_accents",
-        "tokenize_chinese_chars": "handle_chinese_chars",
-    }
-    return {ours: content[theirs] for theirs, ours in names.items() if theirs in content}
 
 
 def _byte_level_bpe(directory):
@@ -141,14 +132,17 @@ def _checked_normalizer(content, path):
     return normalizer
 
 
-def _is_uncased(normalizer, settings):
+def _is_uncased(normalizer, directory):
     """Returns whether a tokenizer lowercases; refuses what our tokenizers do not do.
 
     Args:
-        normalizer: dict, the settings of a `BertNormalizer`.
-        settings: dict, those of tokenizer_config.json, which replace the former.
+        normalizer: dict, the settings of a `BertNormalizer`. Those of tokenizer_config.json in the
+            directory replace them.
     """
-    settings = {**normalizer, **settings}
+    settings, config = dict(normalizer), Settings.read(directory / TOKENIZER_CONFIG, optional=True)
+    for theirs, ours in NORMALIZER_SETTINGS.items():
+        if theirs in config:
+            settings[ours] = config[theirs]
     lowercase = settings.get("lowercase", True)
     if settings.get("strip_accents") not in (None, lowercase):
         raise InputError(

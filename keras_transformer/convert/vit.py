@@ -2,16 +2,20 @@
 
 import numpy as np
 
-from keras_transformer.convert.weights import (
-    Weights,
-    activation_name,
-    check_settings,
-    number,
-    size,
-    sizes,
-)
+from keras_transformer.convert.weights import Weights
 from keras_transformer.errors import InputError
 from keras_transformer.models import VisionTransformer
+
+NAMES = {
+    "self.query": "attention.attention.query",
+    "self.key": "attention.attention.key",
+    "self.value": "attention.attention.value",
+    "self.output": "attention.output.dense",
+    "self.norm": "layernorm_before",
+    "feed_forward.inner": "intermediate.dense",
+    "feed_forward.outer": "output.dense",
+    "feed_forward.norm": "layernorm_after",
+}
 
 TOKEN_TENSORS = ()
 """The tensors with one row for each token: none."""
@@ -26,39 +30,40 @@ def model_from(config, tensors):
     (`attention_probs_dropout_prob`), which has no effect but in training.
 
     Args:
-        config: dict of config.json.
+        config: `Settings` of config.json.
         tensors: dict from name to array.
     Raises:
         InputError: settings without a counterpart in `VisionTransformer`, or tensors that are
             missing, left over (such as those of masked image modelling) or of another shape.
     """
-    d_model, num_heads = size(config, "hidden_size"), size(config, "num_attention_heads")
-    check_settings(config, {"head_dim": (d_model // num_heads,), "pooler_act": ("tanh",)})
+    d_model, num_heads = config.size("hidden_size"), config.size("num_attention_heads")
+    config.check({"head_dim": (d_model // num_heads,), "pooler_act": ("tanh",)})
     weights = Weights(tensors, prefix="vit.")
     has_pooler = "pooler.dense.weight" in weights
+    pooled = "hidden_size" if config.get("pooler_output_size") is None else "pooler_output_size"
     has_head = "classifier.weight" in weights
     if not has_head and "ViTForImageClassification" in (config.get("architectures") or ()):
         weights.take("classifier.weight", ())  # says that there is none
     model = VisionTransformer(
         len(weights.peek("classifier.weight")) if has_head else None,
-        image_size=sizes(config, "image_size"),
+        image_size=config.sizes("image_size"),
         patch_size=_patch_size(config),
-        num_channels=size(config, "num_channels"),
-        num_layers=size(config, "num_hidden_layers"),
+        num_channels=config.size("num_channels"),
+        num_layers=config.size("num_hidden_layers"),
         d_model=d_model,
-        ff_dim=size(config, "intermediate_size"),
+        ff_dim=config.size("intermediate_size"),
         num_heads=num_heads,
-        dropout=number(config, "hidden_dropout_prob", 0.0),
-        representation_dim=_pooled_dim(config) if has_pooler else None,
-        activation=activation_name(config, "hidden_act"),
-        layer_norm_epsilon=number(config, "layer_norm_eps", 1e-12),
+        dropout=config.number("hidden_dropout_prob", 0.0),
+        representation_dim=config.size(pooled) if has_pooler else None,
+        activation=config.activation("hidden_act"),
+        layer_norm_epsilon=config.number("layer_norm_eps", 1e-12),
         name="vit",
     )
     model.build()
     _copy_embedding(weights, model.encoder.embedding)
-    has_biases = config.get("qkv_bias", True)
+    unbiased = () if config.get("qkv_bias", True) else ("self.query", "self.key", "self.value")
     for i, block in enumerate(model.encoder.blocks):
-        _copy_block(weights, f"encoder.layer.{i}", block, has_biases)
+        weights.copy_block(f"encoder.layer.{i}", block, NAMES, unbiased)
     weights.copy_normalization("layernorm", model.encoder.norm)
     if has_pooler:
         weights.copy_dense("pooler.dense", model.representation)
@@ -68,13 +73,8 @@ def model_from(config, tensors):
     return model
 
 
-def _pooled_dim(config):
-    name = "hidden_size" if config.get("pooler_output_size") is None else "pooler_output_size"
-    return size(config, name)
-
-
 def _patch_size(config):
-    height, width = sizes(config, "patch_size")
+    height, width = config.sizes("patch_size")
     if height != width:
         raise InputError(
             "Expected square patches, the only ones that can be converted. "
@@ -95,19 +95,3 @@ def _copy_embedding(weights, embedding):
     embedding.class_position.assign(positions[0, 0])
     embedding.positions.embeddings.assign(positions[0, 1:].reshape(rows, columns, d_model))
     embedding.class_embedding.assign(weights.take("embeddings.cls_token", (1, 1, d_model))[0, 0])
-
-
-def _copy_block(weights, name, block, has_biases):
-    attention, feed_forward = block.self_attention, block.feed_forward
-    for part, layer in (
-        ("query", attention.query_projection),
-        ("key", attention.key_projection),
-        ("value", attention.value_projection),
-    ):
-        weights.copy_dense(f"{name}.attention.attention.{part}", layer, has_biases)
-    weights.copy_dense(f"{name}.attention.output.dense", attention.output_projection)
-    weights.copy_dense(f"{name}.intermediate.dense", feed_forward.inner)
-    weights.copy_dense(f"{name}.output.dense", feed_forward.outer)
-    before, after = block.self_attention_residual, block.feed_forward_residual
-    weights.copy_normalization(f"{name}.layernorm_before", before.normalization)
-    weights.copy_normalization(f"{name}.layernorm_after", after.normalization)

@@ -1,7 +1,9 @@
 """What the converters of all architectures share: settings that are checked, weights that fit."""
 
+import json
 import math
 import re
+from typing import Any
 
 import numpy as np
 
@@ -106,6 +108,21 @@ class Weights:
         self.copy(f"{name}.weight", layer.gamma)
         self.copy(f"{name}.bias", layer.beta)
 
+    def copy_block(self, name, block, names, unbiased=()):
+        """Copies all layers of a block.
+
+        Args:
+            name: their name of the block.
+            block: encoder or decoder block.
+            names: dict from the parts of `layers_of` to their names within the block.
+            unbiased: the parts that have no bias in the file.
+        """
+        for part, layer in layers_of(block).items():
+            if part.endswith(".norm"):
+                self.copy_normalization(f"{name}.{names[part]}", layer)
+            else:
+                self.copy_dense(f"{name}.{names[part]}", layer, part not in unbiased)
+
     def take_copy(self, name, of, tensor):
         """Takes the tensor `name`, if it is there; it must have the numbers of the tensor `of`."""
         if name in self and not np.array_equal(self.take(name, tensor.shape), tensor):
@@ -123,74 +140,116 @@ class Weights:
             )
 
 
-def check_settings(config, expected, file="config.json"):
-    """Raises `InputError` for a setting of a model that the package cannot honour.
+def layers_of(block):
+    """Returns the layers of an encoder or decoder block: dict from part to layer.
+
+    A part is "self", "cross" or "feed_forward", a dot, and "query", "key", "value", "output",
+    "inner", "outer" or "norm".
+    """
+    layers = {}
+    for sublayer in ("self", "cross"):
+        if attention := getattr(block, f"{sublayer}_attention", None):
+            for name in ("query", "key", "value", "output"):
+                layers[f"{sublayer}.{name}"] = getattr(attention, f"{name}_projection")
+            residual = getattr(block, f"{sublayer}_attention_residual")
+            layers[f"{sublayer}.norm"] = residual.normalization
+    layers["feed_forward.inner"] = block.feed_forward.inner
+    layers["feed_forward.outer"] = block.feed_forward.outer
+    layers["feed_forward.norm"] = block.feed_forward_residual.normalization
+    return layers
+
+
+class Settings(dict[str, Any]):
+    """The settings in a file; its methods refuse, in an `InputError`, what cannot be honoured.
 
     Args:
-        config: dict of config.json.
-        expected: dict from the name of a setting to the tuple of values that it may have; a setting
-            that is absent has the first.
-        file: name of the file, for the message.
+        values: dict of all settings.
+        file: name of the file, for messages.
     """
-    for name, values in expected.items():
-        if config.get(name, values[0]) not in values:
+
+    def __init__(self, values, file="config.json"):
+        super().__init__(values)
+        self.file = file
+
+    @classmethod
+    def read(cls, path, optional=False):
+        """Returns those in a JSON file of Hugging Face's, none if an optional file is missing."""
+        if optional and not path.exists():
+            return cls({}, path.name)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
             raise InputError(
-                f"Expected {name} to be {' or '.join(map(repr, values))} in {file}. "
-                f"Nothing else can be converted. Received: {name}={config[name]!r}."
+                "Expected a directory that save_pretrained of transformers has written. "
+                f"Received: {path}: {error.strerror}."
+            ) from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"Expected JSON. Received: {path}: {error}.") from None
+        if not isinstance(content, dict):
+            raise InputError(f"Expected a JSON object. Received: {path}: {type(content).__name__}.")
+        return cls(content, path.name)
+
+    def check(self, expected):
+        """Raises `InputError` for a setting that is none of those expected.
+
+        Args:
+            expected: dict from the name of a setting to the tuple of values that it may have; a
+                setting that is absent has the first.
+        """
+        for name, values in expected.items():
+            if self.get(name, values[0]) not in values:
+                raise InputError(
+                    f"Expected {name} to be {' or '.join(map(repr, values))} in {self.file}. "
+                    f"Nothing else can be converted. Received: {name}={self[name]!r}."
+                )
+
+    def size(self, name):
+        """Returns a setting that must be there and an integer above 0."""
+        return self._checked(name, self.get(name), _is_size, "an integer above 0")
+
+    def sizes(self, name):
+        """Returns the same of a setting that may also be a list of a height and a width."""
+        value = self.get(name)
+        if isinstance(value, list) and len(value) == 2 and all(map(_is_size, value)):
+            return tuple(value)
+        return (self.size(name),) * 2
+
+    def number(self, name, default):
+        """Returns a setting that is a number and at least 0, such as a dropout rate."""
+        return self._checked(name, self.get(name, default), _is_number, "a number, 0 or above")
+
+    def flag(self, name, default):
+        """Returns a setting that is true or false."""
+        value = self.get(name, default)
+        return self._checked(name, value, lambda value: isinstance(value, bool), "true or false")
+
+    def activation(self, name, ours=ACTIVATIONS):
+        """Returns our name of the activation in the setting `name`.
+
+        Args:
+            ours: dict from their names to ours.
+        """
+        value = self.get(name)
+        if not isinstance(value, str) or value not in ours:
+            names = ", ".join(ours)
+            raise InputError(f"Expected {name} to be one of {names}. Received: {name}={value!r}.")
+        return ours[value]
+
+    def _checked(self, name, value, is_right, expected):
+        if not is_right(value):
+            raise InputError(
+                f"Expected {name} in {self.file} to be {expected}. Received: {name}={value!r}."
             )
-
-
-def size(config, name, file="config.json"):
-    """Returns a setting that must be there and an integer above 0."""
-    value = config.get(name)
-    if not _is_size(value):
-        raise InputError(
-            f"Expected {name} in {file} to be an integer above 0. Received: {name}={value!r}."
-        )
-    return value
-
-
-def sizes(config, name):
-    """Returns the same of a setting that may be a list of two integers, a height and a width."""
-    value = config.get(name)
-    if isinstance(value, list) and len(value) == 2 and all(map(_is_size, value)):
-        return tuple(value)
-    return (size(config, name),) * 2
-
-
-def number(config, name, default, file="config.json"):
-    """Returns a setting that is a number and at least 0, such as a dropout rate."""
-    value = config.get(name, default)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < math.inf:
-        raise InputError(
-            f"Expected {name} in {file} to be a number, 0 or above. Received: {name}={value!r}."
-        )
-    return value
-
-
-def flag(config, name, default, file="config.json"):
-    """Returns a setting that is true or false."""
-    value = config.get(name, default)
-    if not isinstance(value, bool):
-        raise InputError(
-            f"Expected {name} in {file} to be true or false. Received: {name}={value!r}."
-        )
-    return value
-
-
-def activation_name(config, name):
-    """Returns our name of the activation in the setting `name` of config.json."""
-    value = config.get(name)
-    if not isinstance(value, str) or value not in ACTIVATIONS:
-        raise InputError(
-            f"Expected {name} to be one of {', '.join(ACTIVATIONS)}. Received: {name}={value!r}."
-        )
-    return ACTIVATIONS[value]
+        return value
 
 
 def _is_size(value):
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_number(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < math.inf
 
 
 def _some(names):

@@ -9,16 +9,18 @@ import pathlib
 import ml_dtypes
 import numpy as np
 
-from keras_transformer.errors import InputError, import_library
+from keras_transformer.errors import import_library
 from keras_transformer.export.exportable import (
     OtherLibrary,
     activation_of,
     check_float16,
+    check_weights,
     exportable_translator,
     float32_array,
+    vocab_sizes,
 )
 from keras_transformer.export.verification import Tolerance, verify_greedy
-from keras_transformer.export.versions import check_can_export, write_settings, write_version
+from keras_transformer.export.versions import check_can_export, write_version
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import MarianTokenizer
 from keras_transformer.translation.translator import Translator
@@ -73,14 +75,11 @@ def export_ctranslate2(
     Args:
         translator: `Translator` of a `Transformer`, pre-norm or post-norm, with dense attention,
             sinusoidal, learned or rotary positions, and SentencePiece tokenizers.
-        directory: path; created if it is missing.
         n_best: maximum number of translations of a text, at most the beam size.
-        version: int above 0; None: one more than the highest version in `directory`.
         weights: "float32", "float16", "bfloat16", "int8" or "int8_float32": the type in which the
             weights are stored. CTranslate2 converts a type that the processor has no fast product
             for when it loads the model: float16 and bfloat16 to float32 on most CPUs.
-    Returns:
-        `pathlib.Path` of the new version.
+        directory, version, Returns: see `export_saved_model`.
     Raises:
         ValueError: what CTranslate2 cannot run, by name; a `directory` or version as in
             `export_saved_model`; or CTranslate2 is not installed. Nothing has been written.
@@ -91,10 +90,7 @@ def export_ctranslate2(
     """
     check_can_export(directory, version)
     import_library("ctranslate2")
-    if weights not in TOLERANCES:
-        raise InputError(
-            f"weights must be one of {', '.join(TOLERANCES)}. Received: weights={weights!r}."
-        )
+    check_weights(weights, TOLERANCES)
     translator = exportable_translator(translator, n_best)
     check_model(translator)
     if weights == "float16":
@@ -102,23 +98,12 @@ def export_ctranslate2(
 
     def write(path):
         write_ctranslate2(translator, path, weights)
-        settings = search_settings(translator, weights)
-        verification = verify_greedy(
-            SEARCH_PROGRAM, path, translator, TOLERANCES[weights], settings
-        )
-        write_settings(
-            path,
-            translator.model,
-            translator.decoding,
-            verification,
-            format="ctranslate2",
-            n_best=n_best,
-            source_vocab_size=translator.tokenizer.vocab_size,
-            target_vocab_size=translator.target_tokenizer.vocab_size,
-            **settings,
-        )
+        return verify_greedy(SEARCH_PROGRAM, path, translator, TOLERANCES[weights], search)
 
-    return write_version(write, directory, version)
+    search = search_settings(translator, weights)
+    settings = {"format": "ctranslate2", "n_best": n_best, **vocab_sizes(translator), **search}
+    model, decoding = translator.model, translator.decoding
+    return write_version(write, directory, version, model, decoding, **settings)
 
 
 def write_ctranslate2(translator, directory, weights="float32"):
@@ -203,11 +188,7 @@ def _set_positions(spec, stack, limit):
 
 def _set_block(spec, block):
     attention = block.self_attention
-    projections = (
-        attention.query_projection,
-        attention.key_projection,
-        attention.value_projection,
-    )
+    projections = (attention.query_projection, attention.key_projection, attention.value_projection)
     _set_linear(spec.self_attention.linear[0], *projections)
     _set_linear(spec.self_attention.linear[1], attention.output_projection)
     _set_norm(spec.self_attention.layer_norm, block.self_attention_residual.normalization)

@@ -52,6 +52,20 @@ def with_model(translator, model):
     )
 
 
+def check_weights(weights, types):
+    """Raises `ValueError` unless `weights` is one of the types in which a format stores them."""
+    if weights not in types:
+        raise InputError(
+            f"weights must be one of {', '.join(types)}. Received: weights={weights!r}."
+        )
+
+
+def vocab_sizes(translator):
+    """Returns the sizes of the vocabularies, as settings of an export."""
+    sizes = translator.tokenizer.vocab_size, translator.target_tokenizer.vocab_size
+    return dict(zip(("source_vocab_size", "target_vocab_size"), sizes, strict=True))
+
+
 def in_float32(model):
     """Returns the model, built, or one with the same weights that computes in float32.
 

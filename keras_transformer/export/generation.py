@@ -15,7 +15,7 @@ from keras_transformer.export.exportable import in_float32
 from keras_transformer.export.saved_model import tracked_weights, write_warmup_requests
 from keras_transformer.export.signatures import TEXT
 from keras_transformer.export.verification import prompts_for_verification, verify_function
-from keras_transformer.export.versions import check_can_export, write_settings, write_version
+from keras_transformer.export.versions import check_can_export, write_version
 from keras_transformer.models import Gpt, ImageCaptioner
 from keras_transformer.special_ids import END_ID, PAD_ID
 from keras_transformer.tokenizers.tokenizer import Tokenizer
@@ -49,13 +49,10 @@ def export_text_generator(
     Args:
         model: `Gpt`.
         tokenizer: the tokenizer of its text, of this package.
-        directory: path; created if it is missing.
         decoding: `DecodingConfig`, by default greedy search. Of a longer prompt, its first
             max_source_length tokens are continued, and with learned positions no more than the
             context. max_length counts the tokens that are added.
-        version: int above 0; None: one more than the highest version in `directory`.
-    Returns:
-        `pathlib.Path` of the new version.
+        directory, version, Returns: see `export_saved_model`.
     Raises:
         ValueError: `model` is no `Gpt`, `tokenizer` is none of this package or has more tokens than
             the model or other special ids, or what `export_saved_model` refuses of the others.
@@ -68,7 +65,23 @@ def export_text_generator(
     """
     check_can_export(directory, version)
     _check_decoding(decoding)
-    _check_generator(model, tokenizer)
+    if not isinstance(model, Gpt) or not isinstance(tokenizer, Tokenizer):
+        raise InputError(
+            "Expected a Gpt and a tokenizer of this package. "
+            f"Received: model={model!r}, tokenizer={tokenizer!r}. Other tokenizers do not work "
+            "in a graph."
+        )
+    if (
+        model.pad_id != PAD_ID
+        or model.end_id not in (END_ID, None)
+        or tokenizer.vocab_size > model.vocab_size
+    ):
+        raise InputError(
+            f"Expected a model with the tokenizer's ids: pad_id={PAD_ID}, end_id={END_ID} or None, "
+            f"and vocab_size from {tokenizer.vocab_size}. Received: pad_id={model.pad_id}, "
+            f"end_id={model.end_id}, vocab_size={model.vocab_size}. "
+            "Export it with the tokenizer with which it was trained."
+        )
     longest = decoding.max_source_length
     if model.positions == "learned":
         longest = min(longest, model.max_length)
@@ -110,13 +123,10 @@ def export_image_captioner(
 
     Args:
         model: `ImageCaptioner`.
-        directory: path; created if it is missing.
         words: list of str, the word of each id, with any str for the ids 0 to 3; None: the export
             has no `caption`.
         decoding: `DecodingConfig`; max_length is L, and max_source_length has no effect.
-        version: int above 0; None: one more than the highest version in `directory`.
-    Returns:
-        `pathlib.Path` of the new version.
+        directory, version, Returns: see `export_saved_model`.
     Raises:
         ValueError: `model` is no `ImageCaptioner`, there are fewer or more words than its
             vocabulary has, or what `export_saved_model` refuses of the others.
@@ -132,7 +142,13 @@ def export_image_captioner(
         raise InputError(f"Expected an ImageCaptioner to export. Received: {model!r}.")
     _check_decoding(decoding)
     if words is not None:
-        _check_words(words, model.vocab_size)
+        if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+            raise InputError(f"Expected a list of words, or None. Received: words={words!r:.80}.")
+        if len(words) != model.vocab_size:
+            raise InputError(
+                f"Expected a word for each of the model's ids, {model.vocab_size}. "
+                f"Received: len(words)={len(words)}. Give those with which it was trained."
+            )
     shape = *model.image_size, model.num_channels
 
     def caption(images, search):
@@ -176,46 +192,15 @@ def _export(model, answer, spec, rows, directory, version, decoding, tokenizer=N
         tf.saved_model.save(tracked, str(path), signatures=serving_default)
         requests = [("serving_default", {spec.name: batch}) for batch in (rows[:1], rows)]
         write_warmup_requests(path, requests)
-        verification = verify_function(path, serving_default, rows)
-        write_settings(path, model, decoding, verification)
+        return verify_function(path, serving_default, rows)
 
-    return write_version(write, directory, version)
+    return write_version(write, directory, version, model, decoding)
 
 
 def _check_decoding(decoding):
     if not isinstance(decoding, DecodingConfig):
         raise InputError(
             f"Expected a DecodingConfig for the search. Received: decoding={decoding!r}."
-        )
-
-
-def _check_generator(model, tokenizer):
-    if not isinstance(model, Gpt) or not isinstance(tokenizer, Tokenizer):
-        raise InputError(
-            "Expected a Gpt and a tokenizer of this package. "
-            f"Received: model={model!r}, tokenizer={tokenizer!r}. Other tokenizers do not work "
-            "in a graph."
-        )
-    if (
-        model.pad_id != PAD_ID
-        or model.end_id not in (END_ID, None)
-        or tokenizer.vocab_size > model.vocab_size
-    ):
-        raise InputError(
-            f"Expected a model with the tokenizer's ids: pad_id={PAD_ID}, end_id={END_ID} or None, "
-            f"and vocab_size from {tokenizer.vocab_size}. Received: pad_id={model.pad_id}, "
-            f"end_id={model.end_id}, vocab_size={model.vocab_size}. "
-            "Export it with the tokenizer with which it was trained."
-        )
-
-
-def _check_words(words, vocab_size):
-    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-        raise InputError(f"Expected a list of words, or None. Received: words={words!r:.80}.")
-    if len(words) != vocab_size:
-        raise InputError(
-            f"Expected a word for each of the model's ids, {vocab_size}. "
-            f"Received: len(words)={len(words)}. Give those with which it was trained."
         )
 
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.convert.marian import read_marian
+from keras_transformer.convert.marian_hugging_face import EXPECTED as FIXED_SETTINGS
 from keras_transformer.convert.marian_hugging_face import LAYER_NORM_EPSILON, NAMES
-from keras_transformer.convert.marian_model import blocks_of
 from keras_transformer.convert.tensor_files import write_tensors
+from keras_transformer.convert.weights import layers_of
 from keras_transformer.export.exportable import (
     OtherLibrary,
     activation_of,
@@ -21,7 +22,7 @@ from keras_transformer.export.exportable import (
     float32_array,
 )
 from keras_transformer.export.verification import Tolerance, verify_greedy
-from keras_transformer.export.versions import check_can_export, write_settings, write_version
+from keras_transformer.export.versions import check_can_export, write_version
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import MarianTokenizer
 from keras_transformer.tokenizers.marian_tokenizer import TAG
@@ -78,18 +79,15 @@ def export_hugging_face(
         translator: `Translator` of a post-norm `Transformer` with dense attention, concatenated
             sinusoids and a layer_norm_epsilon of 1e-5, as one has that was imported from Hugging
             Face's files, and with SentencePiece tokenizers.
-        directory: path; created if it is missing.
-        version: int above 0; None: one more than the highest version in `directory`.
-    Returns:
-        `pathlib.Path` of the new version.
+        directory, version, Returns: see `export_saved_model`.
     Raises:
         ValueError: a setting that Marian does not have, by name; a `directory` or version as in
             `export_saved_model`; or the library `safetensors` is not installed. Nothing has been
             written.
         ExportError: the fresh process translates differently. Nothing is left behind.
 
-    Example:
-        export_hugging_face(keras_transformer.load("runs/opus"), "export/models/hugging-face")
+    A run that `convert.import_run` has made is exported again by
+    `export_hugging_face(keras_transformer.load(run), directory)`.
     """
     check_can_export(directory, version)
     translator = exportable_translator(translator, n_best=1)
@@ -97,12 +95,10 @@ def export_hugging_face(
 
     def write(path):
         _write(translator, path)
-        verification = verify_greedy(__file__, path, translator, TOLERANCE)
-        write_settings(
-            path, translator.model, translator.decoding, verification, format="hugging_face"
-        )
+        return verify_greedy(__file__, path, translator, TOLERANCE)
 
-    return write_version(write, directory, version)
+    model, decoding = translator.model, translator.decoding
+    return write_version(write, directory, version, model, decoding, format="hugging_face")
 
 
 def _check_model(translator):
@@ -121,7 +117,10 @@ def _check_model(translator):
 def _write(translator, path):
     """Writes all files into an existing directory."""
     model, shared = translator.model, translator.model.target_vocab_size is None
-    target_order = _their_order(model.output_vocab_size, has_start=not _starts_with_pad(model))
+    table = float32_array(model.target_embedding.embeddings)
+    # in a model of Marian, padding and start token are one and the same
+    has_start = not np.array_equal(table[PAD_ID], table[START_ID])
+    target_order = _their_order(model.output_vocab_size, has_start)
     source_order = target_order if shared else _their_order(model.source_vocab_size)
     orders = source_order, target_order
     tokenizers = translator.tokenizer, translator.target_tokenizer
@@ -134,17 +133,15 @@ def _write(translator, path):
         _write_json(path / "target_vocab.json", vocabularies[1])
     for tokenizer, side in zip(tokenizers, ("source", "target"), strict=True):
         (path / f"{side}.spm").write_bytes(tokenizer.sentence_piece_model)
-    sizes, ids = list(map(len, vocabularies)), _special_ids(target_order)
-    _write_json(path / "config.json", _config(model, translator.decoding, sizes, ids))
-    _write_json(path / "generation_config.json", _generation(translator.decoding, ids))
+    sizes, decoding = list(map(len, vocabularies)), translator.decoding
+    special = _special_ids(target_order)
+    _write_json(path / "config.json", {**_config(model, decoding, sizes), **special})
+    unknown = target_order.index(UNKNOWN_ID)
+    _write_json(
+        path / "generation_config.json", {**_generation(decoding, special, unknown), **special}
+    )
     _write_json(path / "tokenizer_config.json", _tokenizer_config(translator, shared))
     write_tensors(path / "model.safetensors", _tensors(model, orders))
-
-
-def _starts_with_pad(model):
-    """Returns whether padding and start token are one and the same, as in a model of Marian."""
-    table = float32_array(model.target_embedding.embeddings)
-    return np.array_equal(table[PAD_ID], table[START_ID])
 
 
 def _their_order(size, has_start=False):
@@ -162,19 +159,23 @@ def _vocabulary(pieces, order):
 
 
 def _special_ids(order):
-    """Returns the ids of `generate`: dict of pad, unknown, start and end."""
+    """Returns the settings of config.json and generation_config.json with special ids."""
     pad = order.index(PAD_ID)
-    start = order.index(START_ID) if START_ID in order else pad
-    return {"pad": pad, "unknown": order.index(UNKNOWN_ID), "start": start, "end": 0}
+    return {
+        "pad_token_id": pad,
+        "eos_token_id": order.index(END_ID),
+        "decoder_start_token_id": order.index(START_ID) if START_ID in order else pad,
+        "forced_eos_token_id": None,
+    }
 
 
-def _config(model, decoding, sizes, ids):
-    """Returns config.json."""
+def _config(model, decoding, sizes):
+    """Returns config.json without the special ids."""
     num_positions = max(MIN_POSITIONS, decoding.max_source_length + 1, decoding.max_length + 1)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
-        "is_encoder_decoder": True,
+        **{name: values[0] for name, values in FIXED_SETTINGS.items()},
         "vocab_size": sizes[0],
         "decoder_vocab_size": sizes[1],
         "d_model": model.d_model,
@@ -189,34 +190,22 @@ def _config(model, decoding, sizes, ids):
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.ff_dropout,
         "max_position_embeddings": num_positions,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
-        "static_position_embeddings": True,
         "scale_embedding": model.scale_embeddings,
         "share_encoder_decoder_embeddings": model.source_embedding is model.target_embedding,
         "tie_word_embeddings": model.tie_output,
-        "pad_token_id": ids["pad"],
-        "eos_token_id": ids["end"],
-        "decoder_start_token_id": ids["start"],
-        "forced_eos_token_id": None,
         "dtype": "float32",
     }
 
 
-def _generation(decoding, ids):
-    """Returns generation_config.json."""
+def _generation(decoding, special, unknown):
+    """Returns generation_config.json without the special ids."""
     slope = GNMT_SLOPE if decoding.length_normalization == "gnmt" else 1.0
-    forbidden = sorted({ids["pad"], ids["unknown"], ids["start"]})
+    forbidden = sorted({special["pad_token_id"], unknown, special["decoder_start_token_id"]})
     return {
         "num_beams": decoding.beam_size,
         "length_penalty": slope * decoding.length_penalty,
         "max_length": decoding.max_length + 1,  # theirs counts the start token
         "bad_words_ids": [[i] for i in forbidden],
-        "pad_token_id": ids["pad"],
-        "eos_token_id": ids["end"],
-        "decoder_start_token_id": ids["start"],
-        "forced_eos_token_id": None,
     }
 
 
@@ -257,13 +246,14 @@ def _tensors(model, orders):
     if model.output_biases is not None:
         biases = float32_array(model.output_biases)
     tensors["final_logits_bias"] = biases[orders[1]][None]
-    for side, i, layers in blocks_of(model):
-        for part, layer in layers.items():
-            name = f"model.{side}.layers.{i}.{NAMES[part]}"
-            is_norm = part.endswith(".norm")
-            weight, bias = (layer.gamma, layer.beta) if is_norm else (layer.kernel, layer.bias)
-            tensors[f"{name}.weight"] = np.transpose(float32_array(weight))
-            tensors[f"{name}.bias"] = float32_array(bias)
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for i, block in enumerate(stack.blocks):
+            for part, layer in layers_of(block).items():
+                name = f"model.{side}.layers.{i}.{NAMES[part]}"
+                is_norm = part.endswith(".norm")
+                weight, bias = (layer.gamma, layer.beta) if is_norm else (layer.kernel, layer.bias)
+                tensors[f"{name}.weight"] = np.transpose(float32_array(weight))
+                tensors[f"{name}.bias"] = float32_array(bias)
     return tensors
 
 

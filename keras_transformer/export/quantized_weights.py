@@ -11,19 +11,10 @@ import keras
 import tensorflow as tf
 from keras import quantizers
 
-from keras_transformer.errors import InputError
 from keras_transformer.export.exportable import check_float16
 
 WEIGHTS = ("float32", "float16", "bfloat16", "int8")
 """The types in which the matrices of an export can be stored; vectors are always float32."""
-
-
-def check_weights(weights):
-    """Raises `ValueError` unless `weights` is one of `WEIGHTS`."""
-    if weights not in WEIGHTS:
-        raise InputError(
-            f"weights must be one of {', '.join(WEIGHTS)}. Received: weights={weights!r}."
-        )
 
 
 class QuantizedWeights:

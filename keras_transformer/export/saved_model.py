@@ -5,11 +5,16 @@ import pathlib
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from keras_transformer.export.exportable import exportable_translator, with_model
-from keras_transformer.export.quantized_weights import QuantizedWeights, check_weights
+from keras_transformer.export.exportable import (
+    check_weights,
+    exportable_translator,
+    vocab_sizes,
+    with_model,
+)
+from keras_transformer.export.quantized_weights import WEIGHTS, QuantizedWeights
 from keras_transformer.export.signatures import Signatures
 from keras_transformer.export.verification import random_sentences, verify
-from keras_transformer.export.versions import check_can_export, write_settings, write_version
+from keras_transformer.export.versions import check_can_export, write_version
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
@@ -57,7 +62,7 @@ def export_saved_model(
         export_saved_model(keras_transformer.load("runs/python"), "export/models/python")
     """
     check_can_export(directory, version)
-    check_weights(weights)
+    check_weights(weights, WEIGHTS)
     translator = exportable_translator(translator, n_best, has_shortlists=True)
     quantized = None
     if weights != "float32":
@@ -66,20 +71,12 @@ def export_saved_model(
 
     def write(path):
         _write(translator, n_best, split_sentences, path, quantized)
-        verification = verify(path, translator, split_sentences)
-        write_settings(
-            path,
-            translator.model,
-            translator.decoding,
-            verification,
-            n_best=n_best,
-            split_sentences=split_sentences,
-            weights=weights,
-            source_vocab_size=translator.tokenizer.vocab_size,
-            target_vocab_size=translator.target_tokenizer.vocab_size,
-        )
+        return verify(path, translator, split_sentences)
 
-    return write_version(write, directory, version)
+    settings = {"n_best": n_best, "split_sentences": split_sentences, "weights": weights}
+    settings |= vocab_sizes(translator)
+    model, decoding = translator.model, translator.decoding
+    return write_version(write, directory, version, model, decoding, **settings)
 
 
 def _write(translator, n_best, split_sentences, path, quantized):

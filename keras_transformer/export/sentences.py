@@ -32,10 +32,7 @@ RULES = (  # applied in this order; the one for abbreviations twice, as two may 
         rf"([.!?\x{{2026}}]{CLOSING}){BLANK}+({OPENING}[\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{Nd}}])",
         rf"\1{BREAK}\2",
     ),
-    (
-        r"([\x{3002}\x{FF01}\x{FF1F}]+[\x{300D}\x{300F}\x{FF09}\x{201D}]*)",
-        rf"\1{BREAK}",
-    ),
+    (r"([\x{3002}\x{FF01}\x{FF1F}]+[\x{300D}\x{300F}\x{FF09}\x{201D}]*)", rf"\1{BREAK}"),
     (rf"(?:{BREAK}{BLANK}*)+({BREAK}\n|$)", r"\1"),  # the end of a line is a break already
     (SPACE, " "),
 )

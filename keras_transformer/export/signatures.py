@@ -96,8 +96,8 @@ class Signatures:
             "n_best": _graph(self._served_n_best, TEXT),
             "attention": _graph(reading(self._attention), TEXT),
             "score": _graph(reading(self._score), TEXT, TARGET),
-            "encode": _graph(self._encode, TEXT),
-            "decode": _graph(self._decode, IDS),
+            "encode": _graph(lambda text: {"ids": self._read(text)[0]}, TEXT),
+            "decode": _graph(lambda ids: {"text": self._target.decode(ids)}, IDS),
         }
         if not self._model.decoder.gives_cross_weights:
             del functions["attention"]
@@ -135,12 +135,6 @@ class Signatures:
         logits = self._model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
         normalization = self._decoding.length_penalty, self._decoding.length_normalization
         return {"score": tf.where(blank, 0.0, score(logits, labels, *normalization))}
-
-    def _encode(self, text):
-        return {"ids": self._read(text)[0]}
-
-    def _decode(self, ids):
-        return {"text": self._target.decode(ids)}
 
     def _read(self, text):
         """Returns ids `(B, S)`, and for each text whether it was cut and whether it is blank."""

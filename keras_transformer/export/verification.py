@@ -2,13 +2,13 @@
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -69,8 +69,7 @@ def verify(saved_model, translator, split_sentences=False):
     The texts are: a batch of 64 random ones from the tokenizer's vocabulary; a batch of empty,
     blank, emoji, mixed-script, invalid and too long ones; and single texts of both batches, which
     the translator has seen only in their batch, since a translation must not depend on its
-    neighbours. Translations must be identical except for near-ties, which are counted and must be
-    few.
+    neighbours. Translations must be identical except for a few near-ties.
 
     Args:
         saved_model: path of a SavedModel with the signature `serving_default`.
@@ -79,18 +78,18 @@ def verify(saved_model, translator, split_sentences=False):
     Returns:
         `Verification`.
     Raises:
-        ExportError: the process fails, a translation, a score or a `truncated` differs, or there
-            are too many near-ties.
+        ExportError: the process fails, an answer differs, or there are too many near-ties.
     """
-    batches = [random_sentences(translator.tokenizer, BATCH_SIZE)]
-    batches.append([*SPECIAL_TEXTS, _too_long(batches[0], translator.decoding.max_source_length)])
+    max_tokens = translator.decoding.max_source_length
+    prompts = prompts_for_verification(translator.tokenizer, max_tokens, BATCH_SIZE).tolist()
+    batches = [prompts[-BATCH_SIZE:], prompts[:-BATCH_SIZE]]
     with _exact_float32():
         answers = [_expected(translator, batch, split_sentences) for batch in batches]
     for batch, batch_answers in zip(batches[:], answers[:], strict=True):
         batches += [[text] for text in batch[:NUM_ALONE]]
         answers += [[answer] for answer in batch_answers[:NUM_ALONE]]
     received = _translate_in_fresh_process(saved_model, batches)
-    rows = zip(_flat(batches), _flat(answers), _flat(received), strict=True)
+    rows = zip(*map(chain.from_iterable, (batches, answers, received)), strict=True)
     are_near_ties = [_is_near_tie(*row) for row in rows]
     return _verification(are_near_ties, MAX_NEAR_TIES)
 
@@ -125,7 +124,7 @@ def verify_greedy(program, path, translator, tolerance, settings=None):
         "settings": {"decoding": dataclasses.asdict(search), **(settings or {})},
         "batches": [texts, *([text] for text in texts[:NUM_ALONE])],
     }
-    received = _flat(_answer_of_fresh_process(program, path, request))
+    received = chain.from_iterable(_answer_of_fresh_process(program, path, request))
     are_others = []
     for ours, row in zip(expected, received, strict=True):
         theirs = Translation(*row)
@@ -185,7 +184,8 @@ def _verification(are_different, most):
 def prompts_for_verification(tokenizer, max_tokens, number=16):
     """Returns an array of texts: the special ones, one of more than `max_tokens`, random ones."""
     sentences = random_sentences(tokenizer, number)
-    return np.array([*SPECIAL_TEXTS, _too_long(sentences, max_tokens), *sentences], object)
+    too_long = b" ".join(sentences * (1 + max_tokens // number))
+    return np.array([*SPECIAL_TEXTS, too_long, *sentences], object)
 
 
 def random_sentences(tokenizer, number):
@@ -194,12 +194,6 @@ def random_sentences(tokenizer, number):
     lengths = [1 + i % 23 for i in range(number)]
     ids = rng.integers(END_ID + 1, tokenizer.vocab_size, sum(lengths))
     return tokenizer.decode(tf.RaggedTensor.from_row_lengths(ids, lengths)).numpy().tolist()
-
-
-def _too_long(sentences, max_tokens):
-    """Returns a text of more tokens than are read of one."""
-    copies = 1 + max_tokens // len(sentences)
-    return b" ".join(sentences * copies)
 
 
 @contextlib.contextmanager
@@ -220,7 +214,7 @@ def _expected(translator, batch, split_sentences):
     parts, joints, is_cut = sentences.split(texts, translator.decoding.max_source_length)
     found = translator.translate([part.decode() for part in parts.flat_values.numpy()])
     ends = parts.row_splits.numpy()
-    rows = [[best for (best,) in found[start:end]] for start, end in itertools.pairwise(ends)]
+    rows = [[best for (best,) in found[start:end]] for start, end in pairwise(ends)]
     joined = sentences.join([best.text for (best,) in found], joints).numpy()
     return [
         Translation(
@@ -232,15 +226,11 @@ def _expected(translator, batch, split_sentences):
 
 def _translate_in_fresh_process(saved_model, batches):
     """Returns, for each batch of texts, the list of (translation, score, truncated)."""
-    return [
-        [
-            (text.decode(), float(score), bool(truncated))
-            for text, score, truncated in zip(
-                found["translation"], found["score"], found["truncated"], strict=True
-            )
-        ]
-        for found in _run_in_fresh_process(saved_model, batches)
-    ]
+    answers = []
+    for found in _run_in_fresh_process(saved_model, batches):
+        columns = (found[name].tolist() for name in ("translation", "score", "truncated"))
+        answers.append([(text.decode(), *rest) for text, *rest in zip(*columns, strict=True)])
+    return answers
 
 
 def _run_in_fresh_process(saved_model, batches):
@@ -276,10 +266,6 @@ def _answer_of_fresh_process(program, path, request):
         reason = errors[0] if errors else f"exit code {process.returncode}"
         raise ExportError(f"The export fails in a fresh process: {reason}")
     return json.loads(process.stdout)
-
-
-def _flat(batches):
-    return [row for batch in batches for row in batch]
 
 
 def _is_near_tie(text, expected, received):

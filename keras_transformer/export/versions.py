@@ -18,21 +18,33 @@ from keras_transformer.files.version_numbers import (
 )
 
 
-def write_version(write, directory, version):
-    """Calls `write` with a hidden directory, adds checksums, and gives it its version number.
+def write_version(write, directory, version, model, decoding, **others):
+    """Calls `write` with a hidden directory, adds settings and checksums, and gives it its number.
 
-    If anything fails, nothing is left behind.
+    The settings are in a file that TensorFlow Serving ignores. If anything fails, nothing is left
+    behind.
 
     Args:
-        write: function of a `pathlib.Path`, which writes and verifies the SavedModel.
+        write: function of a `pathlib.Path`, which writes the files and returns a `Verification`.
         directory: path of all versions.
         version: int, or None for one more than the highest.
+        model, decoding: what is exported.
+        others: further settings of this format.
     Returns:
         `pathlib.Path` of the new version.
     """
     directory = pathlib.Path(directory)
     with partial_directory(directory) as partial:
-        write(partial)
+        verification = write(partial)
+        settings = {
+            "keras_transformer": PACKAGE_VERSION,
+            "decoding": dataclasses.asdict(decoding),
+            **others,
+            "model": keras.saving.serialize_keras_object(model)["config"],
+            "verification": verification._asdict(),
+        }
+        (partial / EXPORT_SETTINGS).parent.mkdir(exist_ok=True)
+        (partial / EXPORT_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
         write_checksums(partial)
         return _publish(partial, directory, version)
 
@@ -67,26 +79,6 @@ def check_can_export(directory, version):
             f"Expected a version that does not exist. Received: version={version}, and there is "
             f"{directory / str(version)}. Leave it out to get the next free one."
         )
-
-
-def write_settings(path, model, decoding, verification, **others):
-    """Writes the settings of an export, in a file that TensorFlow Serving ignores.
-
-    Args:
-        path: `pathlib.Path` of the directory.
-        model, decoding: what is exported.
-        verification: `Verification`.
-        others: further settings of this format.
-    """
-    settings = {
-        "keras_transformer": PACKAGE_VERSION,
-        "decoding": dataclasses.asdict(decoding),
-        **others,
-        "model": keras.saving.serialize_keras_object(model)["config"],
-        "verification": verification._asdict(),
-    }
-    (path / EXPORT_SETTINGS).parent.mkdir(exist_ok=True)
-    (path / EXPORT_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
 
 
 def _publish(partial, directory, version):

@@ -6,13 +6,12 @@ import re
 from itertools import starmap
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
 import tensorflow_text
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.sentence_piece_model import SPACE, sampled_rows
+from keras_transformer.tokenizers.sentence_piece_model import SPACE, processor_of, sampled_rows
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SharedModel
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
@@ -144,13 +143,8 @@ def _parts_of(content):
 
 def _processor(model):
     """Returns the `SentencePieceProcessor` of a model; refuses tokens that `decode` cannot join."""
-    try:
-        processor = sentencepiece.SentencePieceProcessor()
-        processor.LoadFromSerializedProto(model)
-        has_bytes = any(map(processor.is_byte, range(processor.get_piece_size())))
-    except Exception as error:  # of the library, which has no class of its own
-        raise InputError(f"Expected a SentencePiece model. Received: {error}") from None
-    if has_bytes:
+    processor = processor_of(model)
+    if any(map(processor.is_byte, range(processor.get_piece_size()))):
         raise InputError(
             "Expected a SentencePiece model without tokens for single bytes, which Marian's "
             "vocabularies do not have. Received: one with byte_fallback."

@@ -26,6 +26,23 @@ SPACE = "\u2581"  # what SentencePiece writes for a space
 NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
 
 
+def processor_of(model, file=""):
+    """Returns the `SentencePieceProcessor` of the bytes of a model.
+
+    Args:
+        file: where they come from, for the message.
+    Raises:
+        ValueError: `model` is not a SentencePiece model.
+    """
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except Exception as error:  # the library has no class of its own
+        where = f"{file}: " if file else ""
+        raise InputError(f"Expected a SentencePiece model. Received: {where}{error}") from None
+    return processor
+
+
 def trained_model(sentences, vocab_size, model_type, seed, user_symbols):
     """Returns the bytes of a model; `SentencePieceTokenizer.train` has these arguments."""
     if model_type not in ("bpe", "unigram"):

@@ -4,13 +4,12 @@ import hashlib
 from collections.abc import Iterable
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
-from keras_transformer.errors import InputError
 from keras_transformer.tokenizers.sentence_piece_model import (
+    processor_of,
     sampled_rows,
     trained_model,
     with_our_special_ids,
@@ -59,10 +58,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, model: bytes) -> None:
         super().__init__(name="sentence_piece_tokenizer")
         self._model = with_our_special_ids(model)
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._model)
-        except RuntimeError as error:
-            raise InputError(f"Expected a SentencePiece model. Received: {error}") from None
+        self._processor = processor_of(self._model)
         self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
         self._ops._model_resource = SharedModel(self._model, name=None)
 

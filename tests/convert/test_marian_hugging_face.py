@@ -16,7 +16,7 @@ from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.convert import (
     from_hugging_face,
     import_run,
-    marian_hugging_face,
+    marian_model,
     read_marian,
 )
 from keras_transformer.convert.tensor_files import write_tensors
@@ -242,7 +242,7 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_a_model_is_built(
     marian, sizes, tmp_path, monkeypatch
 ):
     marian.hugging_face(tmp_path, sizes)
-    monkeypatch.setattr(marian_hugging_face, "new_model", lambda _: pytest.fail("a model is built"))
+    monkeypatch.setattr(marian_model, "Transformer", lambda *_, **__: pytest.fail("built"))
     with pytest.raises(ValueError, match="Expected .*layers.*|which follows from config.json"):
         read_marian(tmp_path)
 

@@ -45,8 +45,11 @@ def translate(client, saved_model, lines):
 
 def test_c_client_translates_as_the_translator_does(client, exported, translator, texts, tmp_path):
     moved = shutil.copytree(exported, tmp_path / "moved" / "1")
+    lines = [text.encode() for text in texts]
+    lines += [b"A dog \xff runs.", b"\xc3(\xf0\x9f"]  # no UTF-8
+    texts = [line.decode("utf-8", "replace") for line in lines]
     expected = [best for (best,) in translator.translate(texts)]
-    found = translate(client, moved, [text.encode() for text in texts])
+    found = translate(client, moved, lines)
     assert [(text, cut) for text, _, cut in found] == [(e.text, e.truncated) for e in expected]
     assert all(abs(s - e.score) < 1e-5 for (_, s, _), e in zip(found, expected, strict=True))
 
@@ -57,9 +60,3 @@ def test_c_client_expands_weights_that_are_stored_small(client, translator, tmp_
     lines = ["A dog runs.", "Where is the bus?"]
     found = translate(client, path, [line.encode() for line in lines])
     assert [text for text, _, _ in found] == load(path)(lines) == translator(lines)
-
-
-def test_c_client_may_send_what_is_no_utf8(client, exported, translator):
-    lines = [b"A dog \xff runs.", b"", b"\xc3(\xf0\x9f", b"A dog runs."]
-    expected = translator([line.decode("utf-8", "replace") for line in lines])
-    assert [text for text, _, _ in translate(client, exported, lines)] == expected

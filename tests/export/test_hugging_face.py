@@ -20,7 +20,7 @@ from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
 from keras_transformer.translation.translator import Translator
 
-DECODING = DecodingConfig(beam_size=3, max_length=30, max_source_length=25)
+DECODING = DecodingConfig(beam_size=3, max_length=12, max_source_length=25)
 SIZES = dict(num_layers=2, num_decoder_layers=1, d_model=24, ff_dim=40, num_heads=3)
 MARIAN = dict(position_layout="concatenated", layer_norm_epsilon=1e-5)
 
@@ -93,7 +93,7 @@ def test_what_is_written_is_read_again_bit_for_bit(arguments, new_translator, tm
         if arguments.get("separate") and name.endswith("source_embedding/embeddings"):
             weight, theirs[name] = (np.delete(table, 2, axis=0) for table in (weight, theirs[name]))
         np.testing.assert_array_equal(weight, theirs[name], err_msg=name)
-    assert (read.decoding.max_length, read.decoding.max_source_length) == (30, 25)
+    assert (read.decoding.max_length, read.decoding.max_source_length) == (12, 25)
     assert read.decoding.beam_size == 3
     expected = 0.6 if arguments.get("marian") else 0.45
     assert read.decoding.length_penalty == pytest.approx(expected)
@@ -108,7 +108,7 @@ def test_what_is_written_is_read_again_bit_for_bit(arguments, new_translator, tm
         np.testing.assert_array_equal(before[name], after[name])
 
 
-def test_it_is_proved_in_another_process(new_translator, tmp_path, monkeypatch, forking):
+def test_it_is_proved_in_another_process(new_translator, tmp_path, monkeypatch, forking, eagerly):
     translator = new_translator()
     with forking(verification):
         path = export_hugging_face(translator, tmp_path / "models")
@@ -192,7 +192,7 @@ def test_transformers_translates_the_same(
         translator.model,
         translator.tokenizer,
         translator.target_tokenizer,
-        dataclasses.replace(translator.decoding, beam_size=1, max_length=12),
+        dataclasses.replace(translator.decoding, beam_size=1),
     )(texts)
     found = []
     for text in texts:

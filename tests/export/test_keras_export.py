@@ -33,11 +33,10 @@ def bert():
     return Bert(20, **SIZES, max_length=8)
 
 
-@pytest.mark.parametrize("names", [["ids"], ["ids", "segment_ids"]])
-def test_bert(tmp_path, names):
-    arrays = {name: {"ids": IDS, "segment_ids": SEGMENTS}[name] for name in names}
+def test_bert(tmp_path):
+    arrays = {"ids": IDS, "segment_ids": SEGMENTS}  # the classifier's export has no segments
     bert = Bert(20, **SIZES, max_length=8)  # never called before it is exported
-    saved = exported(bert, tmp_path, input_signature=[{name: spec(name) for name in names}])
+    saved = exported(bert, tmp_path, input_signature=[{name: spec(name) for name in arrays}])
     for part in OTHER_SIZES:
         inputs = {name: tf.constant(array[part]) for name, array in arrays.items()}
         assert_equal(bert(inputs), dict(saved.serve(inputs)))

@@ -1,7 +1,5 @@
 """Weights that are stored small are rounded as said, and float32 where they are used."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,10 +9,6 @@ from keras_transformer.export.quantized_weights import QuantizedWeights
 from keras_transformer.models import Transformer
 from keras_transformer.translation.loading import load
 from keras_transformer.translation.translator import Translator
-
-
-def num_bytes(path):
-    return sum(file.stat().st_size for file in (path / "variables").iterdir())
 
 
 @pytest.mark.parametrize("dtype, error", [("float16", 2**-11), ("bfloat16", 2**-8)])
@@ -55,33 +49,6 @@ def test_one_graph_expands_all_weights(translator, tmp_path, monkeypatch):
     monkeypatch.setattr(Transformer, "decoding_weights", counted)
     tf.saved_model.save(tracked, str(tmp_path))
     assert len(calls) == 1
-
-
-@pytest.mark.parametrize(
-    "weights, size", [("int8", 0.4), pytest.param("bfloat16", 0.5, marks=pytest.mark.slow)]
-)
-def test_an_export_is_small_and_translates_with_the_rounded_weights(
-    weights, size, translator, exported, texts, tmp_path, unverified
-):
-    with unverified():
-        path = export_saved_model(translator, tmp_path, weights=weights)
-    assert num_bytes(path) < size * num_bytes(exported)
-    settings = json.loads((path / "assets.extra/keras_transformer.json").read_text())
-    assert settings["weights"] == weights
-
-    model = QuantizedWeights(translator.model, weights).model
-    rounded = Translator(model, translator.tokenizer, decoding=translator.decoding)
-    read_back = load(path)
-    found, expected = read_back.translate(texts), rounded.translate(texts)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [t._replace(score=0.0) for t in ours] == [t._replace(score=0.0) for t in theirs]
-    targets = [best.text for (best,) in expected]
-    scores = read_back.signatures["score"](text=tf.constant(texts), target=tf.constant(targets))
-    np.testing.assert_allclose(scores["score"], rounded.score(texts, targets), atol=1e-4)
-    attention = read_back.signatures["attention"](text=tf.constant(texts[:1]))["weights"].numpy()
-    np.testing.assert_allclose(
-        attention[0], rounded.attention(texts[0]).weights["cross"], atol=1e-5
-    )
 
 
 @pytest.mark.slow

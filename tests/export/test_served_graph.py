@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_transformer.decoding.hypotheses import SearchResult
 from keras_transformer.export import signatures
@@ -67,18 +66,3 @@ def test_a_large_batch_is_searched_in_parts(translator, monkeypatch):
     monkeypatch.setattr(signatures, "MAX_TOGETHER", 12)
     found = signatures.search_by_length(search, ids, 1, 2)
     assert sizes == [3, 3, 3, 2] and found.finished.numpy().all()
-
-
-def test_warm_up_requests_of_every_signature_are_in_the_export(exported, exported_translator):
-    path = exported / "assets.extra" / "tf_serving_warmup_requests"
-    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
-    logs = [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
-    names = [log.predict_log.request.model_spec.signature_name for log in logs]
-    assert set(names) == set(exported_translator.signatures) and len(logs) < 1000
-    for log, name in zip(logs, names, strict=True):
-        inputs = {key: tf.make_ndarray(p) for key, p in log.predict_log.request.inputs.items()}
-        outputs = exported_translator.signatures[name](
-            **{key: tf.constant(value) for key, value in inputs.items()}
-        )
-        rows = {len(value) for value in [*inputs.values(), *outputs.values()]}
-        assert len(rows) == 1

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.export.signatures import Signatures
@@ -33,7 +34,7 @@ def test_batch_of_64_translates_as_the_translator_does(signatures, translator, t
 def test_batch_of_one_equals_batch_of_many(signatures, texts, record_property):
     many = call(signatures["serving_default"], text=texts)
     num_near_ties = 0
-    for i, text in enumerate(texts):
+    for i, text in list(enumerate(texts))[::3]:
         one = call(signatures["serving_default"], text=[text])
         assert abs(one["score"][0] - many["score"][i]) < NEAR_TIE
         num_near_ties += one["translation"][0] != many["translation"][i]
@@ -115,6 +116,11 @@ def test_score_with_a_target_tokenizer_and_a_search_of_its_own(tokenizer, corpus
     assert call(functions["decode"], ids=ids)["text"].tolist() == corpus.target[:1]
 
 
+def test_bytes_are_no_list_of_texts(exported_translator):
+    with pytest.raises(ValueError, match="Expected a list of texts. Received: b'A dog.'"):
+        exported_translator.translate(b"A dog.")
+
+
 def test_score_wants_a_target_for_each_text(signatures):
     with pytest.raises(tf.errors.InvalidArgumentError, match="Expected a target for each text"):
         call(signatures["score"], text=["A dog.", "A cat."], target=["Ein Hund."])
@@ -128,3 +134,18 @@ def test_encode_and_decode_are_the_tokenizer(signatures, tokenizer, texts):
     assert decoded[:30].tolist() == texts[:30]
     stray = call(signatures["decode"], ids=np.array([[5, -7, 10**6, 3, 5]], "int32"))["text"]
     assert stray.shape == (1,)
+
+
+def test_warm_up_requests_of_every_signature_are_in_the_export(exported, exported_translator):
+    path = exported / "assets.extra" / "tf_serving_warmup_requests"
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    logs = [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
+    names = [log.predict_log.request.model_spec.signature_name for log in logs]
+    assert set(names) == set(exported_translator.signatures) and len(logs) < 1000
+    for log, name in zip(logs, names, strict=True):
+        inputs = {key: tf.make_ndarray(p) for key, p in log.predict_log.request.inputs.items()}
+        outputs = exported_translator.signatures[name](
+            **{key: tf.constant(value) for key, value in inputs.items()}
+        )
+        rows = {len(value) for value in [*inputs.values(), *outputs.values()]}
+        assert len(rows) == 1

@@ -63,7 +63,7 @@ def test_spaces_go_back_by_rule(bert):
     assert bert.decode(bert.encode(["the cat ."])).numpy()[0] == b"the cat."
 
 
-@pytest.mark.parametrize("vocab_size", [113, 150, 331])
+@pytest.mark.parametrize("vocab_size", [113, 331])
 def test_the_vocabulary_has_about_the_size_asked_for(sentences, vocab_size):
     tokenizer = WordPieceTokenizer.train(sentences, vocab_size)
     assert 0.95 * vocab_size <= tokenizer.vocab_size <= vocab_size
