@@ -15,13 +15,13 @@ SETTINGS = [
     "model.num_heads=2",
     "model.dropout=0.2",
     "tokenizer.vocab_size=150",
-    "training.batch_tokens=96",
-    "training.warmup_steps=4",
-    "training.checkpoint_every=4",
-    "training.max_steps=10",
+    "training.batch_tokens=192",
+    "training.warmup_steps=2",
+    "training.checkpoint_every=2",
+    "training.max_steps=5",
     "training.keep_checkpoints=2",
     "training.schedule=inverse_square_root",
-    "decoding.max_length=8",
+    "decoding.max_length=4",
 ]
 
 
@@ -116,7 +116,7 @@ def files(tmp_path, sentence_pairs):
 
 @pytest.fixture
 def config(files):
-    """The `Config` of a training of ten steps, which validates at the steps 4, 8 and 10."""
+    """The `Config` of a training of five steps, which validates at the steps 2, 4 and 5."""
     return config_of(files)
 
 
@@ -143,7 +143,7 @@ def config_of(files):
 def train_quietly():
     """Trains without compiling the steps, and keeps the lines of the report as `lines`.
 
-    To compile a step takes longer than ten steps of such a small model. `test_tasks.py` compiles.
+    To compile a step takes longer than its few steps of such a small model. `test_tasks.py` compiles.
     """
     from keras_transformer.models.token_model import TokenModel
     from keras_transformer.training import train
@@ -164,7 +164,15 @@ def train_quietly():
 
 
 @pytest.fixture
-def train_to_last_checkpoint(train_quietly, monkeypatch):
+def untranslated(monkeypatch):
+    """Takes the references for translations in each validation: a search takes longer than steps."""
+    from keras_transformer.training import BleuCallback
+
+    monkeypatch.setattr(BleuCallback, "translations", lambda callback: callback.references)
+
+
+@pytest.fixture
+def train_to_last_checkpoint(train_quietly, untranslated, monkeypatch):
     """Trains as `train_quietly` does, but ends before the weights are chosen, which takes time."""
     module = importlib.import_module("keras_transformer.training.train")
 
