@@ -163,6 +163,22 @@ def train_quietly():
     return run
 
 
+@pytest.fixture(scope="module")
+def uncompiled(run_eagerly):
+    """Does what `eagerly` does, for the fixtures of a module too."""
+    import keras
+
+    from keras_transformer import backend
+
+    def compile_nothing(function, variables=()):
+        return lambda *tensors: function(*map(keras.ops.convert_to_tensor, tensors))
+
+    with pytest.MonkeyPatch.context() as patch:
+        if run_eagerly:
+            patch.setattr(backend, "compile_function", compile_nothing)
+        yield
+
+
 @pytest.fixture
 def untranslated(monkeypatch):
     """Takes the references for translations in each validation: a search takes longer than steps."""

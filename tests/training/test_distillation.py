@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import backend
 from keras_transformer.config import Config
 from keras_transformer.files.checksums import checksum
 from keras_transformer.runs import load_run
@@ -17,16 +16,7 @@ from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.training.distillation import teachers_of
 
 
-@pytest.fixture(scope="module", autouse=True)
-def eager_predictions():
-    """Compiles no predictions, which takes longer than to compute them."""
-
-    def compile_nothing(function, variables=()):
-        return lambda *tensors: function(*map(ops.convert_to_tensor, tensors))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "compile_function", compile_nothing)
-        yield
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
 @pytest.fixture(scope="module")
