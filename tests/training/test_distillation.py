@@ -15,7 +15,6 @@ from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.training.distillation import teachers_of
 
-
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
