@@ -143,7 +143,7 @@ def config_of(files):
 def train_quietly():
     """Trains without compiling the steps, and keeps the lines of the report as `lines`.
 
-    To compile a step takes longer than its few steps of such a small model. `test_tasks.py` compiles.
+    To compile a step of such a small model takes longer than a few steps. `test_tasks.py` compiles.
     """
     from keras_transformer.models.token_model import TokenModel
     from keras_transformer.training import train
@@ -181,7 +181,7 @@ def uncompiled(run_eagerly):
 
 @pytest.fixture
 def untranslated(monkeypatch):
-    """Takes the references for translations in each validation: a search takes longer than steps."""
+    """Takes the references for translations: a search would take longer than the steps."""
     from keras_transformer.training import BleuCallback
 
     monkeypatch.setattr(BleuCallback, "translations", lambda callback: callback.references)
