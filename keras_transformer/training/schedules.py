@@ -61,10 +61,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         return scale * _warmup_then_decay(step, self.warmup_steps)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "peak_learning_rate": self.peak_learning_rate,
-            "warmup_steps": self.warmup_steps,
-        }
+        return {"peak_learning_rate": self.peak_learning_rate, "warmup_steps": self.warmup_steps}
 
 
 class Decay(keras.optimizers.schedules.LearningRateSchedule):

@@ -24,9 +24,7 @@ n-th pair."""
 
 
 def write_lexicon(
-    path: StrPath,
-    corpus: "ParallelCorpus | None" = None,
-    write: Callable[[str], Any] = print,
+    path: StrPath, corpus: "ParallelCorpus | None" = None, write: Callable[[str], Any] = print
 ) -> pathlib.Path:
     """Learns a `Lexicon` and writes it into a run directory, where `Translator.from_run` finds it.
 

@@ -17,9 +17,8 @@ from keras_transformer.runs.checkpoints import (
     Checkpoints,
     DamagedCheckpoint,
     TrainingState,
-    training_state,
 )
-from keras_transformer.runs.weights import read_weights
+from keras_transformer.runs.model_state import read_weights, training_state
 from keras_transformer.training.losses import TokenCrossEntropy
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.files.checksums import write_checksums
-from keras_transformer.runs.run import Run, load_run
+from keras_transformer.runs.load import load_run, weights_path
+from keras_transformer.runs.run import Run
 from keras_transformer.training.training_log import check_log
 
 
@@ -226,9 +227,9 @@ def test_the_better_weights_are_the_default(trained, tmp_path):
     run = Run(shutil.copytree(path, tmp_path / "run"))
     finished = json.loads(run.finished_path.read_text())
     expected = {"best": run.checkpoints.best() / "model.weights.h5", "averaged": run.averaged_path}
-    for checkpoint, weights_path in expected.items():
+    for checkpoint, path_of_weights in expected.items():
         run.finished_path.write_text(json.dumps({**finished, "checkpoint": checkpoint}))
-        assert run.weights_path() == weights_path
+        assert weights_path(run) == path_of_weights
 
 
 def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(

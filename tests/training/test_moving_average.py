@@ -5,7 +5,8 @@ import pytest
 from keras import ops
 
 from keras_transformer.runs.checkpoints import TrainingState
-from keras_transformer.runs.run import Run, build_model, load_weights
+from keras_transformer.runs.load import any_weights_path, build_model, load_weights
+from keras_transformer.runs.run import Run
 from keras_transformer.training import BleuCallback, Interrupted, training_loop
 
 
@@ -97,7 +98,7 @@ def test_fine_tuning_starts_from_the_weights_of_the_other_run(tmp_path, trained,
     config, other = trained
     config = config.override(["training.ema=0.9", "training.peak_learning_rate=1e-12"])
     train_quietly(config, tmp_path / "run", init_from=other)
-    chosen = Run(other).any_weights_path()
+    chosen = any_weights_path(Run(other))
     settings = Run(other).load_config()
     model = build_model(settings, *Run(other).load_tokenizers(settings))
     load_weights(model, chosen)

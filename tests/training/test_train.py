@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import Config
+from keras_transformer.runs.load import weights_path
 from keras_transformer.runs.run import Run
 from tests import forked
 
@@ -118,7 +119,7 @@ def read_finished(run):
 
 
 def test_a_run_holds_what_the_next_command_needs(trained):
-    from keras_transformer.runs.run import load_run
+    from keras_transformer.runs.load import load_run
 
     config, run = trained
     metrics = read_finished(run)["metrics"]
@@ -149,7 +150,7 @@ def test_a_run_holds_what_the_next_command_needs(trained):
 def test_the_best_weights_are_those_of_the_best_validation(
     tmp_path, config, train_quietly, untranslated, monkeypatch
 ):
-    from keras_transformer.runs.run import load_run
+    from keras_transformer.runs.load import load_run
     from keras_transformer.training import callbacks
 
     # of the steps 2, 4 and 5, of the best of them once more, and of the mean of the last two
@@ -327,7 +328,7 @@ def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
         patch.setattr(train_module, "fit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train_quietly(config, tmp_path / "second", init_from=first)
-    assert_same_weights(last_weights(tmp_path / "second"), Run(first).weights_path())
+    assert_same_weights(last_weights(tmp_path / "second"), weights_path(Run(first)))
     train_quietly(config, tmp_path / "second")
     assert "going on    from step 0" in train_quietly.lines
     assert (tmp_path / "second" / "averaged.weights.h5").exists()
@@ -342,7 +343,7 @@ def test_part_of_the_pairs_is_held_out_without_validation_files(tmp_path, config
 
 @pytest.mark.slow
 def test_separate_vocabularies(tmp_path, config, train_quietly):
-    from keras_transformer.runs.run import load_run
+    from keras_transformer.runs.load import load_run
 
     settings = ["tokenizer.shared=false", "tokenizer.vocab_size=80"]
     train_quietly(config.override(settings), tmp_path / "run")
