@@ -173,10 +173,7 @@ class Checkpoints:
             (partial / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2))
             write_checksums(partial)
             # the same step again: validated now, or after a later one was lost
-            put_in_place(partial, path, aside=self._aside(path))
-
-    def _aside(self, path):
-        return self.directory / f".before-{path.name}"
+            put_in_place(partial, path, aside=self.directory / f".before-{path.name}")
 
     def recover(self) -> None:
         """Moves back what a killed process had moved aside, and removes its unfinished files."""

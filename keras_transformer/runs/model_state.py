@@ -48,19 +48,16 @@ def all_finite(tensors):
     return all(np.all(np.isfinite(np.asarray(tensor))) for tensor in tensors)
 
 
-def random_states(model):
-    """Returns the states of the model's random number generators, which are not weights."""
-    weights = {id(weight) for weight in model.weights}
-    return [v for v in model.non_trainable_variables if id(v) not in weights]
-
-
 def training_state(model):
     """Returns the variables that a checkpoint holds besides the weights: dict from key to variable.
 
     The key of an optimizer's variable is made of the kind of the optimizer and of the path of the
     weight that it belongs to, without the name of the model, which Keras numbers.
     """
-    found = {f"random/{i}": variable for i, variable in enumerate(random_states(model))}
+    weights = {id(weight) for weight in model.weights}
+    # the states of random number generators are variables, but no weights
+    random_states = (v for v in model.non_trainable_variables if id(v) not in weights)
+    found = {f"random/{i}": variable for i, variable in enumerate(random_states)}
     for variable in model.optimizer.variables:
         optimizer, _, name = variable.path.partition("/")
         kind = re.sub(r"_\d+$", "", optimizer)  # Keras numbers optimizers too
