@@ -140,7 +140,7 @@ def test_limits_and_the_place_of_the_text_may_change(run, name):
     assert check_start(config, run, None, devices, print) == (config, None)
 
 
-def test_the_model_may_be_named_which_it_was_not_in_earlier_versions(run):
+def test_the_name_of_the_default_model_may_be_left_out_or_given(run):
     assert "name" not in BEGINNING.model
     run.check_same(BEGINNING.merged({"model": {"name": "transformer"}}))
 
