@@ -117,22 +117,17 @@ class TokenizerConfig(SettingsGroup):
                 "Expected one vocabulary for both languages with your own tokenizer file. "
                 f"Received: shared=false, model={self.model}. Leave one of them out."
             )
-        if self.kind == "wordpiece" and self.sampling:
+        if self.sampling and (self.kind == "wordpiece" or (self.model or "").endswith(".txt")):
             raise InputError(
-                "Expected no subword sampling with WordPiece, which does not support it. "
-                f"Received: kind={self.kind}, sampling={self.sampling}. "
-                "Set sampling to 0, or kind to sentencepiece."
+                "Expected no subword sampling with WordPiece, which does not support it. Received: "
+                f"kind={self.kind}, model={self.model}, sampling={self.sampling}. Set sampling to "
+                "0, or train a SentencePiece model."
             )
         if self.user_symbols and (self.kind == "wordpiece" or self.model is not None):
             raise InputError(
                 "Expected user symbols only if a SentencePiece model is trained. Received: "
                 f"user_symbols={self.user_symbols}, kind={self.kind}, model={self.model}. "
                 "Leave them out, or train a SentencePiece model."
-            )
-        if self.sampling and (self.model or "").endswith(".txt"):
-            raise InputError(
-                "Expected no subword sampling with WordPiece, which does not support it. "
-                f"Received: model={self.model}, sampling={self.sampling}. Set sampling to 0."
             )
 
 

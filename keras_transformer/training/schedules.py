@@ -189,8 +189,8 @@ class PlannedEnd(keras.callbacks.Callback):
                     self.state.seconds_per_validation = max(0.0, seconds)
                 self._plan()
             self.first = now
-        elif self.is_first_epoch and _is_power_of_two(steps := now[0] - self.first[0]):
-            if steps >= FIRST_MEASUREMENT:
+        elif self.is_first_epoch and (steps := now[0] - self.first[0]) >= FIRST_MEASUREMENT:
+            if steps.bit_count() == 1:  # a power of two
                 self._measure(now)
                 self._plan()
         self.last = now
@@ -232,7 +232,3 @@ def planned_end(state, config):
         num_checkpoints, seconds = divmod(seconds, between)
         steps += num_checkpoints * every + min(seconds / state.seconds_per_step, every)
     return min(config.max_steps, max(1, state.step + max(0, math.ceil(steps))))
-
-
-def _is_power_of_two(number):
-    return number > 0 and number & (number - 1) == 0

@@ -100,18 +100,14 @@ def tune_decoding(
 def _searches(before, beam_sizes, length_penalties):
     """Returns the list of different `DecodingConfig`s to try, `before` among them."""
     penalties = list(length_penalties)
-    pairs = [
-        (beam_size, penalty)
+    searches = [
+        dataclasses.replace(before, beam_size=beam_size, length_penalty=penalty)
         for beam_size in sorted(set(beam_sizes))
         for penalty in ([before.length_penalty] if beam_size == 1 else penalties)
     ]
-    if not pairs:
+    if not searches:
         raise InputError(
             "Expected at least one beam size and one length penalty. Received: "
             f"beam_sizes={list(beam_sizes)}, length_penalties={penalties}."
         )
-    others = [
-        dataclasses.replace(before, beam_size=beam_size, length_penalty=penalty)
-        for beam_size, penalty in pairs
-    ]
-    return list(dict.fromkeys([before, *others]))
+    return list(dict.fromkeys([before, *searches]))
