@@ -231,8 +231,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     (
         "noam exponent",
-        "return ops.minimum(ops.rsqrt(step), step * warmup_steps**-1.5)",
-        "return ops.minimum(ops.rsqrt(step), step * warmup_steps**-1.0)",
+        "return scale * ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)",
+        "return scale * ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.0)",
         "training/test_schedules.py training",
     ),
     (

@@ -52,8 +52,7 @@ class DataConfig(SettingsGroup):
         Count, "Maximum tokens per sentence, including the end token; longer pairs are skipped."
     ] = 128
     validation_share: Annotated[
-        Share,
-        "Share of the training pairs that is held out if there is no validation text.",
+        Share, "Share of the training pairs that is held out if there is no validation text."
     ] = 0.01
     validation_limit: Annotated[Count, "Maximum number of pairs that are held out."] = 2000
 
@@ -108,8 +107,7 @@ class TokenizerConfig(SettingsGroup):
         "Subword sampling: share of merges that BPE skips, or alpha of unigram; 0 switches it off.",
     ] = 0.0
     user_symbols: Annotated[
-        str | None,
-        "Words, separated by spaces, that always stay one token, such as language tags.",
+        str | None, "Words, separated by spaces, that always stay one token, such as language tags."
     ] = None
 
     def __post_init__(self):
@@ -119,22 +117,17 @@ class TokenizerConfig(SettingsGroup):
                 "Expected one vocabulary for both languages with your own tokenizer file. "
                 f"Received: shared=false, model={self.model}. Leave one of them out."
             )
-        if self.kind == "wordpiece" and self.sampling:
+        if self.sampling and (self.kind == "wordpiece" or (self.model or "").endswith(".txt")):
             raise InputError(
-                "Expected no subword sampling with WordPiece, which does not support it. "
-                f"Received: kind={self.kind}, sampling={self.sampling}. "
-                "Set sampling to 0, or kind to sentencepiece."
+                "Expected no subword sampling with WordPiece, which does not support it. Received: "
+                f"kind={self.kind}, model={self.model}, sampling={self.sampling}. Set sampling to "
+                "0, or train a SentencePiece model."
             )
         if self.user_symbols and (self.kind == "wordpiece" or self.model is not None):
             raise InputError(
                 "Expected user symbols only if a SentencePiece model is trained. Received: "
                 f"user_symbols={self.user_symbols}, kind={self.kind}, model={self.model}. "
                 "Leave them out, or train a SentencePiece model."
-            )
-        if self.sampling and (self.model or "").endswith(".txt"):
-            raise InputError(
-                "Expected no subword sampling with WordPiece, which does not support it. "
-                f"Received: model={self.model}, sampling={self.sampling}. Set sampling to 0."
             )
 
 
@@ -176,8 +169,7 @@ class TrainingConfig(SettingsGroup):
         "Share of the labels that are drawn from the prediction of the runs in distill_from.",
     ] = 0.5
     clip_norm: Annotated[
-        Positive | None,
-        "Maximum norm of the gradient over all weights; null means no limit.",
+        Positive | None, "Maximum norm of the gradient over all weights; null means no limit."
     ] = None
     ema: Annotated[
         Share | None,
@@ -195,8 +187,7 @@ class TrainingConfig(SettingsGroup):
         "Stop after this number of validations without a better score (BLEU); 0 means never.",
     ] = 10
     bleu_tokenizer: Annotated[
-        str,
-        "sacreBLEU's tokenizer for validation BLEU: 13a, none, intl, char, zh and others.",
+        str, "sacreBLEU's tokenizer for validation BLEU: 13a, none, intl, char, zh and others."
     ] = "13a"
     samples: Annotated[
         CountOrZero, "Number of sentences whose translations are shown at each validation."

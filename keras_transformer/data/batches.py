@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.data.batch_plan import (
-    plan_batches,
-    plan_static_batches,
-    static_shapes,
-)
+from keras_transformer.data.batch_plan import plan_batches, plan_static_batches, static_shapes
 from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.data.tf_data import tf_dataset

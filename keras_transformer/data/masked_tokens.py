@@ -4,21 +4,18 @@ Source: Devlin et al., 2019, section 3.1 and appendix A.1, https://arxiv.org/abs
 Shapes: B batch (rows), T length, M masked positions.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_transformer.data.ragged_ids import RaggedIds
-from keras_transformer.data.tf_data import tf_dataset
+from keras_transformer.data.tf_data import EpochBatches
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 from keras_transformer.types import Tensor, Texts
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 MASK_TOKEN = "[MASK]"
@@ -91,7 +88,7 @@ def mask_tokens(
     return masked_ids, positions, labels.astype("int32")
 
 
-class MaskedTokenBatches:
+class MaskedTokenBatches(EpochBatches):
     """Tokenizes documents once, then makes different batches of masked tokens in each epoch.
 
     A document is cut into spans of whole sentences. A row consists of the class token, a span and a
@@ -101,6 +98,15 @@ class MaskedTokenBatches:
     not reveal which it is.
 
     The masked tokens, the drawn spans and the order of the rows depend only on `(seed, epoch)`.
+
+    A batch is `(inputs, labels, weights)`. The inputs are {"ids": int32 `(B, T)`,
+    "masked_positions": int32 `(B, M)`}, the labels int32 `(B, M)`, and the weights float32
+    `(B, M)`: 1 / the number of labels in the batch, or 0 if a row has fewer than M. The sum of the
+    weighted losses is the mean loss per token.
+
+    With `next_sentence`, the inputs also have "segment_ids", and labels and weights are
+    {"masked_tokens": as above, "next_sentence": `(B,)`}: 0 for the next sentence, 1 for a random
+    one, with weights of 1 / B. `TokenCrossEntropy` is then the loss for both.
 
     Args:
         documents: list of documents, each a list of sentences. A sentence that is too long for a
@@ -189,49 +195,23 @@ class MaskedTokenBatches:
         """Number of batches in an epoch."""
         return -(-self.num_rows // self.batch_size)
 
-    def arrays(self, repeat: bool = True, epoch: int = 0) -> Iterator[tuple[Any, Any, Any]]:
-        """Yields batches of NumPy arrays.
-
-        A batch is `(inputs, labels, weights)`. The inputs are {"ids": int32 `(B, T)`,
-        "masked_positions": int32 `(B, M)`}, the labels int32 `(B, M)`, and the weights float32
-        `(B, M)`: 1 / the number of labels in the batch, or 0 if a row has fewer than M. The sum
-        of the weighted losses is the mean loss per token.
-
-        With `next_sentence`, the inputs also have "segment_ids", and labels and weights are
-        {"masked_tokens": as above, "next_sentence": `(B,)`}: 0 for the next sentence, 1 for a
-        random one, with weights of 1 / B. `TokenCrossEntropy` is then the loss for both.
-
-        Args:
-            repeat: whether to continue with the following epochs, without end.
-            epoch: the first epoch, from 0.
-        """
-        for number in itertools.count(epoch) if repeat else [epoch]:
-            rng = np.random.default_rng([self.seed, number if self.shuffle else 0])
-            order = rng.permutation(self.num_rows) if self.shuffle else np.arange(self.num_rows)
-            for start in range(0, self.num_rows, self.batch_size):
-                yield self._batch(order[start : start + self.batch_size], rng)
-
-    def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
-        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
-
-        With `repeat=False`, each iteration yields the same batches.
-        """
+    def _dtypes(self):
         import tensorflow as tf  # here, because other backends do not need it
 
         inputs = {"ids": "int32", "masked_positions": "int32"}
-        labels: Any = "int32"
-        weights: Any = "float32"
-        if self.next_sentence:
-            inputs["segment_ids"] = "int32"
-            labels, weights = (
-                {"masked_tokens": dtype, "next_sentence": tf.TensorSpec([None], dtype)}
-                for dtype in (labels, weights)
-            )
-        return tf_dataset(
-            lambda: self.arrays(repeat, epoch),
-            (inputs, labels, weights),
-            None if repeat else len(self),
+        if not self.next_sentence:
+            return inputs, "int32", "float32"
+        labels, weights = (
+            {"masked_tokens": dtype, "next_sentence": tf.TensorSpec([None], dtype)}
+            for dtype in ("int32", "float32")
         )
+        return {**inputs, "segment_ids": "int32"}, labels, weights
+
+    def _epoch(self, number):
+        rng = np.random.default_rng([self.seed, number if self.shuffle else 0])
+        order = rng.permutation(self.num_rows) if self.shuffle else np.arange(self.num_rows)
+        for start in range(0, self.num_rows, self.batch_size):
+            yield self._batch(order[start : start + self.batch_size], rng)
 
     def _batch(self, rows, rng):
         ids = np.full((len(rows), self.max_length), PAD_ID, "int32")

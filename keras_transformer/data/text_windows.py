@@ -3,25 +3,21 @@
 Shapes: B batch (windows), T length.
 """
 
-import itertools
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_transformer.data.ragged_ids import RaggedIds
-from keras_transformer.data.tf_data import tf_dataset
+from keras_transformer.data.tf_data import EpochBatches
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
 from keras_transformer.types import Self, Tensor, Texts
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
-class TextWindows:
+class TextWindows(EpochBatches):
     """Cuts a text into windows of T + 1 tokens: T are read, and T are predicted.
 
     For training, the windows follow one another from a random offset, so that an epoch has each
@@ -32,6 +28,10 @@ class TextWindows:
     text except the first is predicted once. With a stride below T, the windows overlap, and each
     predicts only the tokens that earlier ones have not predicted. Each of these tokens then has at
     least T - stride tokens of context, at T / stride times the cost. The last window is padded.
+
+    A batch is `(inputs, labels, weights)`: int32, int32 and float32 `(B, T)`. A weight is 1 / the
+    number of labels in the batch that count, and 0 for the others, which are padding. So the sum of
+    the weighted losses is the mean loss per token.
 
     Args:
         ids: integers `(N,)`, the text, N above 1. Padding is 0: `TokenAccuracy` and `Perplexity`
@@ -119,32 +119,13 @@ class TextWindows:
             return max(1, self.num_windows // self.batch_size)
         return -(-self.num_windows // self.batch_size)
 
-    def arrays(self, repeat: bool = True, epoch: int = 0) -> Iterator[tuple[Any, Any, Any]]:
-        """Yields batches of NumPy arrays.
+    def _dtypes(self):
+        return "int32", "int32", "float32"
 
-        A batch is `(inputs, labels, weights)`: int32, int32 and float32 `(B, T)`. A weight is 1 /
-        the number of labels in the batch that count, and 0 for the others, which are padding. So
-        the sum of the weighted losses is the mean loss per token.
-
-        Args:
-            repeat: whether to continue with the following epochs, without end.
-            epoch: the first epoch, from 0.
-        """
-        for number in itertools.count(epoch) if repeat else [epoch]:
-            starts = self._starts(number)
-            for batch in range(len(self)):
-                yield self._batch(starts[batch * self.batch_size : (batch + 1) * self.batch_size])
-
-    def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
-        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
-
-        With `repeat=False`, each iteration yields the same batches.
-        """
-        return tf_dataset(
-            lambda: self.arrays(repeat, epoch),
-            ("int32", "int32", "float32"),
-            None if repeat else len(self),
-        )
+    def _epoch(self, number):
+        starts = self._starts(number)
+        for batch in range(len(self)):
+            yield self._batch(starts[batch * self.batch_size : (batch + 1) * self.batch_size])
 
     def _starts(self, epoch):
         """Returns the positions in the text at which the windows of an epoch start, in order."""

@@ -4,7 +4,9 @@ TensorFlow is imported where a function is called, because other batches need no
 Shapes: B batch, S source length, T target length or length of a row.
 """
 
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, shift_right
@@ -43,6 +45,41 @@ def tf_dataset(generate, dtypes, num_batches=None):
         .apply(tf.data.experimental.assert_cardinality(num_batches))
         .with_options(options)
     )
+
+
+class EpochBatches:
+    """Batches that are drawn anew in each epoch.
+
+    A subclass defines the number of batches in an epoch, the batches of one, and their dtypes, as
+    `tf_dataset` takes them.
+    """
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def _epoch(self, number: int) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _dtypes(self) -> Any:
+        raise NotImplementedError
+
+    def arrays(self, repeat: bool = True, epoch: int = 0) -> Iterator[tuple[Any, Any, Any]]:
+        """Yields batches `(inputs, labels, weights)` of NumPy arrays, see the class.
+
+        Args:
+            repeat: whether to continue with the following epochs, without end.
+            epoch: the first epoch, from 0.
+        """
+        for number in itertools.count(epoch) if repeat else [epoch]:
+            yield from self._epoch(number)
+
+    def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
+        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
+
+        With `repeat=False`, each iteration yields the same batches.
+        """
+        num_batches = None if repeat else len(self)
+        return tf_dataset(lambda: self.arrays(repeat, epoch), self._dtypes(), num_batches)
 
 
 def training_example(

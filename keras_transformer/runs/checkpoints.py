@@ -9,10 +9,8 @@ step-00000500/SHA256SUMS          checksums of these files
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import pathlib
-import re
 import shutil
 import zipfile
 from collections.abc import Callable, Sequence
@@ -23,7 +21,13 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import check_space, partial_directory, put_in_place
 from keras_transformer.files.checksums import check_checksums, remove_with_checksum, write_checksums
-from keras_transformer.runs.weights import read_weights, write_weights
+from keras_transformer.runs.model_state import (
+    all_finite,
+    bytes_of,
+    read_weights,
+    training_state,
+    write_weights,
+)
 from keras_transformer.types import StrPath, Tensor
 
 if TYPE_CHECKING:
@@ -169,10 +173,7 @@ class Checkpoints:
             (partial / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2))
             write_checksums(partial)
             # the same step again: validated now, or after a later one was lost
-            put_in_place(partial, path, aside=self._aside(path))
-
-    def _aside(self, path):
-        return self.directory / f".before-{path.name}"
+            put_in_place(partial, path, aside=self.directory / f".before-{path.name}")
 
     def recover(self) -> None:
         """Moves back what a killed process had moved aside, and removes its unfinished files."""
@@ -308,37 +309,3 @@ def _read_state(path):
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise DamagedCheckpoint(path, error) from None
     return state
-
-
-def bytes_of(variables):
-    """Returns an upper limit for the size of a file with these variables, in bytes."""
-    entries = sum(math.prod(variable.shape) + 1024 for variable in variables)  # 4 KB of names each
-    return 4 * entries
-
-
-def all_finite(tensors):
-    """Returns whether all numbers in some tensors or variables are finite."""
-    return all(np.all(np.isfinite(np.asarray(tensor))) for tensor in tensors)
-
-
-def random_states(model):
-    """Returns the states of the model's random number generators, which are not weights."""
-    weights = {id(weight) for weight in model.weights}
-    return [v for v in model.non_trainable_variables if id(v) not in weights]
-
-
-def training_state(model):
-    """Returns the variables that a checkpoint holds besides the weights: dict from key to variable.
-
-    The key of an optimizer's variable is made of the kind of the optimizer and of the path of the
-    weight that it belongs to, without the name of the model, which Keras numbers.
-    """
-    found = {f"random/{i}": variable for i, variable in enumerate(random_states(model))}
-    for variable in model.optimizer.variables:
-        optimizer, _, name = variable.path.partition("/")
-        kind = re.sub(r"_\d+$", "", optimizer)  # Keras numbers optimizers too
-        key = f"optimizer/{kind}/{name.removeprefix(f'{model.name}_')}"
-        if key in found:
-            raise ValueError(f"Two variables of the optimizer have one name: {key}")
-        found[key] = variable
-    return found

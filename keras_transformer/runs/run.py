@@ -20,30 +20,20 @@ import os
 import pathlib
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import is_being_written, replacing
-from keras_transformer.files.checksums import checksum
 from keras_transformer.files.version_numbers import remedy_for
-from keras_transformer.models.from_config import (
-    check_model_settings,
-    model_class_of,
-)
-from keras_transformer.runs.checkpoints import WEIGHTS, Checkpoints, DamagedCheckpoint
-from keras_transformer.runs.weights import read_weights
+from keras_transformer.runs.checkpoints import Checkpoints
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
-    import keras
-
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 CHECKPOINTS = ("best", "last", "averaged")
-TRAIN_FURTHER = "Train further: training goes back to an undamaged checkpoint, if there is one."
-IMPORT_AGAIN = "Import the model again, into another directory."
 LIMITS = ("max_steps", "max_minutes", "patience")
 
 # The settings that may change when a run goes on: its limits, how a step is computed (which changes
@@ -286,87 +276,6 @@ class Run:
                         f"Received: {group}.{key}={now!r}. Choose another directory for a new run."
                     )
 
-    def weights_path(self, checkpoint: str | None = None) -> pathlib.Path:
-        """Returns the path of a file of weights that is not damaged.
-
-        Args:
-            checkpoint: "best", "last" or "averaged". None means "best" during training, and after
-                it "best" or "averaged", as the training chose by validation.
-        Raises:
-            InputError: there are no such weights, or they are damaged.
-        """
-        if checkpoint not in (None, *CHECKPOINTS):
-            raise InputError(f"Expected one of {CHECKPOINTS}. Received: checkpoint={checkpoint!r}.")
-        checkpoint = checkpoint or self.default_checkpoint()
-        try:
-            return self._whole_weights_path(checkpoint)
-        except DamagedCheckpoint as error:
-            others = [name for name in CHECKPOINTS if name != checkpoint and self._is_whole(name)]
-            remedy = IMPORT_AGAIN if self.is_imported else TRAIN_FURTHER
-            if others:
-                remedy = f"Choose the {' or the '.join(others)} weights."
-            raise InputError(f"{error} {remedy}") from None
-
-    def any_weights_path(self, write: Callable[[str], Any] = print) -> pathlib.Path:
-        """Returns the file of the default weights, or of others if these are damaged.
-
-        Args:
-            write: called with a line that names the damaged weights and those used instead.
-        """
-        try:
-            return self.weights_path()
-        except ValueError as error:
-            for name in CHECKPOINTS:
-                with contextlib.suppress(ValueError):
-                    path = self._whole_weights_path(name)
-                    write(f"damaged     {error} The {name} weights are used.")
-                    return path
-            whole = self.checkpoints.validated(write)
-            if not whole:
-                raise
-            write(f"damaged     {error} The weights of {whole[-1]} are used.")
-            return whole[-1] / WEIGHTS
-
-    def _is_whole(self, checkpoint):
-        try:
-            self._whole_weights_path(checkpoint)
-        except ValueError:
-            return False
-        return True
-
-    def _whole_weights_path(self, checkpoint):
-        """Returns the path of "best", "last" or "averaged" weights.
-
-        Raises:
-            DamagedCheckpoint: they are damaged.
-            InputError: there are none.
-        """
-        if checkpoint == "averaged":
-            if not self.averaged_path.is_file():
-                end = "." if self.is_imported else ", or train to the end."
-                raise InputError(
-                    "Expected averaged weights, which a run has after the end of its training. "
-                    f"Received: {self.path}, which has none. Use best or last{end}"
-                )
-            expected = (self.finished() or {}).get("averaged_checksum")
-            if expected not in (None, checksum(self.averaged_path)):
-                reason = "it does not match its checksum in finished.json"
-                raise DamagedCheckpoint(self.averaged_path, reason)
-            return self.averaged_path
-        path = self.checkpoints.best() if checkpoint == "best" else self.checkpoints.newest()
-        if path is None:
-            raise InputError(
-                f"Expected a run with a checkpoint. Received: {self.path}, which has none yet. "
-                + (IMPORT_AGAIN if self.is_imported else "Train it further.")
-            )
-        self.checkpoints.check(path)
-        return path / WEIGHTS
-
-    def default_checkpoint(self) -> str:
-        """Returns which weights the training chose by validation, "best" or "averaged"."""
-        finished = self.finished()
-        return "best" if finished is None else finished["checkpoint"]
-
     def finished(self) -> dict[str, Any] | None:
         """Returns the content of `finished.json`, or None if training has not ended."""
         try:
@@ -397,56 +306,3 @@ def _check_finished(finished):
         raise InputError("metrics")
     if finished["limit"] not in LIMITS or finished["checkpoint"] not in CHECKPOINTS:
         raise InputError("limit")
-
-
-def build_model(config, source_tokenizer, target_tokenizer, dtype=None, model_class=None):
-    """Returns the untrained model of the settings, for the vocabularies of the tokenizers.
-
-    Args:
-        config: `Config`.
-        source_tokenizer, target_tokenizer: of the same vocabulary if the settings say so.
-        dtype: Keras dtype policy, or None for the default.
-        model_class: None: that of the settings; otherwise a subclass of it.
-    """
-    target_vocab_size = None if config.tokenizer.shared else target_tokenizer.vocab_size
-    model = (model_class or model_class_of(config))(
-        source_tokenizer.vocab_size, target_vocab_size, **config.model_arguments, dtype=dtype
-    )
-    model.build()
-    return model
-
-
-def load_weights(model, path):
-    """Gives the model the weights in a file; raises `InputError` if they do not fit."""
-    try:
-        read_weights(model, path)
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(
-            f"Expected the weights of the model in config.yaml. Received: {path}: {reason} "
-            "The file or the settings are damaged: restore a copy, or choose another checkpoint."
-        ) from None
-
-
-def load_run(
-    path: StrPath, checkpoint: str | None = None
-) -> "tuple[keras.Model, Tokenizer, Tokenizer, Config]":
-    """Returns `(model, source_tokenizer, target_tokenizer, config)` of a run.
-
-    Args:
-        path: the run directory.
-        checkpoint: "best", "last" or "averaged"; None as in `Run.weights_path`.
-    Raises:
-        InputError: there is no run, or there are no such weights.
-    """
-    run = Run(path)
-    config = run.load_config()
-    try:
-        check_model_settings(config)
-    except ValueError as error:
-        raise InputError(f"{error} (file: {run.config_path})") from None
-    weights_path = run.weights_path(checkpoint)
-    source_tokenizer, target_tokenizer = run.load_tokenizers(config)
-    model = build_model(config, source_tokenizer, target_tokenizer)
-    load_weights(model, weights_path)
-    return model, source_tokenizer, target_tokenizer, config

@@ -120,8 +120,9 @@ class BleuCallback(TranslationCallback):
             several = self.references and not isinstance(self.references[0], str)
             references = self.references[0] if several else self.references
             shown = (texts[: self.samples] for texts in (self.source, references, translations))
+            write = self.write or (lambda line: print(line, file=sys.stderr))
             for line in _sample_lines(*shown):
-                _print_line(line) if self.write is None else self.write(line)
+                write(line)
 
 
 class SampleTranslations(TranslationCallback):
@@ -169,7 +170,3 @@ def _sample_lines(source, references, translations):
             lines.append(f"  {name:<12} {text}")
         lines.append("")
     return lines
-
-
-def _print_line(line):
-    print(line, file=sys.stderr)

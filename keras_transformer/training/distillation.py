@@ -12,7 +12,8 @@ from keras_transformer import backend
 from keras_transformer.decoding.candidates import largest
 from keras_transformer.errors import InputError
 from keras_transformer.models.from_config import check_model_settings
-from keras_transformer.runs.run import Run, checksum_of_tokenizers, load_run
+from keras_transformer.runs.load import load_run, weights_path
+from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.special_ids import PAD_ID, START_ID, shift_right
 
 NUM_LABELS = 8  # of each token; a label of less probability is hardly ever drawn
@@ -43,7 +44,7 @@ def check_teachers(paths, init_from, max_length):
     """
     runs = [Run(path) for path in paths]
     for run in runs:
-        run.weights_path()
+        weights_path(run)
         config = run.load_config()
         try:  # its learned positions may be too few for the text
             check_model_settings(config.merged({"data": {"max_length": max_length}}))

@@ -18,11 +18,13 @@ class _TokenMean(keras.metrics.Metric):
     """Mean of a value over all real tokens since the last reset.
 
     Sample weights are ignored, because they may hold the division of the loss by the number of
-    tokens.
+    tokens. `NAME` is the name of the metric if it gets no other.
     """
 
-    def __init__(self, name: str, **kwargs: Any) -> None:
-        super().__init__(name=name, **kwargs)
+    NAME: str
+
+    def __init__(self, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(name=name or self.NAME, **kwargs)
         self.total = self.add_variable(shape=(), initializer="zeros", name="total")
         self.num_tokens = self.add_variable(shape=(), initializer="zeros", name="num_tokens")
 
@@ -62,8 +64,7 @@ class TokenAccuracy(_TokenMean):
         y_pred: `(B, T, V)` logits.
     """
 
-    def __init__(self, name: str = "accuracy", **kwargs: Any) -> None:
-        super().__init__(name=name, **kwargs)
+    NAME = "accuracy"
 
     def values(self, labels: Tensor, logits: Tensor) -> Tensor:
         # not `logit == maximum`: bfloat16 logits are often equal, and only one token is chosen
@@ -84,8 +85,7 @@ class Perplexity(_TokenMean):
         y_pred: `(B, T, V)` logits.
     """
 
-    def __init__(self, name: str = "perplexity", **kwargs: Any) -> None:
-        super().__init__(name=name, **kwargs)
+    NAME = "perplexity"
 
     def values(self, labels: Tensor, logits: Tensor) -> Tensor:
         return backend.token_cross_entropy(logits, labels)

@@ -14,31 +14,6 @@ FIRST_MEASUREMENT = 8
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
-
-    Source: Vaswani et al., 2017, eq. 3, https://arxiv.org/abs/1706.03762. The maximum, at step
-    `warmup_steps`, is (d_model * warmup_steps)^-0.5.
-
-    Args:
-        d_model: width of the model.
-        warmup_steps: number of steps in which the rate rises; 4,000 in the paper.
-    """
-
-    def __init__(self, d_model: int, warmup_steps: int = 4000) -> None:
-        super().__init__()
-        _check_positive(d_model=d_model, warmup_steps=warmup_steps)
-        self.d_model = d_model
-        self.warmup_steps = warmup_steps
-
-    def __call__(self, step: Tensor) -> Tensor:
-        return self.d_model**-0.5 * _warmup_then_decay(step, self.warmup_steps)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"d_model": self.d_model, "warmup_steps": self.warmup_steps}
-
-
-@keras.saving.register_keras_serializable("keras_transformer")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """peak_learning_rate * min(step / warmup_steps, sqrt(warmup_steps / step)).
 
@@ -57,14 +32,33 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
 
     def __call__(self, step: Tensor) -> Tensor:
+        step = ops.cast(step, "float32") + 1.0  # Keras counts from 0
         scale = self.peak_learning_rate * self.warmup_steps**0.5
-        return scale * _warmup_then_decay(step, self.warmup_steps)
+        return scale * ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "peak_learning_rate": self.peak_learning_rate,
-            "warmup_steps": self.warmup_steps,
-        }
+        return {"peak_learning_rate": self.peak_learning_rate, "warmup_steps": self.warmup_steps}
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class NoamSchedule(InverseSquareRoot):
+    """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
+
+    Source: Vaswani et al., 2017, eq. 3, https://arxiv.org/abs/1706.03762. The maximum, at step
+    `warmup_steps`, is (d_model * warmup_steps)^-0.5.
+
+    Args:
+        d_model: width of the model.
+        warmup_steps: number of steps in which the rate rises; 4,000 in the paper.
+    """
+
+    def __init__(self, d_model: int, warmup_steps: int = 4000) -> None:
+        _check_positive(d_model=d_model, warmup_steps=warmup_steps)
+        super().__init__((d_model * warmup_steps) ** -0.5, warmup_steps)
+        self.d_model = d_model
+
+    def get_config(self) -> dict[str, Any]:
+        return {"d_model": self.d_model, "warmup_steps": self.warmup_steps}
 
 
 class Decay(keras.optimizers.schedules.LearningRateSchedule):
@@ -147,11 +141,6 @@ def schedule_of(training, d_model):
     return kind(training.peak_learning_rate, training.max_steps, training.warmup_steps)
 
 
-def _warmup_then_decay(step, warmup_steps):
-    step = ops.cast(step, "float32") + 1.0  # Keras counts from 0
-    return ops.minimum(ops.rsqrt(step), step * warmup_steps**-1.5)
-
-
 def _check_positive(**values):
     for name, value in values.items():
         if value <= 0:
@@ -200,8 +189,8 @@ class PlannedEnd(keras.callbacks.Callback):
                     self.state.seconds_per_validation = max(0.0, seconds)
                 self._plan()
             self.first = now
-        elif self.is_first_epoch and _is_power_of_two(steps := now[0] - self.first[0]):
-            if steps >= FIRST_MEASUREMENT:
+        elif self.is_first_epoch and (steps := now[0] - self.first[0]) >= FIRST_MEASUREMENT:
+            if steps.bit_count() == 1:  # a power of two
                 self._measure(now)
                 self._plan()
         self.last = now
@@ -243,7 +232,3 @@ def planned_end(state, config):
         num_checkpoints, seconds = divmod(seconds, between)
         steps += num_checkpoints * every + min(seconds / state.seconds_per_step, every)
     return min(config.max_steps, max(1, state.step + max(0, math.ceil(steps))))
-
-
-def _is_power_of_two(number):
-    return number > 0 and number & (number - 1) == 0

@@ -6,7 +6,8 @@ import shutil
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 from keras_transformer.models.from_config import check_model, check_model_settings
-from keras_transformer.runs.run import Run, load_weights
+from keras_transformer.runs.load import any_weights_path, load_weights
+from keras_transformer.runs.run import Run
 from keras_transformer.training.distillation import check_teachers, teachers_of
 from keras_transformer.training.training_log import check_log
 
@@ -41,7 +42,7 @@ def check_start(config, run, init_from, devices, write):
             init_run = run  # the other has gone, and what was taken from it is here
         config = _with_settings_of(init_run, config, ("tokenizer", "model"), write)
         if not run.exists:
-            init_run.any_weights_path(lambda line: None)
+            any_weights_path(init_run, lambda line: None)
     teachers = teachers_of(config.training)
     if teachers:
         like = run if run.exists else Run(teachers[0])
@@ -117,7 +118,7 @@ def create_or_restore(config, run, init_from, model, task, write):
     shutil.rmtree(run.checkpoints.path(0), ignore_errors=True)  # left by a killed process
     run.write_identity(identity)
     if init_from is not None:  # saved first: if this process is killed, the next starts there too
-        load_weights(model, Run(init_from).any_weights_path(write))
+        load_weights(model, any_weights_path(Run(init_from), write))
         state.validated = False
         run.checkpoints.save(model, state, keep=1)
     task.save(run)

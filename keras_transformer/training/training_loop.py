@@ -6,7 +6,7 @@ import time
 
 import keras
 
-from keras_transformer.runs.checkpoints import all_finite
+from keras_transformer.runs.model_state import all_finite
 from keras_transformer.training.interruption import Interrupted
 
 

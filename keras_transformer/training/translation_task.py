@@ -5,7 +5,8 @@ import dataclasses
 
 from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import TrainingState
-from keras_transformer.runs.run import Identity, Run, build_model
+from keras_transformer.runs.load import build_model
+from keras_transformer.runs.run import Identity, Run
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.distillation import predicted_labels, teachers_of
 from keras_transformer.training.losses import TokenCrossEntropy
@@ -194,7 +195,7 @@ def _validation_files(data):
 def _training_text(data):
     """Returns the training corpus, and the validation corpus of its data set, which may be None."""
     from keras_transformer.data import ParallelCorpus
-    from keras_transformer.data.tfds import from_tfds
+    from keras_transformer.data.parallel import from_tfds
 
     if data.dataset is not None:
         return from_tfds(data.dataset.removeprefix("tfds:"))

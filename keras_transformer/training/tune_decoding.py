@@ -88,7 +88,10 @@ def tune_decoding(
             seconds = time.perf_counter() - start
             score = bleu(translations, corpus.target, lowercase, tokenize, hints=False).value
             scores[search] = score
-            write(f"{_described(search)}   BLEU {score:5.2f}   {seconds:5.1f} s")
+            is_greedy = search.beam_size == 1  # which has no use for a length penalty
+            penalty = "" if is_greedy else f"length penalty {search.length_penalty:g}"
+            beam = f"beam {search.beam_size:<4}   {penalty:<18}"
+            write(f"{beam}   BLEU {score:5.2f}   {seconds:5.1f} s")
         best = max(scores, key=lambda search: (round(scores[search], 2), -search.beam_size))
         dataclasses.replace(config, decoding=best).save(run.config_path)
     return TunedDecoding(best, scores[best], scores[before])
@@ -97,24 +100,14 @@ def tune_decoding(
 def _searches(before, beam_sizes, length_penalties):
     """Returns the list of different `DecodingConfig`s to try, `before` among them."""
     penalties = list(length_penalties)
-    pairs = [
-        (beam_size, penalty)
+    searches = [
+        dataclasses.replace(before, beam_size=beam_size, length_penalty=penalty)
         for beam_size in sorted(set(beam_sizes))
         for penalty in ([before.length_penalty] if beam_size == 1 else penalties)
     ]
-    if not pairs:
+    if not searches:
         raise InputError(
             "Expected at least one beam size and one length penalty. Received: "
             f"beam_sizes={list(beam_sizes)}, length_penalties={penalties}."
         )
-    others = [
-        dataclasses.replace(before, beam_size=beam_size, length_penalty=penalty)
-        for beam_size, penalty in pairs
-    ]
-    return list(dict.fromkeys([before, *others]))
-
-
-def _described(search):
-    """Returns the settings of a search for the report."""
-    penalty = "" if search.beam_size == 1 else f"length penalty {search.length_penalty:g}"
-    return f"beam {search.beam_size:<4}   {penalty:<18}"
+    return list(dict.fromkeys([before, *searches]))

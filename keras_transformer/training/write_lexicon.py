@@ -24,9 +24,7 @@ n-th pair."""
 
 
 def write_lexicon(
-    path: StrPath,
-    corpus: "ParallelCorpus | None" = None,
-    write: Callable[[str], Any] = print,
+    path: StrPath, corpus: "ParallelCorpus | None" = None, write: Callable[[str], Any] = print
 ) -> pathlib.Path:
     """Learns a `Lexicon` and writes it into a run directory, where `load` finds it.
 
@@ -44,6 +42,8 @@ def write_lexicon(
         write_lexicon("runs/python", corpus)
         translator = keras_transformer.load("runs/python", shortlist=50)
     """
+    from keras_transformer.data.ragged_ids import RaggedIds
+
     run = Run(path)
     config = run.load_config()
     check_directory(run.path)  # before the work of minutes
@@ -52,7 +52,7 @@ def write_lexicon(
         corpus = training_text_of_run(run, config, write)
     every = max(1, -(-len(corpus) // MAX_PAIRS))
     sides = zip(tokenizers, (corpus.source[::every], corpus.target[::every]), strict=True)
-    source_rows, target_rows = (_rows(tokenizer, texts) for tokenizer, texts in sides)
+    source_rows, target_rows = (list(RaggedIds.encode(*side).texts()) for side in sides)
     kept = [
         max(len(source_row), len(target_row)) < config.data.max_length  # with the end token
         for source_row, target_row in zip(source_rows, target_rows, strict=True)
@@ -73,11 +73,3 @@ def write_lexicon(
     num_entries = np.count_nonzero(lexicon.table[:, 1:])
     write(f"lexicon     {num_entries:,} translations, from {sum(kept):,} pairs")
     return run.lexicon_path
-
-
-def _rows(tokenizer, texts):
-    """Returns the tokens of each text, without the end token: list of int32 arrays."""
-    from keras_transformer.data.ragged_ids import RaggedIds
-
-    rows = RaggedIds.encode(tokenizer, texts)
-    return [rows.row(i)[:-1] for i in range(len(rows.lengths))]

@@ -312,8 +312,11 @@ def test_a_number_of_400_digits_is_refused_in_an_attention_layer():
 def test_settings_that_exclude_one_another_are_refused():
     with pytest.raises(ValueError, match="not from both. Received: source_train=a, dataset=tfds:b"):
         DataConfig(source_train="a", target_train="b", dataset="tfds:b")
-    with pytest.raises(ValueError, match="Received: kind=wordpiece, sampling=0.1. Set sampling"):
+    with pytest.raises(ValueError, match="kind=wordpiece, model=None, sampling=0.1. Set sampling"):
         TokenizerConfig(kind="wordpiece", sampling=0.1)
+    with pytest.raises(ValueError, match="model=vocab.txt, sampling=0.1. Set sampling"):
+        TokenizerConfig(model="vocab.txt", sampling=0.1)
+    assert TokenizerConfig(model="vocab.model", sampling=0.1).sampling == 0.1
     with pytest.raises(ValueError, match="Received: shared=false, model=a.model. Leave one"):
         TokenizerConfig(model="a.model", shared=False)
     for other in ({"kind": "wordpiece"}, {"model": "a.model"}):

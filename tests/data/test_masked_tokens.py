@@ -218,7 +218,7 @@ def test_a_model_fits_on_them(next_sentence, documents, tokenizer):
     from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
 
     keras.utils.set_random_seed(1)
-    batches = MaskedTokenBatches(documents, tokenizer, 40, 8, next_sentence)
+    batches = MaskedTokenBatches(documents, tokenizer, 40, 16, next_sentence)
     bert = Bert(batches.vocab_size, 1, 16, 32, 2, max_length=40, pooler=next_sentence)
     model = BertPretraining(bert, next_sentence)
     metrics = [TokenAccuracy()]

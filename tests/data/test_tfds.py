@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets
 
-from keras_transformer.data.tfds import from_tfds
+from keras_transformer.data.parallel import from_tfds
 from keras_transformer.errors import InputError
 
 

@@ -15,13 +15,13 @@ SETTINGS = [
     "model.num_heads=2",
     "model.dropout=0.2",
     "tokenizer.vocab_size=150",
-    "training.batch_tokens=96",
-    "training.warmup_steps=4",
-    "training.checkpoint_every=4",
-    "training.max_steps=10",
+    "training.batch_tokens=192",
+    "training.warmup_steps=2",
+    "training.checkpoint_every=2",
+    "training.max_steps=5",
     "training.keep_checkpoints=2",
     "training.schedule=inverse_square_root",
-    "decoding.max_length=8",
+    "decoding.max_length=4",
 ]
 
 
@@ -41,6 +41,7 @@ def start_training(tmp_path, monkeypatch, corpus, validated):
     `corpora` is None.
     """
     module = importlib.import_module("keras_transformer.training.train")
+    begin_module = importlib.import_module("keras_transformer.training.start_or_resume")
     arguments = inspect.signature(module.fit)
     number = itertools.count()
 
@@ -52,6 +53,8 @@ def start_training(tmp_path, monkeypatch, corpus, validated):
         lines = []
         with monkeypatch.context() as patch, pytest.raises(Stopped) as stopped:
             patch.setattr(module, "fit", stop)
+            # builds a small model of the settings; `test_train.py` has settings that it refuses
+            patch.setattr(begin_module, "check_model", lambda config: None)
             module.train(config, output, init_from, corpora, write=lines.append)
         started = types.SimpleNamespace(**stopped.value.args[0], lines=lines)
         (started.bleu,) = (c for c in started.callbacks if type(c).__name__ == "BleuCallback")
@@ -116,7 +119,7 @@ def files(tmp_path, sentence_pairs):
 
 @pytest.fixture
 def config(files):
-    """The `Config` of a training of ten steps, which validates at the steps 4, 8 and 10."""
+    """The `Config` of a training of five steps, which validates at the steps 2, 4 and 5."""
     return config_of(files)
 
 
@@ -143,7 +146,7 @@ def config_of(files):
 def train_quietly():
     """Trains without compiling the steps, and keeps the lines of the report as `lines`.
 
-    To compile a step takes longer than ten steps of such a small model. `test_tasks.py` compiles.
+    To compile a step of such a small model takes longer than a few steps. `test_tasks.py` compiles.
     """
     from keras_transformer.models.token_model import TokenModel
     from keras_transformer.training import train
@@ -163,8 +166,32 @@ def train_quietly():
     return run
 
 
+@pytest.fixture(scope="module")
+def uncompiled(run_eagerly):
+    """Does what `eagerly` does, for the fixtures of a module too."""
+    import keras
+
+    from keras_transformer import backend
+
+    def compile_nothing(function, variables=()):
+        return lambda *tensors: function(*map(keras.ops.convert_to_tensor, tensors))
+
+    with pytest.MonkeyPatch.context() as patch:
+        if run_eagerly:
+            patch.setattr(backend, "compile_function", compile_nothing)
+        yield
+
+
 @pytest.fixture
-def train_to_last_checkpoint(train_quietly, monkeypatch):
+def untranslated(monkeypatch):
+    """Takes the references for translations: a search would take longer than the steps."""
+    from keras_transformer.training import BleuCallback
+
+    monkeypatch.setattr(BleuCallback, "translations", lambda callback: callback.references)
+
+
+@pytest.fixture
+def train_to_last_checkpoint(train_quietly, untranslated, monkeypatch):
     """Trains as `train_quietly` does, but ends before the weights are chosen, which takes time."""
     module = importlib.import_module("keras_transformer.training.train")
 

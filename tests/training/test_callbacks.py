@@ -1,5 +1,4 @@
 import io
-import random
 import types
 
 import keras
@@ -14,21 +13,18 @@ from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.translation.evaluation import bleu
 from keras_transformer.translation.translator import Translator
 
+GREEDY = DecodingConfig(beam_size=1, max_length=12)
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
+SIZES = dict(num_layers=1, d_model=8, ff_dim=8, num_heads=2)
 SHORT = DecodingConfig(beam_size=1, max_length=3)
 
 
-def fit(tokenizer, corpus, epochs, callbacks, run_eagerly=False):
-    random.seed(3)  # Keras draws the seeds of its initializers from here
-    model = Transformer(
-        tokenizer.vocab_size, num_layers=1, d_model=24, ff_dim=32, num_heads=2, dropout=0.0
-    )
-    model.compile(keras.optimizers.Adam(0.02), TokenCrossEntropy(0.0), run_eagerly=run_eagerly)
-    batches = TranslationBatches(corpus, tokenizer, batch_tokens=300)
-    steps = 1 if run_eagerly else 10
-    model.fit(
-        batches.dataset(), epochs=epochs, steps_per_epoch=steps, callbacks=callbacks, verbose=0
-    )
-    return model
+def fit(model, tokenizer, corpus, epochs, callbacks):
+    """Takes a step in each epoch."""
+    model.compile(keras.optimizers.SGD(0.1), TokenCrossEntropy(0.0), run_eagerly=True)
+    dataset = TranslationBatches(corpus, tokenizer, batch_tokens=300).dataset()
+    model.fit(dataset, epochs=epochs, steps_per_epoch=1, callbacks=callbacks, verbose=0)
 
 
 class Remember(keras.callbacks.Callback):
@@ -42,19 +38,33 @@ class Remember(keras.callbacks.Callback):
         self.weights.append(self.model.get_weights())
 
 
+class Forget(keras.callbacks.Callback):
+    """Makes the model of each epoch a worse one than that of the epoch before."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        rng = np.random.default_rng(1)
+        for weight in self.model.trainable_variables:
+            weight.assign_add(rng.normal(scale=0.1 * epoch, size=weight.shape))
+
+
 @pytest.fixture(scope="module")
-def run(tokenizer, corpus):
-    """Three epochs with both callbacks."""
+def run(tokenizer, corpus, translator):
+    """Three epochs with both callbacks, of a model that knows the sentences in the first."""
     sources, references = corpus.source[:7], corpus.target[:7]
     stream, remember = io.StringIO(), Remember()
     lines = []
-    score = BleuCallback(sources, references, tokenizer, samples=2, write=lines.append)
+    model = Transformer.from_config(translator.model.get_config())
+    model.build()
+    model.set_weights(translator.model.get_weights())
+    score = BleuCallback(
+        sources, references, tokenizer, decoding=GREEDY, samples=2, write=lines.append
+    )
     samples = SampleTranslations(
         sources[:2], references[:2], tokenizer, decoding=SHORT, every=2, stream=stream
     )
-    model = fit(tokenizer, corpus, 3, [score, samples, remember])
+    fit(model, tokenizer, corpus, 3, [Forget(), score, samples, remember])
     history = model.history.history
-    translator = Translator(model, tokenizer, decoding=DecodingConfig(beam_size=1))
+    translator = Translator(model, tokenizer, decoding=GREEDY)
     translations = {}  # by the weights of each epoch
     for epoch, weights in enumerate(remember.weights):
         model.set_weights(weights)
@@ -104,12 +114,13 @@ def test_the_first_of_the_translations_that_are_scored_are_shown(run):
 
 def test_of_several_references_the_first_is_shown(tokenizer, capsys):
     callback = BleuCallback(["A dog."], [["Ein Hund."], ["Hund."]], tokenizer, samples=5)
+    assert callback.decoding == DecodingConfig(beam_size=1)
     callback.on_translations(0, ["Ein Hut."], {})
     expected = "  source       A dog.\n  reference    Ein Hund.\n  translation  Ein Hut.\n\n"
     assert capsys.readouterr().err == expected
 
 
-def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsys, eagerly):
+def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsys):
     class Scripted(BleuCallback):
         def on_translations(self, epoch, translations, logs):
             logs["val_bleu"] = [3.0, 5.0, 4.0, 9.0][epoch]
@@ -117,7 +128,10 @@ def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsy
     best = tmp_path / "best.weights.h5"
     remember = Remember()
     sources, references = corpus.source[:1], corpus.target[:1]
-    model = fit(
+    model = Transformer(tokenizer.vocab_size, **SIZES)
+    model.build()
+    fit(
+        model,
         tokenizer,
         corpus,
         4,
@@ -130,7 +144,6 @@ def test_other_callbacks_can_monitor_val_bleu(tokenizer, corpus, tmp_path, capsy
             keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=1),
             remember,
         ],
-        run_eagerly=True,  # the steps do not matter
     )
     assert remember.values == [3.0, 5.0, 4.0]
     model.load_weights(best)
@@ -156,7 +169,7 @@ def test_bleu_takes_case_tokenizer_and_several_references(tokenizer):
 
 def test_a_target_tokenizer_of_its_own(tokenizer, corpus):
     target_tokenizer = type(tokenizer).train(corpus.target, vocab_size=101)
-    model = Transformer(tokenizer.vocab_size, 101, num_layers=1, d_model=8, ff_dim=8, num_heads=2)
+    model = Transformer(tokenizer.vocab_size, 101, **SIZES)
     callback = BleuCallback(
         corpus.source[:2], corpus.target[:2], tokenizer, target_tokenizer, SHORT
     )

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from keras_transformer.files.checksums import write_checksums
-from keras_transformer.runs.run import Run, load_run
+from keras_transformer.runs.load import load_run, weights_path
+from keras_transformer.runs.run import Run
+from keras_transformer.training.training_log import check_log
 
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy of a run that has ended at step 10, with checkpoints of the steps 4, 8 and 10."""
+    """A copy of a run that has ended at step 5, with checkpoints of the steps 2, 4 and 5."""
     return shutil.copytree(trained[1], tmp_path / "run")
 
 
@@ -28,7 +30,7 @@ def config(trained):
 
 @pytest.fixture
 def longer(config):
-    return config.override(["training.max_steps=14"])
+    return config.override(["training.max_steps=7"])
 
 
 @pytest.fixture
@@ -47,22 +49,22 @@ def flip(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("file", ["state.json", "state.npz", "model.weights.h5", "SHA256SUMS"])
+@pytest.mark.parametrize("file", ["state.json", "SHA256SUMS"])
 def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(run, longer, start, file):
-    flip(run / "checkpoints/step-00000010" / file)
+    flip(run / "checkpoints/step-00000005" / file)
     started = start(longer, run)
-    assert re.search("damaged .*step-00000010", "\n".join(started.lines))
-    assert "going on    from step 8" in started.lines
+    assert re.search("damaged .*step-00000005", "\n".join(started.lines))
+    assert "going on    from step 4" in started.lines
     names = {path.name for path in (run / "checkpoints").iterdir()}
-    assert names >= {"step-00000008", "damaged-step-00000010"} and "step-00000010" not in names
+    assert names >= {"step-00000004", "damaged-step-00000005"} and "step-00000005" not in names
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open()]
-    assert steps == [4, 8]
+    assert steps == [2, 4]
 
 
 def test_without_a_whole_checkpoint_the_weights_that_are_left_start_another_run(
     run, longer, start, tmp_path
 ):
-    for step in (8, 10):
+    for step in (4, 5):
         (run / f"checkpoints/step-{step:08d}/state.npz").write_bytes(b"junk")
     before = files_of(run)
     with pytest.raises(ValueError, match=f"optimizer's state.*--init-from {run}$"):
@@ -74,31 +76,31 @@ def test_without_a_whole_checkpoint_the_weights_that_are_left_start_another_run(
 def test_another_run_starts_from_whatever_weights_are_whole(run, longer, start, tmp_path):
     (run / "finished.json").unlink()
     (run / "averaged.weights.h5").unlink()
-    older = run / "checkpoints/step-00000004"
-    shutil.copytree(run / "checkpoints/step-00000008", older, dirs_exist_ok=True)
+    older = run / "checkpoints/step-00000002"
+    shutil.copytree(run / "checkpoints/step-00000004", older, dirs_exist_ok=True)
     (older / "state.npz").unlink()
-    for step in (4, 8, 10):
+    for step in (2, 4, 5):
         path = run / f"checkpoints/step-{step:08d}"
         state = json.loads((path / "state.json").read_text())
-        (path / "state.json").write_text(json.dumps({**state, "step": step, "best_step": 10}))
+        (path / "state.json").write_text(json.dumps({**state, "step": step, "best_step": 5}))
         write_checksums(path)
-    for step in (8, 10):
+    for step in (4, 5):
         flip(run / f"checkpoints/step-{step:08d}/model.weights.h5")
     with pytest.raises(ValueError, match=f"--init-from {run}$"):
         start(longer, run)
     started = start(longer, tmp_path / "other", init_from=run)  # which is the advice
-    assert any("step-00000004" in line for line in started.lines)
+    assert any("step-00000002" in line for line in started.lines)
 
 
 def test_weights_are_loaded_whole_or_not_at_all(run):
     flip(run / "averaged.weights.h5")
-    flip(run / "checkpoints/step-00000010/model.weights.h5")
+    flip(run / "checkpoints/step-00000005/model.weights.h5")
     with pytest.raises(ValueError, match="averaged.weights.h5.*Choose the best"):
         load_run(run, "averaged")
-    with pytest.raises(ValueError, match="step-00000010.*Choose|Train further"):
+    with pytest.raises(ValueError, match="step-00000005.*Choose|Train further"):
         load_run(run, "last")
-    best = json.loads((run / "checkpoints/step-00000010/state.json").read_text())["best_step"]
-    if best != 10:
+    best = json.loads((run / "checkpoints/step-00000005/state.json").read_text())["best_step"]
+    if best != 5:
         load_run(run, "best")
 
 
@@ -114,42 +116,39 @@ def test_a_damaged_tokenizer_is_refused(run, longer, start):
     assert files_of(run) == before
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"{",
-        b"{}",
-        b"[]",
-        b"5",
-        {"limit": 7},
-        {"limit": "seed"},
-        {"limit": "patience", "metrics": {"a": []}},
-        {"checkpoint": "first"},
-        {"checkpoint": None},
-    ],
-)
-def test_how_it_ended_is_checked_before_anything_changes(run, longer, start, content):
-    if isinstance(content, dict):  # what is wrong in a file that is right otherwise
-        content = json.dumps(
-            {**json.loads((run / "finished.json").read_text()), **content}
-        ).encode()
-    (run / "finished.json").write_bytes(content)
-    before = files_of(run)
-    for use in (load_run, lambda path: start(longer, path)):
-        with pytest.raises(ValueError, match="finished.json, which is damaged. Remove it"):
-            use(run)
-    assert files_of(run) == before
+def test_how_it_ended_is_checked_before_anything_changes(run, longer, start):
+    right = json.loads((run / "finished.json").read_text())
+    for content in (
+        "{",
+        "{}",
+        "[]",
+        "5",
+        json.dumps({**right, "limit": 7}),
+        json.dumps({**right, "limit": "seed"}),
+        json.dumps({**right, "limit": "patience", "metrics": {"a": []}}),
+        json.dumps({**right, "checkpoint": "first"}),
+        json.dumps({**right, "checkpoint": None}),
+    ):
+        (run / "finished.json").write_text(content)
+        before = files_of(run)
+        for use in (load_run, lambda path: start(longer, path)):
+            with pytest.raises(ValueError, match="finished.json, which is damaged. Remove it"):
+                use(run)
+        assert files_of(run) == before
     (run / "finished.json").unlink()  # which is the advice
     load_run(run)
 
 
-@pytest.mark.parametrize("line", ["5", "[]", '{"step": "4"}', "{", "null"])
-def test_the_log_is_checked_before_anything_changes(run, longer, start, line):
+def test_the_log_is_checked_before_anything_changes(run, longer, start):
     log = run / "metrics.jsonl"
     first, *others = log.read_text().splitlines()
-    log.write_text("\n".join([first, line, *others, ""]))
+    message = "metrics.jsonl, line 2: .* Remove this line"
+    for line in ("5", "[]", '{"step": "4"}', "{", "null"):
+        log.write_text("\n".join([first, line, *others, ""]))
+        with pytest.raises(ValueError, match=message):
+            check_log(log)
     before = files_of(run)
-    with pytest.raises(ValueError, match="metrics.jsonl, line 2: .* Remove this line"):
+    with pytest.raises(ValueError, match=message):
         start(longer, run)
     assert files_of(run) == before
 
@@ -159,7 +158,7 @@ def test_a_damaged_identity_is_refused(run, longer, start):
         (run / "identity.json").write_text(content)
         with pytest.raises(ValueError, match="identity.json, which is damaged.*or remove it"):
             start(longer, run)
-    before = json.loads((run / "checkpoints/step-00000010/state.json").read_text())["run_id"]
+    before = json.loads((run / "checkpoints/step-00000005/state.json").read_text())["run_id"]
     (run / "identity.json").unlink()  # which is the advice
     start(longer, run)
     assert Run(run).identity.run_id == before
@@ -176,14 +175,14 @@ def test_checkpoints_without_settings_are_refused(run, config, start):
 
 
 def test_a_checkpoint_of_another_run_is_refused(run, longer, start):
-    checkpoint = run / "checkpoints/step-00000012"
-    shutil.copytree(run / "checkpoints/step-00000010", checkpoint)
+    checkpoint = run / "checkpoints/step-00000006"
+    shutil.copytree(run / "checkpoints/step-00000005", checkpoint)
     state = json.loads((checkpoint / "state.json").read_text())
     (checkpoint / "state.json").write_text(json.dumps({**state, "run_id": "another"}))
     write_checksums(checkpoint)
     before = files_of(run)
     for use in (lambda path: load_run(path, "last"), lambda path: start(longer, path)):
-        with pytest.raises(ValueError, match="step-00000012, which belongs to another run"):
+        with pytest.raises(ValueError, match="step-00000006, which belongs to another run"):
             use(run)
     assert files_of(run) == before
 
@@ -228,17 +227,16 @@ def test_the_better_weights_are_the_default(trained, tmp_path):
     run = Run(shutil.copytree(path, tmp_path / "run"))
     finished = json.loads(run.finished_path.read_text())
     expected = {"best": run.checkpoints.best() / "model.weights.h5", "averaged": run.averaged_path}
-    for checkpoint, weights_path in expected.items():
+    for checkpoint, path_of_weights in expected.items():
         run.finished_path.write_text(json.dumps({**finished, "checkpoint": checkpoint}))
-        assert run.weights_path() == weights_path
+        assert weights_path(run) == path_of_weights
 
 
 def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
-    config, tmp_path, start, train_quietly
+    config, tmp_path, start, train_quietly, untranslated
 ):
     from keras_transformer.training import training_loop
 
-    config = config.override(["training.checkpoint_every=2"])
     run, step_end = tmp_path / "run", training_loop.SaveAndStop.on_train_batch_end
 
     def spoil(saver, batch, logs=None):
@@ -273,11 +271,11 @@ def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path
     """The weights are finite, but so large that no number of the model is."""
     from keras_transformer.training import BleuCallback, training_loop
 
-    config = config.override(["training.checkpoint_every=2"])
+    config = config.override(["training.checkpoint_every=1"])
     step_end, translated = training_loop.SaveAndStop.on_train_batch_end, []
 
     def spoil(saver, batch, logs=None):
-        if saver.state.step == 3:
+        if saver.state.step == 1:
             weight = saver.model.weights[0]
             weight.assign(np.full(weight.shape, 3e38))
         step_end(saver, batch, logs)
@@ -287,18 +285,18 @@ def test_a_validation_loss_that_is_not_finite_ends_the_training(config, tmp_path
         patch.setattr(
             BleuCallback, "translations", lambda self: translated.append(1) or self.references
         )
-        message = r"the validation loss is not finite at step 4, .* from .*step-00000002"
+        message = r"the validation loss is not finite at step 2, .* from .*step-00000001"
         with pytest.raises(FloatingPointError, match=message):
             train_quietly(config, tmp_path / "run")
-    assert len(translated) == 1  # at step 2: nothing is translated with such weights
-    assert os.listdir(tmp_path / "run" / "checkpoints") == ["step-00000002"]
+    assert len(translated) == 1  # at step 1: nothing is translated with such weights
+    assert os.listdir(tmp_path / "run" / "checkpoints") == ["step-00000001"]
 
 
-def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, train_quietly, config):
+def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, config, train_quietly, untranslated):
     (run / "finished.json").unlink()
-    flip(run / "checkpoints/step-00000008/model.weights.h5")
+    flip(run / "checkpoints/step-00000004/model.weights.h5")
     train_quietly(config, run)
-    assert any(re.search("left out .*step-00000008", line) for line in train_quietly.lines)
+    assert any(re.search("left out .*step-00000004", line) for line in train_quietly.lines)
     finished = json.loads((run / "finished.json").read_text())
     assert finished["checkpoint"] in ("best", "last", "averaged")
     load_run(run)

@@ -1,6 +1,7 @@
 """Distillation: labels are drawn from the mean prediction of other runs."""
 
 import dataclasses
+import json
 import shutil
 
 import numpy as np
@@ -8,21 +9,27 @@ import pytest
 from keras import ops
 
 from keras_transformer.config import Config
+from keras_transformer.files.checksums import checksum
 from keras_transformer.runs import load_run
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.training.distillation import teachers_of
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 
 @pytest.fixture(scope="module")
-def teachers(trained, tmp_path_factory, train_quietly):
+def teachers(trained, tmp_path_factory):
     """The settings and the paths of two runs with one tokenizer and other weights."""
     config, path = trained
-    other = tmp_path_factory.mktemp("teachers") / "other"
-    tokenizer = path / "tokenizer/tokenizer.model"
-    settings = ["training.seed=2", "training.max_steps=1", f"tokenizer.model={tokenizer}"]
-    train_quietly(config.override(settings), other)
-    return config, path, other
+    other = Run(shutil.copytree(path, tmp_path_factory.mktemp("teachers") / "other"))
+    finished, model = other.finished(), load_run(path)[0]
+    for weight in model.trainable_variables:
+        weight.assign(1.5 * weight)
+    model.save_weights(other.averaged_path)
+    finished |= {"checkpoint": "averaged", "averaged_checksum": checksum(other.averaged_path)}
+    other.finished_path.write_text(json.dumps(finished))
+    return config, path, other.path
 
 
 def distilled(config, *paths):
@@ -42,7 +49,7 @@ def test_labels_are_the_most_probable_of_the_mean_prediction(teachers, start_tra
     assert labels.share == 0.9
     assert not np.isin(labels.ids, (0, 2)).any()  # neither padding nor the start
     assert labels.ids.shape[1] == 8 and all(len(set(row)) == 8 for row in labels.ids)
-    for pair in range(0, len(source.lengths), 7):
+    for pair in range(0, len(source.lengths), 10):
         target_ids = np.concatenate([[2], target.row(pair)[:-1]])
         inputs = {"source_ids": source.row(pair)[None], "target_ids": target_ids[None]}
         logits = [ops.convert_to_numpy(model(inputs))[0].astype("float64") for model in models]
@@ -71,11 +78,11 @@ def test_a_student_has_the_tokenizer_of_its_teachers(teachers, start_training, t
 
 @pytest.fixture(scope="module")
 def student(teachers, tmp_path_factory, train_quietly):
-    """The settings, the run and the teacher of a student that has ended after two steps."""
+    """The settings, the run and the teacher of a student that has ended after one step."""
     config, path, _ = teachers
     folder = tmp_path_factory.mktemp("student")
     teacher = shutil.copytree(path, folder / "teacher")
-    settings = ["training.max_steps=2", "training.checkpoint_every=2"]
+    settings = ["training.max_steps=1", "training.checkpoint_every=1"]
     config = distilled(config, teacher).override(settings)
     train_quietly(config, folder / "run")
     return config, folder / "run", teacher
@@ -84,7 +91,7 @@ def student(teachers, tmp_path_factory, train_quietly):
 def test_a_student_goes_on_without_its_teachers(student, train_to_last_checkpoint, tmp_path):
     """With the same weights as without the interruption, from the labels that it has saved."""
     config, path, teacher = student
-    config = config.override(["training.max_steps=4"])
+    config = config.override(["training.max_steps=2"])
     train_to_last_checkpoint(config, tmp_path / "whole")
     run = shutil.copytree(path, tmp_path / "run")
     gone = teacher.rename(tmp_path / "gone")
@@ -101,7 +108,7 @@ def test_labels_that_were_removed_are_predicted_and_saved_again(student, start_t
     run = shutil.copytree(path, tmp_path / "run")
     before = dict(np.load(run / "soft_labels.npz"))
     (run / "soft_labels.npz").unlink()
-    start_training(config.override(["training.max_steps=4"]), run)
+    start_training(config.override(["training.max_steps=2"]), run)
     after = np.load(run / "soft_labels.npz")
     assert before.keys() == set(after)
     for name, expected in before.items():

@@ -202,5 +202,5 @@ def test_the_end_is_a_variable_of_the_optimizer(start_training, config):
     plan.schedule.num_steps.assign(40)
     optimizer.iterations.assign(29)  # the step of number 30
     rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-    assert rate == pytest.approx(0.01 * 10 / 36)
+    assert rate == pytest.approx(0.01 * 10 / 38)
     assert plan.schedule.get_config()["num_steps"] == 40

@@ -51,6 +51,19 @@ def test_minutes_add_up_over_a_resume(tmp_path, start_training, clock):
     assert again.limit == "max_minutes"
 
 
+def test_patience_counts_the_validations_since_the_best(start_training):
+    started = start_training(Config().override([*SETTINGS, "training.patience=2"]))
+    saver = started.saver
+    saver.set_model(started.model)
+    limits = []
+    for step, score in enumerate((3.0, 2.0, 3.5, 3.5, 1.0), start=1):
+        saver.state.step = step
+        saver.on_epoch_end(step - 1, {"val_bleu": score})
+        limits.append(saver.limit)
+    assert limits == [None] * 4 + ["patience"]
+    assert (saver.state.best_step, saver.state.best_score) == (3, 3.5)
+
+
 def test_checkpoints_without_a_validation_take_no_place_of_those_that_had_one(tmp_path):
     """They come of interruptions, as many as there are, and training goes on from the newest."""
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])

@@ -318,7 +318,7 @@ def test_pairs_are_held_out(start_training, files, corpus, values, num_held_out)
 
 
 def test_a_data_set_by_name(start_training, monkeypatch, corpus):
-    from keras_transformer.data import tfds
+    from keras_transformer.data import parallel
 
     names = []
 
@@ -326,7 +326,7 @@ def test_a_data_set_by_name(start_training, monkeypatch, corpus):
         names.append(name)
         return corpus, corpus.split(0.1, 9, 1)[1]
 
-    monkeypatch.setattr(tfds, "from_tfds", from_tfds)
+    monkeypatch.setattr(parallel, "from_tfds", from_tfds)
     started = start_training(config_of({"data.dataset": "tfds:some/pairs"}), corpora=None)
     assert names == ["some/pairs"]
     assert started.batches.summary.num_pairs == len(corpus)
@@ -337,7 +337,7 @@ def test_a_data_set_by_name(start_training, monkeypatch, corpus):
 
 
 def test_the_seed_draws_the_weights(start_training, tokenizer):
-    from keras_transformer.runs.run import build_model
+    from keras_transformer.runs.load import build_model
 
     config = config_of({"training.seed": 17})
     model = start_training(config).model

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import Config
+from keras_transformer.runs.load import weights_path
 from keras_transformer.runs.run import Run
 from tests import forked
 
@@ -37,10 +38,10 @@ TRAIN_WITH_SIGNAL = (
 import os, sys
 from keras_transformer.runs import checkpoints
 from keras_transformer.training import callbacks, interruption, training_loop
-owner, name, calls = {"step": (training_loop.SaveAndStop, "on_train_batch_end", 6),
+owner, name, calls = {"step": (training_loop.SaveAndStop, "on_train_batch_end", 3),
     "write": (checkpoints, "put_in_place", 2), "rename": (os, "rename", 2),
     "translation": (callbacks.TranslationCallback, "translations", 2),
-    "validation": (interruption.ObeyAtOnce, "on_test_batch_begin", 2)}[sys.argv[3]]
+    "validation": (interruption.ObeyAtOnce, "on_test_batch_begin", 3)}[sys.argv[3]]
 function = getattr(owner, name)
 def call(*args, **kwargs):
     global calls
@@ -118,7 +119,7 @@ def read_finished(run):
 
 
 def test_a_run_holds_what_the_next_command_needs(trained):
-    from keras_transformer.runs.run import load_run
+    from keras_transformer.runs.load import load_run
 
     config, run = trained
     metrics = read_finished(run)["metrics"]
@@ -126,7 +127,7 @@ def test_a_run_holds_what_the_next_command_needs(trained):
         set(os.listdir(run))
     )
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in records] == [4, 8, 10, 10, 10]
+    assert [record["step"] for record in records] == [2, 4, 5, 5, 5]
     assert [record.get("weights") for record in records[3:]] == [
         "best checkpoint",
         "mean of 2 checkpoints",
@@ -147,12 +148,12 @@ def test_a_run_holds_what_the_next_command_needs(trained):
 
 
 def test_the_best_weights_are_those_of_the_best_validation(
-    tmp_path, config, train_quietly, monkeypatch
+    tmp_path, config, train_quietly, untranslated, monkeypatch
 ):
-    from keras_transformer.runs.run import load_run
+    from keras_transformer.runs.load import load_run
     from keras_transformer.training import callbacks
 
-    # of the steps 4, 8 and 10, of the best of them once more, and of the mean of the last two
+    # of the steps 2, 4 and 5, of the best of them once more, and of the mean of the last two
     bleus = iter([3.0, 5.0, 4.0, 5.0, 0.0])
 
     def score(self, translations):  # the first call is a look at the references
@@ -161,7 +162,7 @@ def test_the_best_weights_are_those_of_the_best_validation(
     monkeypatch.setattr(callbacks.BleuCallback, "score", score)
     assert train_quietly(config, tmp_path / "run")["val_bleu"] == 5.0
     best, *_ = load_run(tmp_path / "run")
-    second = tmp_path / "run/checkpoints/step-00000008/model.weights.h5"
+    second = tmp_path / "run/checkpoints/step-00000004/model.weights.h5"
     expected, *_ = load_run(tmp_path / "run", "last")
     assert not np.array_equal(best.get_weights()[0], expected.get_weights()[0])
     expected.load_weights(second)
@@ -169,32 +170,32 @@ def test_the_best_weights_are_those_of_the_best_validation(
         np.testing.assert_array_equal(weight, other)
 
 
-def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quietly):
+def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quietly, untranslated):
     config, run = finished
     metrics = read_finished(run)["metrics"]
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     assert train_quietly(config, run) == pytest.approx(metrics)
     assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
-    assert "has ended at step 10" in train_quietly.lines[-1]
+    assert "has ended at step 5" in train_quietly.lines[-1]
 
-    fewer = config.override(["training.max_steps=7", "training.patience=1"])
+    fewer = config.override(["training.max_steps=3", "training.patience=1"])
     assert train_quietly(fewer, run) == pytest.approx(metrics)
 
-    more = ["training.max_steps=13", "training.samples=1", "decoding.beam_size=2"]
+    more = ["training.max_steps=7", "training.samples=1", "decoding.beam_size=2"]
     train_quietly(config.override(more), run)
     saved = Config.load(run / "config.yaml")  # for the next call, and for who translates
-    assert saved.training.max_steps == 13
+    assert saved.training.max_steps == 7
     # `tune-decoding` may have chosen the run's search, and more training does not undo that
     assert saved.decoding == config.decoding and config.decoding.beam_size != 2
     assert any("group decoding stay those of the run" in line for line in train_quietly.lines)
-    assert any("going on" in line and "step 10" in line for line in train_quietly.lines)
+    assert any("going on" in line and "step 5" in line for line in train_quietly.lines)
     first, *_ = pathlib.Path(config.data.source_valid).read_text().splitlines()
     shown = [line for line in train_quietly.lines if line.startswith("  source  ")]
-    assert shown == [f"  source       {first}"] * 2  # at the steps 12 and 13
+    assert shown == [f"  source       {first}"] * 2  # at the steps 6 and 7
     assert sum("val_bleu" in line and line.startswith("step") for line in train_quietly.lines) == 2
-    assert (run / "checkpoints" / "step-00000013").is_dir()
+    assert (run / "checkpoints" / "step-00000007").is_dir()
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [4, 8, 10, 10, 10, 12, 13, 13, 13]
+    assert steps == [2, 4, 5, 5, 5, 6, 7, 7, 7]
 
 
 @pytest.mark.slow
@@ -206,14 +207,14 @@ def test_patience_ends_a_training_that_gets_no_better(tmp_path, config, train_qu
     run = tmp_path / "run"
     metrics = train_quietly(config, run)
     finished = read_finished(run)
-    assert finished["step"] == 12 and "no better BLEU in 2 validations" in finished["reason"]
+    assert finished["step"] == 6 and "no better BLEU in 2 validations" in finished["reason"]
 
     more_steps = config.override(["training.max_steps=500"])  # is not what ended it
     train_quietly(more_steps, run)
-    assert "has ended at step 12" in train_quietly.lines[-1]
+    assert "has ended at step 6" in train_quietly.lines[-1]
     assert_killed_at_its_end_it_trains_no_step_more(run, config, metrics, train_quietly)
     train_quietly(config.override(["training.patience=3"]), run)
-    assert read_finished(run)["step"] == 16
+    assert read_finished(run)["step"] == 8
 
 
 def test_steps_end_a_training_once(finished, train_quietly):
@@ -258,7 +259,7 @@ def test_a_run_that_goes_on_does_not_offer_its_old_average(finished, train_quiet
     assert not (run / "averaged.weights.h5").exists()
 
 
-def test_fine_tuning_starts_from_another_run(tmp_path, trained, train_quietly):
+def test_fine_tuning_starts_from_another_run(tmp_path, trained, train_quietly, untranslated):
     config, first = trained
     expected = read_finished(first)["metrics"]
     settings = ["training.peak_learning_rate=1e-12", "training.max_steps=1", "model.d_model=32"]
@@ -288,9 +289,9 @@ def test_a_run_does_not_go_on_as_if_it_began_from_any_other(tmp_path, trained, t
 
 def test_a_run_that_goes_on_says_that_another_does_not_begin_it(finished, trained, start_training):
     config, run = finished
-    more = config.override(["training.max_steps=13"])
+    more = config.override(["training.max_steps=7"])
     started = start_training(more, run, corpora=None, init_from=trained[1])
-    said = "going on    from step 10, with its own weights and not those of init_from"
+    said = "going on    from step 5, with its own weights and not those of init_from"
     assert said in started.lines
 
 
@@ -311,6 +312,7 @@ def test_fine_tuning_from_a_run_without_weights_writes_nothing(tmp_path, finishe
     config, first = finished
     shutil.rmtree(first / "checkpoints")
     (first / "averaged.weights.h5").unlink()
+    (first / "finished.json").unlink()
     with pytest.raises(ValueError, match="a run with a checkpoint"):
         train_quietly(config, tmp_path / "second", init_from=first)
     assert not (tmp_path / "second").exists()
@@ -326,7 +328,7 @@ def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
         patch.setattr(train_module, "fit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train_quietly(config, tmp_path / "second", init_from=first)
-    assert_same_weights(last_weights(tmp_path / "second"), Run(first).weights_path())
+    assert_same_weights(last_weights(tmp_path / "second"), weights_path(Run(first)))
     train_quietly(config, tmp_path / "second")
     assert "going on    from step 0" in train_quietly.lines
     assert (tmp_path / "second" / "averaged.weights.h5").exists()
@@ -341,7 +343,7 @@ def test_part_of_the_pairs_is_held_out_without_validation_files(tmp_path, config
 
 @pytest.mark.slow
 def test_separate_vocabularies(tmp_path, config, train_quietly):
-    from keras_transformer.runs.run import load_run
+    from keras_transformer.runs.load import load_run
 
     settings = ["tokenizer.shared=false", "tokenizer.vocab_size=80"]
     train_quietly(config.override(settings), tmp_path / "run")
@@ -353,9 +355,7 @@ def test_separate_vocabularies(tmp_path, config, train_quietly):
 @pytest.fixture(scope="module")
 def deterministic(trained):
     config, _ = trained
-    return config.override(
-        ["training.deterministic=true", "training.max_steps=13", "training.schedule=linear"]
-    )
+    return config.override(["training.deterministic=true", "training.schedule=linear"])
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +370,7 @@ def test_killed_and_started_again_ends_where_the_uninterrupted_ends_to_the_bit(
     tmp_path, deterministic, uninterrupted
 ):
     killed = start_training(deterministic, tmp_path / "run")
-    checkpoint = tmp_path / "run" / "checkpoints" / "step-00000004"
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-00000002"
     while not checkpoint.is_dir() and killed.exitcode is None:
         time.sleep(0.01)
     killed.kill()
@@ -390,9 +390,9 @@ def test_terminated_saves_at_once_and_goes_on_to_the_bit(tmp_path, deterministic
     code, errors = end(start_training(deterministic, run, "step", signal.SIGTERM))
     assert code and "Interrupted" in errors
     newest = sorted((run / "checkpoints").glob("step-*"))[-1]
-    assert json.loads((newest / "state.json").read_text())["step"] == 6
+    assert json.loads((newest / "state.json").read_text())["step"] == 3
 
-    # the rest of the epoch, to step 8, is followed by a whole one
+    # the rest of the epoch, to step 4, is followed by a whole one
     train_to_the_end(deterministic, run)
     assert_same_bits(uninterrupted, run)
 
@@ -403,7 +403,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path, deterministic
         run = tmp_path / moment
         code, errors = end(start_training(deterministic, run, moment))
         assert code == -signal.SIGKILL, errors
-        assert (run / "checkpoints" / "step-00000004").exists()
+        assert (run / "checkpoints" / "step-00000002").exists()
         assert not (run / "averaged.weights.h5").exists()
         train_to_the_end(deterministic, run)
         assert_same_bits(uninterrupted, run)
@@ -411,7 +411,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path, deterministic
 
 @pytest.mark.parametrize(
     "step",
-    [pytest.param(4, id="between"), pytest.param(10, id="at the end")],
+    [pytest.param(2, id="between"), pytest.param(5, id="at the end")],
 )
 @pytest.mark.slow
 def test_terminated_in_a_validation_saves_and_makes_up_for_it(
@@ -425,7 +425,7 @@ def test_terminated_in_a_validation_saves_and_makes_up_for_it(
 
     def terminated(callback):
         calls.append(None)
-        if len(calls) == (1 if step == 4 else 3):
+        if len(calls) == (1 if step == 2 else 3):
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(5)  # which the signal ends
@@ -444,7 +444,7 @@ def test_terminated_in_a_validation_saves_and_makes_up_for_it(
         [json.loads(line)["step"] for line in (tmp_path / run / "metrics.jsonl").open()]
         for run in ("whole", "run")
     ]
-    assert steps[0] == steps[1] == [4, 8, 10, 10, 10]
+    assert steps[0] == steps[1] == [2, 4, 5, 5, 5]
 
 
 def test_one_process_at_a_time(tmp_path, config, train_quietly):
