@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import os
 import random
 import sys
@@ -47,6 +48,13 @@ SENTENCE_PAIRS = [
     ("Nobody was at home.", "Niemand war zu Hause."),
     ("Water!", "Wasser!"),
 ]  # fmt: skip
+
+
+def pytest_collection_finish():
+    """Collects garbage less often: looking at all of TensorFlow's objects anew takes time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

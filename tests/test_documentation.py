@@ -89,7 +89,7 @@ def test_the_commands_are_ones_that_the_program_has(page, tmp_path, monkeypatch)
         for arguments in program_arguments(line):
             parsed = parser.parse_args(arguments)
             if parsed.run is train.run and parsed.config is None:
-                train._config(parsed)
+                train.config_of(parsed)
         assert set(re.findall(r"^make ([\w-]+)", line)) <= set(targets), line
         for script in re.findall(r"\b((?:benchmarks|export)/\w+\.(?:py|sh))", line):
             assert (ROOT / script).exists(), line

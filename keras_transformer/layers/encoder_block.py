@@ -23,17 +23,17 @@ class Block(TracedShape, Layer):
 
     def __init__(
         self,
-        num_heads,
-        ff_dim,
-        dropout,
-        normalize_first,
-        activation,
-        attention,
-        rotary,
-        layer_norm_epsilon,
-        ff_dropout,
-        **kwargs,
-    ):
+        num_heads: int,
+        ff_dim: int,
+        dropout: float,
+        normalize_first: bool,
+        activation: str,
+        attention: keras.layers.Layer | None,
+        rotary: bool,
+        layer_norm_epsilon: float,
+        ff_dropout: float,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_heads = num_heads

@@ -34,17 +34,22 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
     if not keras.backend.is_float_dtype(x.dtype):
         x = ops.cast(x, "float32")
     head_dim = x.shape[-1]
-    if head_dim % 2:
-        raise InputError(
-            "Rotary positions rotate pairs of entries: head_dim must be even. "
-            f"Received: head_dim={head_dim}."
-        )
+    check_rotary_width(head_dim)
     encoding = sinusoidal_encoding(positions, head_dim, "concatenated", base)[:, None]  # (T, 1, K)
     encoding = ops.cast(encoding, x.dtype)
     sines, cosines = encoding[..., : head_dim // 2], encoding[..., head_dim // 2 :]
     even, odd = x[..., 0::2], x[..., 1::2]
     rotated = ops.stack([even * cosines - odd * sines, odd * cosines + even * sines], axis=-1)
     return ops.reshape(rotated, (*ops.shape(x)[:-1], head_dim))
+
+
+def check_rotary_width(head_dim: int) -> None:
+    """Raises `InputError` where the width of a head is odd."""
+    if head_dim % 2:
+        raise InputError(
+            "Rotary positions rotate pairs of entries: head_dim must be even. "
+            f"Received: head_dim={head_dim}."
+        )
 
 
 def alibi_slopes(num_heads: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense, HeadwiseDense
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import known_padding_mask
-from keras_transformer.layers.relative_positions import rotate
+from keras_transformer.layers.relative_positions import check_rotary_width, rotate
 from keras_transformer.types import Shape, Tensor
 
 
@@ -120,6 +120,8 @@ class MultiHeadAttention(TracedShape, Layer):
             )
         self.width_per_head = self.head_dim or d_model // self.num_heads
         self.value_width = self.value_dim or self.width_per_head
+        if self.rotary:
+            check_rotary_width(self.width_per_head)
         self.query_projection = self._input_projection(self.width_per_head, query_shape, "query")
         self.key_projection = self._input_projection(self.width_per_head, key_shape, "key")
         self.value_projection = self._input_projection(self.value_width, value_shape, "value")
