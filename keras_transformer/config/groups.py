@@ -121,7 +121,7 @@ class TokenizerConfig(SettingsGroup):
             raise InputError(
                 "Expected no subword sampling with WordPiece, which does not support it. Received: "
                 f"kind={self.kind}, model={self.model}, sampling={self.sampling}. Set sampling to "
-                "0, or train a SentencePiece model."
+                "0, or kind to sentencepiece without a WordPiece file."
             )
         if self.user_symbols and (self.kind == "wordpiece" or self.model is not None):
             raise InputError(

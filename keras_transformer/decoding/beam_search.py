@@ -139,7 +139,6 @@ class BeamSearch(Search):
     """
 
     def __init__(self, start, special_ids, beam_size, normalization, n_best, keep_beam_full):
-        super().__init__(start, special_ids)
         n_best, (length_penalty, _) = beam_size if n_best is None else n_best, normalization
         if not 1 <= n_best <= beam_size:
             raise InputError(
@@ -151,6 +150,7 @@ class BeamSearch(Search):
                 f"length_penalty must be 0 or more. Received: {length_penalty=}. "
                 "0 prefers short answers most."
             )
+        super().__init__(start, special_ids)
         self.beam_size = beam_size
         self.normalization = normalization
         self.n_best = n_best

@@ -81,7 +81,9 @@ def search_tree(
             live[:] = _grow(nodes, live, candidates, normalization)[:beam_size]
         return search.choose(beam, candidates, memory), cache
 
-    *_, (_, beam) = search.one_by_one(extend, search.start())
+    beam = search.start()
+    for _, state in search.one_by_one(extend, beam):
+        beam = state
     return _with_answer(nodes, search.answer(beam), special_ids.pad)
 
 

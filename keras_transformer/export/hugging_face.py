@@ -120,6 +120,7 @@ def _write(translator, path):
     table = float32_array(model.target_embedding.embeddings)
     # in a model of Marian, padding and start token are one and the same
     has_start = not np.array_equal(table[PAD_ID], table[START_ID])
+    del table
     target_order = _their_order(model.output_vocab_size, has_start)
     source_order = target_order if shared else _their_order(model.source_vocab_size)
     orders = source_order, target_order

@@ -30,29 +30,36 @@ class Layer(FreezesParts, keras.layers.Layer):
     """A layer or model whose configuration is the arguments of its constructor.
 
     Each argument is an attribute of the same name. A class whose attribute has another value than
-    the argument, or whose argument has no attribute, has a `get_config` of its own besides.
+    the argument has a `get_config` of its own besides, and so has a user's subclass with arguments.
     """
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()  # the arguments that all layers of Keras have
-        names = [n for n in self._argument_names() if n not in config and hasattr(self, n)]
+        names = [name for name in self._argument_names() if name not in config]
         return {**config, **{name: _saved(getattr(self, name)) for name in names}}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Returns the layer or model, with arguments that were saved as layers as layers again."""
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """Returns the layer or model, with arguments that were saved as layers as layers again.
+
+        Args:
+            config: from `get_config`.
+            custom_objects: dict from names to classes, as for `keras.models.load_model`.
+        """
         config = dict(config)
-        for name in cls._argument_names():
-            if isinstance(config.get(name), dict) and "class_name" in config[name]:
-                config[name] = keras.saving.deserialize_keras_object(config[name])
-        return super().from_config(config)
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            for name in cls._argument_names():
+                value = config.get(name)
+                if isinstance(value, dict) and value.get("class_name", "function") != "function":
+                    config[name] = keras.saving.deserialize_keras_object(value)
+            return cls(**config)
 
     @classmethod
     def _argument_names(cls):
-        """Returns the names in the constructors' signatures, those of the base classes first."""
+        """Returns the names in our constructors' signatures, those of the base classes first."""
         names = []
         for base in reversed(cls.__mro__):
-            if issubclass(base, Layer) and "__init__" in vars(base):
+            if base.__module__.startswith("keras_transformer.") and "__init__" in vars(base):
                 _, *parameters = signature(base.__init__).parameters.values()
                 names += [p.name for p in parameters if p.kind not in UNNAMED]
         return names

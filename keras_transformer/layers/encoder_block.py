@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_transformer.layers.attention.multi_head import MultiHeadAttention
-from keras_transformer.layers.base import Layer, TracedShape, config_of_shared
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.layers.residual import Residual
@@ -80,9 +80,10 @@ class Block(TracedShape, Layer):
         output = self.feed_forward(normalized, training=training)
         return self.feed_forward_residual(x, output, training=training)
 
-    def get_config(self) -> dict[str, Any]:
-        attention = config_of_shared(self.self_attention.attention)
-        return {**super().get_config(), "attention": attention}
+    @property
+    def attention(self) -> keras.layers.Layer:
+        """The layer that attends within each head."""
+        return self.self_attention.attention
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -173,20 +173,22 @@ class BertHead(BaseModel):
 
     Args:
         bert: `Bert`, with or without trained weights.
-        needs_pooler: whether the subclass reads the pooled output.
     """
 
-    def __init__(self, bert: Bert, needs_pooler: bool, **kwargs: Any) -> None:
+    def __init__(self, bert: Bert, **kwargs: Any) -> None:
         if not isinstance(bert, Bert):
             raise InputError(f"bert must be a Bert, such as Bert(30_522). Received: {bert=}.")
-        if needs_pooler and not bert.pooler:
+        super().__init__(**{"dtype": bert.dtype_policy, **kwargs})
+        self.autocast = False  # it would round ids that come as floats to bfloat16
+        self.bert = bert
+
+    def check_pooler(self) -> None:
+        """Raises `InputError` if there is no pooled output, for a subclass that reads it."""
+        if not self.bert.pooler:
             raise InputError(
                 f"{type(self).__name__} reads the pooled output. Received: a Bert with "
                 "pooler=False. Leave pooler=False out."
             )
-        super().__init__(**{"dtype": bert.dtype_policy, **kwargs})
-        self.autocast = False  # it would round ids that come as floats to bfloat16
-        self.bert = bert
 
     def encode(
         self, inputs: Tensor | dict[str, Tensor], return_attention_weights: bool, training: bool

@@ -22,7 +22,9 @@ class _Classifier(BertHead):
     """Which output of the `Bert`."""
 
     def __init__(self, bert: Bert, num_classes: int, dropout: float = 0.1, **kwargs: Any) -> None:
-        super().__init__(bert, needs_pooler=self.OUTPUT == "pooled_output", **kwargs)
+        super().__init__(bert, **kwargs)
+        if self.OUTPUT == "pooled_output":
+            self.check_pooler()
         check_positive_integers(num_classes=num_classes)
         self.num_classes = num_classes
         self.dropout = dropout

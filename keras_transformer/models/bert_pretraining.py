@@ -58,7 +58,7 @@ class BertPretraining(BertHead):
     """
 
     def __init__(self, bert: Bert, next_sentence: bool = False, **kwargs: Any) -> None:
-        super().__init__(bert, needs_pooler=next_sentence, **kwargs)
+        super().__init__(bert, **kwargs)
         self.next_sentence = next_sentence
         policy = self.dtype_policy
         activation = activation_function(bert.activation)
@@ -67,6 +67,7 @@ class BertPretraining(BertHead):
         self.output_bias: Any = None
         self.next_sentence_layer = None
         if next_sentence:
+            self.check_pooler()
             self.next_sentence_layer = Dense(2, dtype=policy, name="next_sentence_layer")
 
     def build(self, input_shape: Shape | None = None) -> None:

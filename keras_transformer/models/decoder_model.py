@@ -142,9 +142,9 @@ def two_inputs(inputs, **shapes):
     """Returns the two tensors of a call's inputs, which are a dict.
 
     Args:
-        shapes: from their names to what their shapes should be, for the messages.
+        shapes: from their names to the shapes that they should have, such as "(B, T)".
     Raises:
-        ValueError: no dict of both, or unequal batches.
+        ValueError: no dict of both, another rank, or unequal batches.
     """
     expected = ", ".join(f'"{name}": {shape}' for name, shape in shapes.items())
     given = inputs if isinstance(inputs, dict) else {}
@@ -153,10 +153,12 @@ def two_inputs(inputs, **shapes):
         names = sorted(name for name, tensor in given.items() if tensor is not None)
         received = names if isinstance(inputs, dict) else type(inputs).__name__
         raise InputError(f"Expected inputs {{{expected}}}. Received: {received}.")
-    if len({tensor.shape[0] for tensor in tensors if len(tensor.shape)} - {None}) > 1:
+    ranks = [len(tensor.shape) for tensor in tensors]
+    is_wrong = ranks != [shape.count(",") + 1 for shape in shapes.values()]
+    if is_wrong or len({tensor.shape[0] for tensor in tensors} - {None}) > 1:
         received = ", ".join(
             f"{name}.shape={tuple(tensor.shape)}"
             for name, tensor in zip(shapes, tensors, strict=True)
         )
-        raise InputError(f"Expected as many rows in both of {{{expected}}}. Received: {received}.")
+        raise InputError(f"Expected {{{expected}}} of the same batch size B. Received: {received}.")
     return tensors

@@ -266,6 +266,11 @@ class Gpt(DecoderModel):
         rows = [self._checked_prompt(prompt) for prompt in prompts]
         if not self.built:  # a compiled search cannot create weights
             self.build()
+        if not isinstance(length_penalty, numbers.Real) or not 0 <= length_penalty < np.inf:
+            raise InputError(
+                f"length_penalty must be a number from 0. Received: {length_penalty=}. "
+                "0 prefers short answers most."
+            )
         config = DecodingConfig(
             beam_size=int(beam_size),
             length_penalty=float(length_penalty),

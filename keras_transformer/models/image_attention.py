@@ -25,7 +25,7 @@ def class_token_attention(weights: Sequence[Tensor], grid: tuple[int, int]) -> n
     Raises:
         ValueError: no weights, or T is not 1 + R C.
     """
-    return _map(_means_over_heads(weights)[-1], grid)
+    return _map(_means_over_heads(weights[-1:])[0], grid)
 
 
 def attention_rollout(weights: Sequence[Tensor], grid: tuple[int, int]) -> np.ndarray:

@@ -135,7 +135,6 @@ class Transformer(TranslationModel):
         self.attention_dropout = attention_dropout
         self.ff_dropout = ff_dropout
         self.word_dropout = word_dropout
-        self.longest_input = max_length if positions == "learned" else None
 
         source_embedding, target_embedding = self.new_embeddings(scale_embeddings)
         stack = dict(
@@ -165,6 +164,10 @@ class Transformer(TranslationModel):
         )
         if not tie_output:
             self.output_layer = self.new_output_layer(self.output_vocab_size)
+
+    @property
+    def longest_input(self) -> int | None:
+        return self.max_length if self.positions == "learned" else None
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""

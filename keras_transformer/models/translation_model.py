@@ -10,7 +10,6 @@ from keras import ops
 
 from keras_transformer.config.presets import model_preset
 from keras_transformer.decoding import DecodingStart, Shortlist
-from keras_transformer.errors import InputError
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.models.decoder_model import DecoderModel, two_inputs
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
@@ -24,11 +23,6 @@ def source_and_target(inputs):
         ValueError: no dict of both, another rank, or unequal batches.
     """
     source, target = two_inputs(inputs, source_ids="(B, S)", target_ids="(B, T)")
-    if (len(source.shape), len(target.shape)) != (2, 2):
-        raise InputError(
-            "Expected source_ids (B, S) and target_ids (B, T). Received: "
-            f"source_ids.shape={tuple(source.shape)}, target_ids.shape={tuple(target.shape)}."
-        )
     return source, target
 
 
@@ -61,15 +55,12 @@ class TranslationModel(DecoderModel):
     Attributes:
         NAME: the name of the model in a config.
         ATTENTION_SETTINGS: the arguments of the constructor that `attention_from_config` reads.
-        longest_input: the number of learned positions of an input, source or target; None: there
-            is no end.
         source_vocab_size, target_vocab_size, d_model, share_embeddings, tie_output: see
             `Transformer`.
     """
 
     NAME: str
     ATTENTION_SETTINGS: tuple[str, ...] = ()
-    longest_input: int | None = None
 
     @classmethod
     def from_preset(cls, name: str, source_vocab_size: int, **overrides: Any) -> Self:
@@ -93,6 +84,11 @@ class TranslationModel(DecoderModel):
         shared = self.target_vocab_size is None
         return self.source_vocab_size if shared else self.target_vocab_size
 
+    @property
+    def longest_input(self) -> int | None:
+        """The number of learned positions of an input, source or target; None: there is no end."""
+        return None
+
     def longest_text(self, max_tokens: int) -> int:
         """Returns how many tokens of a given text can be read: `max_tokens`, or fewer.
 
@@ -100,6 +96,11 @@ class TranslationModel(DecoderModel):
         """
         longest = self.longest_input
         return max_tokens if longest is None else min(max_tokens, max(1, longest - 1))
+
+    @property
+    def gives_cross_weights(self) -> bool:
+        """Whether the call can return the weights of the attention to the source."""
+        return self.decoder.gives_cross_weights
 
     def new_embeddings(self, scale: bool = True) -> tuple[TokenEmbedding, TokenEmbedding]:
         """Returns the embeddings of source and target, which may be the same layer.

@@ -1,11 +1,14 @@
 """TensorFlow Serving's protocol buffers: tensors to NumPy arrays and back, status and metadata."""
 
+import itertools
 import math
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving.errors import invalid, too_large
 
 VALUES = {  # the field of a `TensorProto` for each type; clients read these fields by name
@@ -61,13 +64,42 @@ def _array(name, proto, tensor, settings):
         )
     try:
         if proto.tensor_content and tensor.dtype == tf.string:  # which make_ndarray cannot read
-            return tf.io.parse_tensor(proto.SerializeToString(), tf.string).numpy()
+            strings = _strings(proto.tensor_content, math.prod(sizes))
+            return np.array(strings, object).reshape(sizes)
         field = VALUES.get(tensor.dtype)
         if field and len(getattr(proto, field)) > math.prod(sizes):
             raise ValueError("more values than the shape has")  # before they are Python objects
         return tf.make_ndarray(proto)
-    except (ValueError, TypeError, tf.errors.InvalidArgumentError):
+    except (ValueError, TypeError):
         raise invalid(f"tensor parsing error: {name}") from None
+
+
+def _strings(content, number):
+    """Returns the strings of `tensor_content`, in TensorFlow's C++ encoding, as a list of bytes.
+
+    All lengths come first, as varints, and then the bytes of all strings (`port::EncodeStringList`
+    in tensorflow/core/platform/tensor_coding.cc).
+
+    Raises:
+        InputError: the content is not exactly `number` strings.
+    """
+    lengths = []
+    start = length = shift = 0
+    for byte in content:
+        start += 1
+        length |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            lengths.append(length)
+            length = shift = 0
+            if len(lengths) == number:
+                break
+        elif shift > 28:
+            raise InputError("Expected a string length of at most five bytes. Received more.")
+    if len(lengths) != number or start + sum(lengths) != len(content):
+        raise InputError(f"Expected {number} strings. Received {len(content)} bytes of others.")
+    ends = list(itertools.accumulate(lengths, initial=start))
+    return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def output_names(request, signature):

@@ -24,8 +24,8 @@ class ServingConfig(SettingsGroup):
     ] = 64
     max_delay_ms: Annotated[
         PositiveOrZero,
-        "Maximum milliseconds that an idle thread waits for more requests before it runs a batch "
-        "that is not full.",
+        "Maximum milliseconds that an idle thread waits for more requests, from clients that were "
+        "just answered, before it runs a batch that is not full.",
     ] = 20.0
     batch_threads: Annotated[
         Count, "Batches translated at the same time, each on its own core."

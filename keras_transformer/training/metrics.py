@@ -18,13 +18,11 @@ class _TokenMean(keras.metrics.Metric):
     """Mean of a value over all real tokens since the last reset.
 
     Sample weights are ignored, because they may hold the division of the loss by the number of
-    tokens. `NAME` is the name of the metric if it gets no other.
+    tokens.
     """
 
-    NAME: str
-
-    def __init__(self, name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(name=name or self.NAME, **kwargs)
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
         self.total = self.add_variable(shape=(), initializer="zeros", name="total")
         self.num_tokens = self.add_variable(shape=(), initializer="zeros", name="num_tokens")
 
@@ -64,7 +62,8 @@ class TokenAccuracy(_TokenMean):
         y_pred: `(B, T, V)` logits.
     """
 
-    NAME = "accuracy"
+    def __init__(self, name: str = "accuracy", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
 
     def values(self, labels: Tensor, logits: Tensor) -> Tensor:
         # not `logit == maximum`: bfloat16 logits are often equal, and only one token is chosen
@@ -85,7 +84,8 @@ class Perplexity(_TokenMean):
         y_pred: `(B, T, V)` logits.
     """
 
-    NAME = "perplexity"
+    def __init__(self, name: str = "perplexity", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
 
     def values(self, labels: Tensor, logits: Tensor) -> Tensor:
         return backend.token_cross_entropy(logits, labels)

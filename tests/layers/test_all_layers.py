@@ -235,26 +235,32 @@ def test_a_config_makes_the_same_layer(name):
 
 
 class Widened(layers.EncoderBlock):
-    """A user's own layer: arguments of its own, one of them a layer, and those of its parent."""
+    """A user's own layer: an argument that it saves, one that it does not, those of its parent."""
 
-    def __init__(self, factor, before=None, *, dtype=None, **kwargs):
+    def __init__(self, factor, friend=None, *, dtype=None, **kwargs):
         super().__init__(ff_dim=4 * factor, dtype=dtype, **kwargs)
         self.factor = factor
-        self.before = before
+        self.friend = friend
 
     def get_config(self):
         config = super().get_config()
         del config["ff_dim"]
-        return config
+        return {**config, "factor": self.factor}
 
 
-def test_a_subclass_of_the_users_is_saved_with_its_own_arguments():
-    layer = Widened(3, layers.FeedForward(7), num_heads=2, dropout=0.2, dtype="mixed_bfloat16")
-    copy = Widened.from_config(layer.get_config())
-    assert (copy.factor, copy.num_heads, copy.dropout, copy.ff_dim) == (3, 2, 0.2, 12)
-    assert type(copy.before) is layers.FeedForward and copy.before.ff_dim == 7
-    assert copy.dtype_policy.name == "mixed_bfloat16"
+def test_a_subclass_of_the_users_saves_what_it_says():
+    layer = Widened(3, object(), num_heads=2, dropout=0.2, dtype="mixed_bfloat16")
+    saved = keras.saving.serialize_keras_object(layer)
+    copy = keras.saving.deserialize_keras_object(saved, custom_objects={"Widened": Widened})
+    assert (copy.factor, copy.friend, copy.num_heads, copy.ff_dim) == (3, None, 2, 12)
+    assert copy.dropout == 0.2 and copy.dtype_policy.name == "mixed_bfloat16"
     assert copy.get_config() == layer.get_config()
+
+
+def test_a_configuration_with_a_wrong_value_is_refused_as_the_argument_is():
+    config = layers.EncoderBlock(2, 4).get_config()
+    with pytest.raises(ValueError, match="num_heads"):
+        layers.EncoderBlock.from_config({**config, "num_heads": 0})
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -22,6 +22,16 @@ def language_model(randomize, **options):
     return randomize(decoder)
 
 
+@pytest.mark.parametrize("stack_class", [Encoder, Decoder])
+def test_each_block_has_an_attention_of_its_own(stack_class):
+    """Performer's, for example, has random features."""
+    stack = stack_class(TokenEmbedding(19, D), **SIZES)
+    attentions = [block.self_attention.attention for block in stack.blocks]
+    if stack_class is Decoder:
+        attentions += [block.cross_attention.attention for block in stack.blocks]
+    assert len(set(map(id, attentions))) == len(attentions)
+
+
 VARIANTS = [
     {},
     dict(positions="learned", max_length=9, normalize_first=True),

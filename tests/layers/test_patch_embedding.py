@@ -100,6 +100,10 @@ def test_a_size_known_only_when_the_graph_runs(randomize):
 def test_other_images_are_refused(randomize, shape, message):
     with pytest.raises(ValueError, match=message):
         built(randomize)(np.zeros(shape, "float32"))
+    convolutional = ConvolutionalEmbedding((4, 6), 8)
+    convolutional.build((None, 4, 6, 3))
+    with pytest.raises(ValueError, match=message):
+        convolutional(np.zeros(shape, "float32"))
 
 
 def test_an_image_without_pixels_is_refused(randomize):

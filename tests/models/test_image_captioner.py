@@ -285,7 +285,7 @@ def test_inputs_that_do_not_fit_are_refused():
         ({"target_ids": given["target_ids"]}, r"Expected .*images.* Received: \['target_ids'\]"),
         ({**given, "target_ids": None}, r"Received: \['images'\]"),
         (given["target_ids"], 'Expected inputs {"images".* Received: '),
-        ({**given, "images": random_images(3)}, r"as many rows .*Received: .*\(3, 4, 6, 3\)"),
+        ({**given, "images": random_images(3)}, r"same batch size .*Received: .*\(3, 4, 6, 3\)"),
         ({**given, "images": np.zeros((2, 4, 6, 1), "float32")}, r"\(B, height, width, 3\)"),
         ({**given, "images": np.zeros((2, 6, 4, 3), "float32")}, "4 pixels high and 6 wide"),
     ):

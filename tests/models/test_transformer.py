@@ -304,7 +304,10 @@ def test_inputs_that_do_not_fit_are_refused(model_class):
         ({"source_ids": ids}, "Received: .'source_ids'."),
         ({"source_ids": ids, "target_ids": ids[0]}, r"target_ids.shape=\(5,\)"),
         ({"source_ids": ids[..., None], "target_ids": ids}, r"source_ids.shape=\(2, 5, 1\)"),
-        ({"source_ids": ids, "target_ids": ids[:1]}, r"as many rows .*target_ids.shape=\(1, 5\)"),
+        (
+            {"source_ids": ids, "target_ids": ids[:1]},
+            r"same batch size .*target_ids.shape=\(1, 5\)",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             model(inputs)

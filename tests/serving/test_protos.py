@@ -1,5 +1,7 @@
 """Tensors of gRPC requests, as C++ and other clients encode them."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -79,3 +81,11 @@ def test_malformed_content_is_refused_as_tensorflow_does(proto):
 def test_more_values_than_the_shape_has_are_refused():
     with pytest.raises(ServingError, match="^tensor parsing error: text$"):
         read(tensor(b"", 1, values=[b"a", b"b"]))
+
+
+def test_shapes_of_any_rank_are_read_or_refused():
+    assert read(tensor(b"\x05hello")).shape == ()
+    with pytest.raises(ServingError, match="^tensor parsing error: text$"):
+        read(tensor(b"\x01a", 0))
+    with contextlib.suppress(ServingError):  # NumPy 1 has at most 32 axes
+        assert read(tensor(b"\x01a", *[1] * 40)).ndim == 40  # where TensorFlow's `numpy` crashes

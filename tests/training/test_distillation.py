@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer.backend import compile_function
 from keras_transformer.config import Config
 from keras_transformer.files.checksums import checksum
+from keras_transformer.models import Transformer
 from keras_transformer.runs import load_run
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.tokenizers import SentencePieceTokenizer
+from keras_transformer.training import distillation
 from keras_transformer.training.distillation import teachers_of
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
@@ -61,6 +64,21 @@ def test_labels_are_the_most_probable_of_the_mean_prediction(teachers, start_tra
             np.testing.assert_allclose(
                 labels.cumulative[place], np.cumsum(best) / best.sum(), rtol=1e-4
             )
+
+
+def test_the_prediction_is_the_same_when_it_is_compiled():
+    """The other tests compile nothing. With TensorFlow, what is compiled has unknown shapes."""
+    models = [Transformer(23, d_model=8, num_layers=1, ff_dim=8, num_heads=2) for _ in range(2)]
+    for model in models:
+        model.build()
+    variables = [variable for model in models for variable in model.variables]
+    compiled = compile_function(lambda *ids: distillation._best(models, 3, *ids), variables)
+    for shape in ((2, 5), (3, 4)):
+        ids = np.random.default_rng(1).integers(4, 23, (2, *shape)).astype("int32")
+        for array, expected in zip(
+            compiled(*ids), distillation._best(models, 3, *ids), strict=True
+        ):
+            np.testing.assert_allclose(array, expected, rtol=1e-5)
 
 
 def test_a_student_has_the_tokenizer_of_its_teachers(teachers, start_training, tmp_path):

@@ -278,7 +278,8 @@ def test_any_token_model_can_take_divided_steps():
         )
         dataset = tf.data.Dataset.from_tensors(batch).repeat(3)
         history = model.fit(dataset, verbose=0).history
-        found[parts] = [*model.get_weights(), history["loss"], history["accuracy"]]
+        validation = model.evaluate(dataset, verbose=0)
+        found[parts] = [*model.get_weights(), history["loss"], history["accuracy"], *validation]
     for parts in (1, 4):
         for array, expected in zip(found[parts], found[None], strict=True):
             np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-6)

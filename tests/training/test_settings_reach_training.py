@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.config import GROUPS, Config
+from keras_transformer.config import GROUPS, Config, TrainingConfig
 from keras_transformer.config.settings import settings
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.token_model import TokenModel
-from keras_transformer.training import train
+from keras_transformer.training import train, training_loop
 from keras_transformer.training.schedules import schedule_of
 
 SMALL = {
@@ -406,6 +406,25 @@ def test_every_argument_of_the_model_reaches_it(start_training):
     ).model
     config = model.get_config()
     assert {name: config[name] for name in MODEL} == MODEL
+
+
+def test_batches_are_asked_for_that_divide_into_the_parts_of_all_replicas():
+    asked = []
+
+    class Batches:
+        def dataset(self, row_multiple, **others):
+            asked.append(row_multiple)
+            if len(asked) == 2:  # those of the validation come first
+                raise InterruptedError
+
+    training = TrainingConfig(gradient_accumulation_steps=2)
+    state = types.SimpleNamespace(step=0, epoch=0, index=0, in_validation=False)
+    uninterrupted = types.SimpleNamespace(signal_number=None)
+    saver = types.SimpleNamespace(limit=None, state=state, interruption=uninterrupted)
+    devices = types.SimpleNamespace(num_replicas=3, dataset=lambda dataset: dataset)
+    with pytest.raises(InterruptedError):
+        training_loop.fit(None, Batches(), Batches(), training, saver, [], devices)
+    assert asked == [6, 6]
 
 
 def test_r_drop_without_dropout_is_refused(tmp_path, corpus):
