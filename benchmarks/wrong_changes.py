@@ -195,8 +195,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     (
         "transformer source mask",
-        '"source_padding_mask": padding_mask(source_ids),\n        }\n\n    def get_config',
-        '"source_padding_mask": padding_mask(source_ids * 0 + 1),\n        }\n\n    def get_config',
+        '"source_padding_mask": padding_mask(source_ids),',
+        '"source_padding_mask": padding_mask(source_ids * 0 + 1),',
         "models",
     ),
     (
@@ -365,8 +365,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ("version latest", "return self.all[max(found)]", "return self.all[min(found)]", "serving"),
     (
         "label checked late",
-        "            if number not in self._available():\n                raise not_ready(",
-        "            if number not in self.all:\n                raise not_ready(",
+        "            if number not in self._available():\n                raise errors.not_ready(",
+        "            if number not in self.all:\n                raise errors.not_ready(",
         "serving",
     ),
     ("share range", "lambda value: 0 <= value < 1)", "lambda value: 0 <= value <= 1)", "config"),
