@@ -72,17 +72,17 @@ class BatchSearch:
         Returns:
             Iterator of the indices of a batch's rows and its result as NumPy arrays.
         """
-        with parallel_calls(backend.num_search_threads()) as begin:
-            for indices, result in self.begin_search(begin, rows, n_best):
+        with parallel_calls(backend.num_search_threads()) as submit:
+            for indices, result in self.submit_search(submit, rows, n_best):
                 yield indices, result()
 
-    def begin_search(
-        self, begin: Callable[..., Any], rows: Sequence[Any], n_best: int = 1
+    def submit_search(
+        self, submit: Callable[..., Any], rows: Sequence[Any], n_best: int = 1
     ) -> list[tuple[Sequence[int], Callable[[], SearchResult]]]:
         """Begins what `search` does, so that several lists can be searched one after the other.
 
         Args:
-            begin: the function that `parallel_calls` yields.
+            submit: the function that `parallel_calls` yields.
             rows, n_best: see `search`.
         Returns:
             List of the indices of a batch's rows and a function that returns its result.
@@ -94,7 +94,7 @@ class BatchSearch:
         compiled = self.compiled(("decode", n_best), find)
         num_threads = backend.num_search_threads()
         batches = length_batches([len(row) for row in rows], self.batch_size, num_threads)
-        return [(indices, begin(self._result, compiled, rows, indices)) for indices in batches]
+        return [(indices, submit(self._result, compiled, rows, indices)) for indices in batches]
 
     def sample(
         self,

@@ -240,7 +240,7 @@ class Checkpoints:
             )
         return None, []
 
-    def put_aside(self, paths: Sequence[pathlib.Path]) -> None:
+    def mark_damaged(self, paths: Sequence[pathlib.Path]) -> None:
         """Renames damaged checkpoints from `step-...` to `damaged-step-...`."""
         for path in paths:
             aside = path.with_name(f"damaged-{path.name}")

@@ -34,17 +34,17 @@ class Interruption:
         self.signal_number = None
         self.at_once = False
 
-    def obey_at_once(self):
+    def stop_at_once(self):
         """From now on a signal raises `Interrupted`; so does one that was received before."""
         self.at_once = True
         if self.signal_number is not None:
             raise Interrupted(self.signal_number)
 
     @contextlib.contextmanager
-    def obeyed_at_once(self):
+    def stopping_at_once(self):
         """Raises `Interrupted` for a signal received inside, whatever error Keras makes of it."""
         try:
-            self.obey_at_once()
+            self.stop_at_once()
             yield
         except Exception as error:
             if self.signal_number is None:
@@ -78,7 +78,7 @@ class Interruption:
                 signal.signal(signal_number, handler)
 
 
-class ObeyAtOnce(keras.callbacks.Callback):
+class StopAtOnce(keras.callbacks.Callback):
     """Lets a signal stop a validation immediately, since a validation may take long.
 
     In the list of callbacks it comes after those that compute the score, the last part of a
@@ -95,7 +95,7 @@ class ObeyAtOnce(keras.callbacks.Callback):
 
     def on_test_batch_begin(self, batch, logs=None):
         # not when the validation begins: weights and averages are exchanged then
-        self.interruption.obey_at_once()
+        self.interruption.stop_at_once()
 
     def on_epoch_end(self, epoch, logs=None):
         self.interruption.at_once = False

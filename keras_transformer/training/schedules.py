@@ -210,10 +210,10 @@ class PlannedEnd(keras.callbacks.Callback):
 
     def _plan(self):
         if self.model is not None:  # with JAX, `self.model` takes variables back from the loop
-            self.schedule.num_steps.assign(planned_end(self.state, self.config))
+            self.schedule.num_steps.assign(planned_last_step(self.state, self.config))
 
 
-def planned_end(state, config):
+def planned_last_step(state, config):
     """Returns the step at which a training will end.
 
     Args:

@@ -12,7 +12,7 @@ from keras_transformer.training.distillation import check_teachers, teachers_of
 from keras_transformer.training.training_log import check_log
 
 
-def begin(config, run, init_from, devices, stack, write):
+def start_or_resume(config, run, init_from, devices, stack, write):
     """Checks the settings and the run directory, and locks it until `stack` is closed.
 
     Returns:
@@ -31,7 +31,7 @@ def begin(config, run, init_from, devices, stack, write):
 
 
 def check_start(config, run, init_from, devices, write):
-    """Returns what `begin` returns, without the lock."""
+    """Returns what `start_or_resume` returns, without the lock."""
     check_model_settings(config)
     run.check_usable()
     check_directory(run.path)
@@ -101,7 +101,7 @@ def create_or_restore(config, run, init_from, model, task, write):
         run.recover()
         saved, damaged = run.checkpoints.restore_newest(model, write)
         check_same_data(run, (run.identity, saved or state), (identity, state))
-        run.checkpoints.put_aside(damaged)
+        run.checkpoints.mark_damaged(damaged)
         identity = dataclasses.replace(identity, run_id=run.identity.run_id)
         run.write_identity(identity)
         if saved is not None:

@@ -15,11 +15,15 @@ from keras_transformer.models.from_config import model_class_of
 from keras_transformer.runs.run import Run
 from keras_transformer.training import distribution
 from keras_transformer.training.final_weights import candidates, choose_weights, save_final_weights
-from keras_transformer.training.interruption import Interruption, ObeyAtOnce
+from keras_transformer.training.interruption import Interruption, StopAtOnce
 from keras_transformer.training.moving_average import AveragesInPlace, AveragingAdam
 from keras_transformer.training.one_device import times_float32
 from keras_transformer.training.schedules import Decay, PlannedEnd, schedule_of
-from keras_transformer.training.start_or_resume import begin, check_same_data, create_or_restore
+from keras_transformer.training.start_or_resume import (
+    check_same_data,
+    create_or_restore,
+    start_or_resume,
+)
 from keras_transformer.training.training_log import Log, ProgressBar, TensorBoardOfEpochs
 from keras_transformer.training.training_loop import SaveAndStop, evaluate, fit
 from keras_transformer.training.translation_task import TranslationTask
@@ -84,7 +88,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
         write = write if devices.is_chief else lambda line: None
         own_data = config.data
         config, finished = devices.from_chief(
-            lambda: begin(config, run, init_from, devices, stack, write)
+            lambda: start_or_resume(config, run, init_from, devices, stack, write)
         )
         if own_data.names_training_text:  # each worker may have its files at another path
             config = dataclasses.replace(config, data=own_data)
@@ -139,9 +143,9 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             progress_bar = ProgressBar(state, training)
             is_only_worker = devices.num_workers == 1  # several workers stop together
             if devices.is_chief:
-                log.drop_what_was_lost(is_at_end=saver.limit is not None)
-                obey_at_once = [ObeyAtOnce(interruption)] if is_only_worker else []
-                shown = [progress_bar, *task.callbacks(), *obey_at_once, log]
+                log.discard_lost_lines(is_at_end=saver.limit is not None)
+                stop_at_once = [StopAtOnce(interruption)] if is_only_worker else []
+                shown = [progress_bar, *task.callbacks(), *stop_at_once, log]
                 callbacks = [*shown, *callbacks, TensorBoardOfEpochs(run.tensorboard_path)]
             try:
                 fit(model, task.batches, task.valid_batches, training, saver, callbacks, devices)
@@ -162,7 +166,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             final = devices.from_chief(
                 lambda: candidates(run.checkpoints, training.keep_checkpoints, write)
             )
-            with interruption.obeyed_at_once() if is_only_worker else contextlib.nullcontext():
+            with interruption.stopping_at_once() if is_only_worker else contextlib.nullcontext():
                 record = log.record if devices.is_chief else lambda values: None
                 best, best_mean, metrics = choose_weights(
                     final, load, validate, record, task.monitor

@@ -89,7 +89,7 @@ class Log(keras.callbacks.Callback):
         self.write = write
         self.epoch_begin = self.validation_begin = None
 
-    def drop_what_was_lost(self, is_at_end=False):
+    def discard_lost_lines(self, is_at_end=False):
         """Drops the lines logged after the checkpoint from which this training goes on.
 
         Args:

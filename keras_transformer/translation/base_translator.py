@@ -75,18 +75,18 @@ class BaseTranslator(abc.ABC):
                 f"Expected n_best from 1 to {self.n_best}. Received: n_best={n_best}, "
                 f"{self._limit_of_n_best()}"
             )
-        with self._threads() as begin:
-            for answers in prefetched(self._begin(begin, texts, n_best) for texts in chunks):
+        with self._threads() as submit:
+            for answers in prefetched(self._submit(submit, texts, n_best) for texts in chunks):
                 yield answers()
 
     @abc.abstractmethod
-    def _begin(
-        self, begin: Any, texts: Texts, n_best: int
+    def _submit(
+        self, submit: Any, texts: Texts, n_best: int
     ) -> Callable[[], list[list[Translation]]]:
         """Begins to translate texts; returns a function that waits for the translations.
 
         Args:
-            begin: what the context of `_threads` yields.
+            submit: what the context of `_threads` yields.
         """
 
     @abc.abstractmethod
@@ -94,7 +94,7 @@ class BaseTranslator(abc.ABC):
         """Returns where the limit of n_best comes from, and how to raise it, for a message."""
 
     def _threads(self) -> contextlib.AbstractContextManager[Any]:
-        """Returns a context that yields the function with which `_begin` starts a thread's work."""
+        """Returns a context that yields the function by which `_submit` starts a thread."""
         return contextlib.nullcontext()
 
 

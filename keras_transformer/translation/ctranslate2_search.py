@@ -75,9 +75,9 @@ class CTranslate2Search:
         Args:
             texts: list of str, or of bytes in UTF-8.
         """
-        return self.begin(texts, n_best, batch_size)()
+        return self.submit(texts, n_best, batch_size)()
 
-    def begin(self, texts, n_best=1, batch_size=64):
+    def submit(self, texts, n_best=1, batch_size=64):
         """Begins what `translate` does; returns a function that waits for the answers."""
         rows = [self.read(text) for text in texts]
         order = sorted(

@@ -74,9 +74,9 @@ class CTranslate2Translator(ExportedTranslator):
         super().__init__(path)
         self._search = ctranslate2_search(self.path, self.settings)
 
-    def _begin(self, begin, texts, n_best):
+    def _submit(self, submit, texts, n_best):
         check_is_list(texts)
-        answers = self._search.begin([without_surrogates(text) for text in texts], n_best)
+        answers = self._search.submit([without_surrogates(text) for text in texts], n_best)
         return lambda: [[Translation(*each) for each in row] for row in answers()]
 
 

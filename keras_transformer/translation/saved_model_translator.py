@@ -36,12 +36,12 @@ class SavedModelTranslator(ExportedTranslator):
     def _threads(self):
         return parallel_calls(backend.num_search_threads())
 
-    def _begin(self, begin, texts, n_best):
+    def _submit(self, submit, texts, n_best):
         check_is_list(texts)
         texts = [without_surrogates(text) for text in texts]
         lengths = [len(text) for text in texts]
         batches = [
-            (indices, begin(self._search, [texts[i] for i in indices], n_best))
+            (indices, submit(self._search, [texts[i] for i in indices], n_best))
             for indices in length_batches(lengths, BATCH_SIZE, backend.num_search_threads())
         ]
 

@@ -109,9 +109,9 @@ class Translator(BaseTranslator):
     def _threads(self):
         return parallel_calls(backend.num_search_threads())
 
-    def _begin(self, begin, texts, n_best):
+    def _submit(self, submit, texts, n_best):
         rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
-        batches = self._batch_search.begin_search(begin, rows, n_best)
+        batches = self._batch_search.submit_search(submit, rows, n_best)
         found = ((indices, result()) for indices, result in batches)
         return lambda: self._translations(texts, truncated, found, n_best)
 

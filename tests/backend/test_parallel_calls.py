@@ -15,8 +15,8 @@ def test_each_result_belongs_to_its_call(num_threads):
         time.sleep(seconds)
         return number**2
 
-    with parallel_calls(num_threads) as begin:
-        results = [begin(slow_square, n, 0.02 * (n % 3 == 0)) for n in range(9)]
+    with parallel_calls(num_threads) as submit:
+        results = [submit(slow_square, n, 0.02 * (n % 3 == 0)) for n in range(9)]
         assert [result() for result in results] == [n**2 for n in range(9)]
 
 
@@ -35,16 +35,16 @@ def test_as_many_calls_run_at_once_as_there_are_threads():
         with lock:
             running[0] -= 1
 
-    with parallel_calls(3) as begin:
-        for result in [begin(call, n < 3) for n in range(12)]:
+    with parallel_calls(3) as submit:
+        for result in [submit(call, n < 3) for n in range(12)]:
             result()
     assert max(most) == 3
 
 
 def test_with_one_thread_a_call_happens_in_the_callers_when_its_result_is_asked_for():
-    with parallel_calls(1) as begin:
+    with parallel_calls(1) as submit:
         called = []
-        result = begin(lambda: called.append(threading.current_thread()))
+        result = submit(lambda: called.append(threading.current_thread()))
         assert called == []
         result()
         assert called == [threading.current_thread()]
@@ -59,8 +59,8 @@ def test_an_error_reaches_the_caller_and_nothing_more_begins():
             raise OSError("broken")
         time.sleep(0.05)
 
-    with pytest.raises(OSError, match="broken"), parallel_calls(2) as begin:
-        for result in [begin(call, number) for number in range(100)]:
+    with pytest.raises(OSError, match="broken"), parallel_calls(2) as submit:
+        for result in [submit(call, number) for number in range(100)]:
             result()
     assert len(begun) < 20
     assert threading.active_count() < 50
@@ -78,8 +78,8 @@ def test_the_first_call_is_alone():
         return number
 
     alone = first_call_locked(function)
-    with parallel_calls(4) as begin:
-        assert [result() for result in [begin(alone, n) for n in range(8)]] == list(range(8))
+    with parallel_calls(4) as submit:
+        assert [result() for result in [submit(alone, n) for n in range(8)]] == list(range(8))
 
 
 def test_a_first_call_that_fails_is_tried_again():

@@ -41,7 +41,7 @@ from keras_transformer.training import callbacks, interruption, training_loop
 owner, name, calls = {"step": (training_loop.SaveAndStop, "on_train_batch_end", 3),
     "write": (checkpoints, "put_in_place", 2), "rename": (os, "rename", 2),
     "translation": (callbacks.TranslationCallback, "translations", 2),
-    "validation": (interruption.ObeyAtOnce, "on_test_batch_begin", 3)}[sys.argv[3]]
+    "validation": (interruption.StopAtOnce, "on_test_batch_begin", 3)}[sys.argv[3]]
 function = getattr(owner, name)
 def call(*args, **kwargs):
     global calls
