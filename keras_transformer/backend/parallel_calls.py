@@ -13,9 +13,9 @@ def parallel_calls(num_threads: int) -> Iterator[Callable[..., Callable[[], Any]
     """Yields a function that begins a call in another thread.
 
     `submit(function, *arguments)` returns a function that waits for the call and returns its
-    result. Calls begin in the order of `submit`, at most `num_threads` at once. At the end of the context,
-    those that have not begun are dropped. With one thread there is no other thread: a call happens
-    when its result is asked for.
+    result. Calls begin in the order of `submit`, at most `num_threads` at once. At the end of the
+    context, those that have not begun are dropped. With one thread there is no other thread: a call
+    happens when its result is asked for.
 
     Example:
         with parallel_calls(2) as submit:
