@@ -7,6 +7,7 @@ from keras import ops, tree
 
 from keras_transformer import RnnSeq2Seq, Transformer, backend
 from keras_transformer.layers import sinusoidal_encoding
+from keras_transformer.models.translation_model import output_limits
 
 
 def logits_of(model, batch, **arguments):
@@ -280,6 +281,14 @@ def test_errors():
         Transformer(23, positions="learned", max_length=0)
     with pytest.raises(ValueError, match="Received: dropout=1.0"):
         Transformer(23, dropout=1.0)
+
+
+def test_an_output_has_at_most_twice_the_tokens_of_its_source_and_ten():
+    sources = np.array([[5, 6, 7, 3, 0], [5, 3, 0, 0, 0], [3, 0, 0, 0, 0]], "int32")
+    for max_length, expected, longest in ((15, [15, 12, 10], 15), (99, [16, 12, 10], 20)):
+        limits, largest = output_limits(sources, max_length)
+        np.testing.assert_array_equal(ops.convert_to_numpy(limits), expected)
+        assert largest == longest
 
 
 def test_an_odd_width_has_sinusoidal_positions_too():
