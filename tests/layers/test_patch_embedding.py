@@ -44,6 +44,7 @@ def test_patches_are_projected_row_by_row(randomize, class_token):
     output = ops.convert_to_numpy(layer(images))
     expected = by_loops(layer, images, layer.positions.get_weights()[0])
     assert output.shape == (2, 6 + class_token, 5) and layer.grid == (2, 3)
+    assert layer.compute_output_shape(images.shape) == (2, 6 + class_token, 5)
     np.testing.assert_allclose(output[:, int(class_token) :], expected, atol=1e-5)
     if class_token:
         first = ops.convert_to_numpy(layer.class_embedding + layer.class_position)
