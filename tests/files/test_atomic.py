@@ -116,6 +116,17 @@ def test_all_bytes_are_on_the_disk_before_the_directory_has_its_name(tmp_path, m
     assert events == ["a", "b", partial.name, "rename", tmp_path.name]
 
 
+def test_all_bytes_are_on_the_disk_before_the_file_has_its_name_and_then_the_name(
+    tmp_path, monkeypatch
+):
+    events, replace = [], os.replace
+    monkeypatch.setattr(atomic, "flush_to_disk", lambda path: events.append(path))
+    monkeypatch.setattr(os, "replace", lambda *paths: (events.append("replace"), replace(*paths)))
+    with replacing(tmp_path / "a") as partial:
+        partial.touch()
+    assert events == [partial, "replace", tmp_path]
+
+
 def test_a_pipe_without_a_name_is_written():
     reader, writer = os.pipe()
     with open(reader, "rb") as stream, open(writer, "wb"):
