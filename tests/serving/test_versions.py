@@ -275,6 +275,18 @@ def test_a_refused_change_leaves_all_as_it_was(tmp_path):
     serve(tmp_path, test)
 
 
+def test_a_label_of_a_version_that_cannot_be_loaded_is_refused(tmp_path):
+    add(tmp_path, "1")
+    add(tmp_path, "2", "broken")
+
+    async def test(versions, *_):
+        with pytest.raises(ServingError, match="assign label to version 2"):
+            await versions.change({1}, {"new": 2})
+        assert 2 in versions.all and versions.labels == {}
+
+    serve(tmp_path, test, wanted={1})
+
+
 def test_a_version_that_a_refused_change_has_loaded_does_not_answer(tmp_path):
     add(tmp_path, "1")
     add(tmp_path, "2")

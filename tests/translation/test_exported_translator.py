@@ -44,8 +44,9 @@ def test_half_of_a_surrogate_pair_is_a_replacement_character(exported_translator
 
 def test_carries_the_search_that_was_exported(exported_translator, translator):
     assert exported_translator.decoding == translator.decoding
-    with pytest.raises(ValueError, match="Received: n_best=3"):
-        exported_translator.translate(["A dog."], n_best=3)
+    for n_best in (0, 3):
+        with pytest.raises(ValueError, match=f"Received: n_best={n_best}"):
+            exported_translator.translate(["A dog."], n_best)
     with pytest.raises(ValueError, match="Expected a list"):
         exported_translator.translate("A dog.")
 
