@@ -48,6 +48,13 @@ def test_brackets_and_commas_in_a_text_are_not_counted():
     assert found == text.replace(r"\"", '"').replace(r"\\", "\\")
 
 
+def test_as_many_nested_brackets_as_allowed_are_read():
+    settings = ServingConfig(max_json_depth=2)
+    assert json_tensors.parse(b'{"inputs": [1]}', settings) == {"inputs": [1]}
+    with pytest.raises(ServingError, match="2 nested brackets"):
+        json_tensors.parse(b'{"inputs": [[1]]}', settings)
+
+
 def test_an_error_repeats_the_beginning_of_a_long_document():
     body = b'{"instances": ' + b'"' + b"a" * 100_000 + b'"}'
     with pytest.raises(ServingError) as raised:
