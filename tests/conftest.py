@@ -12,6 +12,9 @@ import pytest
 
 from tests import forked
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # each has about one core
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+
 SENTENCE_PAIRS = [
     ("A dog runs.", "Ein Hund läuft."),
     ("A cat sleeps.", "Eine Katze schläft."),
