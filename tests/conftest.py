@@ -12,6 +12,7 @@ import pytest
 
 from tests import forked
 
+gc.disable()  # while all is imported
 if "PYTEST_XDIST_WORKER" in os.environ:  # each has about one core
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
@@ -58,6 +59,7 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
