@@ -82,8 +82,8 @@ def search_tree(
         return search.choose(beam, candidates, memory), cache
 
     beam = search.start()
-    for _, state in search.one_by_one(extend, beam):
-        beam = state
+    for _, extended in search.one_by_one(extend, beam):
+        beam = extended
     return _with_answer(nodes, search.answer(beam), special_ids.pad)
 
 
