@@ -204,9 +204,9 @@ def run_eagerly():
     return keras.backend.backend() != "jax"
 
 
-@pytest.fixture
-def eagerly(run_eagerly, monkeypatch):
-    """Compiles nothing: for models that are called a few times, and searches of few steps."""
+@pytest.fixture(scope="session")
+def compiling_nothing(run_eagerly):
+    """A context for models that are called a few times, and searches of few steps."""
     import keras
 
     from keras_transformer import backend
@@ -214,8 +214,21 @@ def eagerly(run_eagerly, monkeypatch):
     def compile_nothing(function, variables=()):
         return lambda *tensors: function(*map(keras.ops.convert_to_tensor, tensors))
 
-    if run_eagerly:
-        monkeypatch.setattr(backend, "compile_function", compile_nothing)
+    @contextlib.contextmanager
+    def compiling_nothing():
+        with pytest.MonkeyPatch.context() as patch:
+            if run_eagerly:
+                patch.setattr(backend, "compile_function", compile_nothing)
+            yield
+
+    return compiling_nothing
+
+
+@pytest.fixture
+def eagerly(compiling_nothing):
+    """Compiles nothing in a test."""
+    with compiling_nothing():
+        yield
 
 
 def pytest_terminal_summary(terminalreporter):

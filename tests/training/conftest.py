@@ -167,18 +167,9 @@ def train_quietly():
 
 
 @pytest.fixture(scope="module")
-def uncompiled(run_eagerly):
+def uncompiled(compiling_nothing):
     """Does what `eagerly` does, for the fixtures of a module too."""
-    import keras
-
-    from keras_transformer import backend
-
-    def compile_nothing(function, variables=()):
-        return lambda *tensors: function(*map(keras.ops.convert_to_tensor, tensors))
-
-    with pytest.MonkeyPatch.context() as patch:
-        if run_eagerly:
-            patch.setattr(backend, "compile_function", compile_nothing)
+    with compiling_nothing():
         yield
 
 
