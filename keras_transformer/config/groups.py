@@ -104,7 +104,7 @@ class TokenizerConfig(SettingsGroup):
     ] = None
     sampling: Annotated[
         Share,
-        "Subword sampling: share of merges that BPE skips, or alpha of unigram; 0 switches it off.",
+        "Subword sampling: probability that BPE leaves out a merge, or alpha of unigram; 0: off.",
     ] = 0.0
     user_symbols: Annotated[
         str | None, "Words, separated by spaces, that always stay one token, such as language tags."
