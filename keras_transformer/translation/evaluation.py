@@ -74,7 +74,7 @@ def bleu(
             f"that is missing ({' '.join(str(error).split())}). Received: tokenize={tokenize!r}. "
             "Install what it names, or choose another tokenizer."
         ) from error
-    if hints and (hint := tokenizer_hint(references[0], tokenize)):
+    if hints and (hint := tokenizer_hint(list(references[0]), tokenize)):
         logging.getLogger("sacrebleu").warning(hint)
     return _score(metric, hypotheses, references)
 
