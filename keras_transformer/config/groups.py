@@ -184,7 +184,7 @@ class TrainingConfig(SettingsGroup):
     ] = 10
     patience: Annotated[
         CountOrZero,
-        "Stop after this number of validations without a better score (BLEU); 0 means never.",
+        "Stop after this number of validations without better BLEU or a lower loss; 0 means never.",
     ] = 10
     bleu_tokenizer: Annotated[
         str, "sacreBLEU's tokenizer for validation BLEU: 13a, none, intl, char, zh and others."

@@ -207,7 +207,7 @@ def test_patience_ends_a_training_that_gets_no_better(tmp_path, config, train_qu
     run = tmp_path / "run"
     metrics = train_quietly(config, run)
     finished = read_finished(run)
-    assert finished["step"] == 6 and "no better BLEU in 2 validations" in finished["reason"]
+    assert finished["step"] == 6 and "no better BLEU and no lower loss in 2" in finished["reason"]
 
     more_steps = config.override(["training.max_steps=500"])  # is not what ended it
     train_quietly(more_steps, run)
