@@ -36,7 +36,8 @@ class TranslationBatches:
         target_tokenizer: tokenizer of the target, or None.
         batch_tokens: maximum number of positions in one side of a batch, including padding.
         max_length: maximum tokens per sentence, including the end token. At most `batch_tokens`.
-            Longer pairs, and those with a side without tokens, are skipped and counted in `summary`.
+            Longer pairs, and those with a side without tokens, are skipped, and counted in
+            `summary`.
         shuffle: False gives every epoch the same order, the longest pairs first: for validation.
         seed: int.
         static_shapes: whether both sides of every batch are padded to one of the few (rows, length)
