@@ -63,7 +63,7 @@ class Running:
             self.address = listener.getsockname()
             server = HttpServer(listener, self.application, self._settings)
             self.server = server
-            server.start()
+            await server.start()
             self._is_ready.set()
             await self._stop.wait()
             await server.stop(self._settings.grace_seconds)
@@ -251,7 +251,7 @@ def test_large_bodies_at_the_same_time_are_bounded_together():
             head = b"POST /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
             connection.sendall(head % size + b"a" * (size - 1))
             last = head.replace(b"Host", b"Connection: close\r\nHost")
-            wait_until(lambda: running.server.num_reserved == size - 1)
+            wait_until(lambda: running.server.memory.num_held == size - 1)
             assert answered(running.ask(last % size + b"a" * size)) == [503]
             assert answered(running.ask(last % 5 + b"abcde")) == [200]
             connection.sendall(b"a")

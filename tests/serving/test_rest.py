@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.serving.http_connection import Request
+from keras_transformer.serving.memory import Memory, Share
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.rest import RestInterface
 from keras_transformer.serving.settings import ServingConfig
@@ -52,7 +53,8 @@ def ask(batching, body, seconds=60.0):
     async def main():
         rest = RestInterface(Versions(), batching, ServingConfig(), Metrics("m"))
         deadline = asyncio.get_running_loop().time() + seconds
-        response = await rest.answer(Request("POST", PATH, {}, bytearray(body), deadline))
+        request = Request("POST", PATH, {}, bytearray(body), deadline, Share(Memory(10**8)))
+        response = await rest.answer(request)
         rest.close()
         return response, deadline
 
