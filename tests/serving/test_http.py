@@ -134,6 +134,11 @@ def running():
         (b"nonsense\r\n\r\n" + CLOSE, [400]),
         (b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n", []),
         (CHUNKED + b"x\r\n" + CLOSE, [400]),
+        (CHUNKED + b"0\r\nX: y\r\n\r\n" + CLOSE, [200, 200]),
+        (CHUNKED + b"0\r\n\n" + CLOSE, [400]),  # a bare LF behind the last chunk
+        (CHUNKED + b"0\r\nX: y\n\n" + CLOSE, [400]),
+        (CHUNKED + b"0\r\nX: y\nZ: 0\r\n\r\n" + CLOSE, [400]),
+        (CHUNKED + b"0\r\nX: y\n z\r\n\r\n" + CLOSE, [400]),  # a folded line
         (b"POST /v1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n" + CLOSE, [501]),
         (b"POST /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1e3\r\n\r\n" + CLOSE, [400]),
         (b"POST /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n" + CLOSE, [504]),
@@ -198,6 +203,27 @@ def test_a_client_that_does_not_read_the_answer_is_closed():
             wait_until(lambda: not running.server._connections)
             assert len(received(connection)) < 50_000_000
         assert answered(running.ask(CHUNKED + b"0\r\n\r\n" + CLOSE)) == [200, 200]
+
+
+def test_a_client_that_sends_no_more_is_answered(running):
+    for sent, codes in ((GET + GET, [200, 200]), (GET + b"GET /v1", [200]), (CHUNKED, [])):
+        with running.connect() as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            assert answered(received(connection)) == codes
+
+
+def test_answers_that_are_not_read_are_bounded_together():
+    large = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"  # 50 MB of 64
+    with Running() as running, running.connect() as slow:
+        slow.sendall(large)
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        with running.connect() as other:
+            other.sendall(large)
+            assert answered(other.recv(1000)) == [503]
+        assert running.seconds_of_get() < 5
+        slow.close()
+        wait_until(lambda: running.server.memory.num_held == 0)
 
 
 def test_a_request_is_cancelled_when_its_client_goes(running):

@@ -74,6 +74,19 @@ def test_a_request_that_is_late_before_it_is_read_is_not_run():
     assert response.status == 504 and batching.deadline is None
 
 
+def test_a_document_that_is_refused_is_not_kept():
+    body = b'{"inputs": [' + b"[]," * 100_000 + b"5]}"
+    gc.freeze()  # looks at no object of other tests
+    gc.disable()
+    tracemalloc.start()
+    response, _ = ask(Batching(), body)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    gc.enable()
+    gc.unfreeze()
+    assert response.status == 400 and kept < 2_000_000
+
+
 @pytest.mark.parametrize("body", [BODY, LARGE], ids=["small", "large"])
 def test_the_body_of_a_request_is_not_kept_while_it_waits(body):
     batching = Batching()
