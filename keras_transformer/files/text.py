@@ -10,7 +10,7 @@ import sys
 import zlib
 
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import replacing
+from keras_transformer.files.atomic import holds_files, replacing
 
 BLOCK_BYTES = 2**16
 """Bytes that are read at once: what a pipe holds."""
@@ -90,15 +90,27 @@ def check_writable(path):
         )
 
 
-def check_directory(path):
-    """Raises `ValueError` unless `path` is a writable directory, or can become one."""
+def check_directory(path, empty=False):
+    """Raises `ValueError` unless `path` is a writable directory, or can become one.
+
+    Args:
+        path: path of the directory.
+        empty: whether it must be empty, if there is one.
+    """
     path = pathlib.Path(path)
-    present = next(each for each in (path, *path.absolute().parents) if each.exists())
-    if not present.is_dir() or not os.access(present, os.W_OK):
+    present = next(
+        each for each in (path, *path.absolute().parents) if each.exists() or each.is_symlink()
+    )
+    if not present.is_dir() or not os.access(present, os.W_OK | os.X_OK):
         reason = "cannot be written" if present.is_dir() else "is a file"
+        reason = reason if present.exists() else "is a link to nothing"
         raise InputError(
             f"Expected a directory to write to. Received: {path}, where {present} {reason}. "
             "Name another."
+        )
+    if empty and holds_files(path):
+        raise InputError(
+            f"Expected a new or empty directory. Received: {path}, which holds files. Name another."
         )
 
 

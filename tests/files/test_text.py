@@ -124,6 +124,11 @@ def test_a_directory_can_be_made_where_no_file_stands(tmp_path, monkeypatch):
     for path in (tmp_path / "file", tmp_path / "file" / "new"):
         with pytest.raises(ValueError, match=f"Received: {path}, where {tmp_path}/file is a file"):
             check_directory(path)
+    (tmp_path / "link").symlink_to("nothing")
+    with pytest.raises(ValueError, match=f"where {tmp_path}/link is a link to nothing"):
+        check_directory(tmp_path / "link")
+    with pytest.raises(ValueError, match="Expected a new or empty directory"):
+        check_directory(tmp_path, empty=True)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match=f"where {tmp_path} cannot be written"):
         check_directory(tmp_path / "new")
