@@ -64,11 +64,16 @@ def _iterate_blocks(path):
 
 def is_regular_file(path=None):
     """Returns whether a path, or standard input, is a file on disk, whose lines are all there."""
+    status = _status(path, sys.stdin)
+    return status is not None and stat.S_ISREG(status.st_mode)
+
+
+def _status(path, stream):
+    """Returns `os.stat` of a path, or of a standard stream for None; None where there is nothing."""
     try:
-        status = os.fstat(sys.stdin.fileno()) if path is None else os.stat(path)
-    except (AttributeError, OSError):  # a program has replaced standard input
-        return False
-    return stat.S_ISREG(status.st_mode)
+        return os.fstat(stream.fileno()) if path is None else os.stat(path)
+    except (AttributeError, OSError):  # a program has replaced the stream
+        return None
 
 
 def check_readable(path):
@@ -88,6 +93,26 @@ def check_writable(path):
             f"Expected a file to write, in a directory that exists. Received: {path}. "
             "Make the directory, or choose another name."
         )
+
+
+def check_no_input(output, inputs):
+    """Raises `ValueError` where a file that is to be written is one that is read.
+
+    Args:
+        output: path of the file; None: standard output.
+        inputs: paths of what is read; None for standard input.
+    """
+    written = _status(output, sys.stdout)
+    if written is None or not stat.S_ISREG(written.st_mode):
+        return
+    for path in inputs:
+        read = _status(path, sys.stdin)
+        if read is not None and os.path.samestat(written, read):
+            raise InputError(
+                "Expected an output that is none of the inputs. Received: "
+                f"{output or 'standard output'}, which is the input {path or 'standard input'}. "
+                "Name another file."
+            )
 
 
 def check_directory(path, empty=False):
@@ -146,13 +171,30 @@ def check_parallel(source_path, source, target_path, target):
 def writing_lines(path=None):
     """Yields a function that writes one line to a file, or to standard output.
 
-    The file replaces an old one when everything is written; if anything fails, the old one stays.
+    The file replaces an old one when everything is written; if anything fails, the old one stays,
+    and what was written stays beside it: a note of the error says where (PEP 678).
     """
     if path is None:
         yield lambda line: _write(sys.stdout.buffer, line, flush=True)
         return
-    with replacing(path) as partial, _open(partial, "wb") as stream:
-        yield lambda line: _write(stream, line)
+    with replacing(path, keep=True) as partial:
+        num_lines = 0
+
+        def write(line):
+            nonlocal num_lines
+            _write(stream, line)
+            num_lines += 1
+
+        try:
+            with _open(partial, "wb") as stream:
+                yield write
+        except BaseException as error:
+            if partial != path:  # no pipe
+                if num_lines:
+                    error.__notes__ = [f"what was written until then is in {partial}"]
+                else:
+                    partial.unlink(missing_ok=True)
+            raise
 
 
 def _open(path, mode):
