@@ -156,7 +156,7 @@ def check_exists(directory, owner):
 
 
 def files_of(model):
-    """Returns the paths of the files of a run or an export, without what users write beside them."""
+    """Returns the files of a run or an export, without what users write beside them."""
     names = "*.yaml", "*.json*", "*.npz", "*.pb", "*.bin", "SHA256SUMS", "*/**/*"
     return [path for name in names for path in pathlib.Path(model).glob(name)]
 

@@ -69,7 +69,7 @@ def is_regular_file(path=None):
 
 
 def _status(path, stream):
-    """Returns `os.stat` of a path, or of a standard stream for None; None where there is nothing."""
+    """Returns `os.stat` of a path, or of a stream for None; None where there is nothing."""
     try:
         return os.fstat(stream.fileno()) if path is None else os.stat(path)
     except (AttributeError, OSError):  # a program has replaced the stream

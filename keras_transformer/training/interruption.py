@@ -68,11 +68,9 @@ class Interruption:
 
         try:
             for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if (
-                    signal_number == signal.SIGHUP
-                    and signal.getsignal(signal_number) == signal.SIG_IGN
-                ):
-                    continue  # of nohup
+                is_ignored = signal.getsignal(signal_number) == signal.SIG_IGN
+                if signal_number == signal.SIGHUP and is_ignored:  # by nohup
+                    continue
                 before[signal_number] = signal.signal(signal_number, remember)
         except ValueError:
             pass  # not the main thread, which alone receives signals
