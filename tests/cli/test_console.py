@@ -197,16 +197,22 @@ def test_keras_starts_without_streams_and_with_one_thread_for_each_operation():
 def test_a_signal_leaves_written_lines_says_where_and_removes_half_a_directory(
     number, tmp_path, capsys
 ):
+    handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    previous = signal.signal(number, handler)  # the tests may run in the background, or by nohup
+
     def work():
         with partial_directory(tmp_path), writing_lines(tmp_path / "out.de.gz") as write:
             write("half")
             signal.raise_signal(number)
 
-    if number == signal.SIGINT:
-        assert console.run(work) == 130
-    else:
-        with pytest.raises(SystemExit, match=f"^{128 + number}\\b"):
-            console.run(work)
+    try:
+        if number == signal.SIGINT:
+            assert console.run(work) == 130
+        else:
+            with pytest.raises(SystemExit, match=f"^{128 + number}\\b"):
+                console.run(work)
+    finally:
+        signal.signal(number, previous)
     (kept,) = tmp_path.iterdir()
     assert list(iterate_lines(kept)) == ["half"]
     word = "interrupted" if number == signal.SIGINT else "terminated"

@@ -471,7 +471,7 @@ def test_a_file_system_without_locks_is_named_as_the_reason(
         (["model.num_heads=3"], "d_model must be divisible by num_heads"),
         (["tokenizer.vocab_size=50000"], "Vocabulary too large for the corpus"),
         (["data.source_train=missing.en"], "missing.en"),
-        (["data.max_length=1"], "pairs of at most 1 tokens"),
+        (["data.max_length=1"], "pairs of 1 to 1 tokens per side"),
         (["model.activation=relo"], "Keras's activations.*activation='relo'"),
     ],
 )
