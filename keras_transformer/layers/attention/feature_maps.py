@@ -131,7 +131,8 @@ class PositiveRandomFeatures(Layer):
 
     def call(self, x: Tensor) -> Tensor:
         x = ops.cast(x, "float32") * x.shape[-1] ** -0.25
-        exponents = ops.matmul(x, ops.transpose(self.directions))
+        # one product of matrices: of four axes with two, TensorFlow 2.20 reads beyond the end
+        exponents = ops.tensordot(x, self.directions, axes=[[-1], [1]])
         exponents = exponents - ops.sum(ops.square(x), axis=-1, keepdims=True) / 2
         features = ops.exp(ops.minimum(exponents, LARGEST_EXPONENT)) + EPSILON
         return features * (1.0 / math.sqrt(self.num_features))
