@@ -19,8 +19,9 @@ VOCABULARY_BYTES = 2**25
 
 def is_named(directory, name):
     """Returns whether a directory has this name, even as that of a link that leads nowhere."""
+    path = os.path.join(directory, name)
     try:
-        os.lstat(os.path.join(directory, name))
+        os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
