@@ -85,6 +85,8 @@ def check_export(path):
     """
     try:
         check_regular_files(path)
+    except PermissionError:  # a server says it in other words than that a file is damaged
+        raise
     except OSError as error:
         raise InputError(f"{pathlib.Path(error.filename).name}: {error.strerror}") from None
     if any(is_named(path, name) for name in (EXPORT_SETTINGS, CHECKSUMS)):

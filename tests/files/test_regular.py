@@ -29,7 +29,7 @@ ODD = {
     "another directory": (link("."), "not a regular file"),
     "a link to a file outside": (link("../other"), "outside of the directory"),
     "a link that leads nowhere": (link("none"), "a link to none, which is missing"),
-    "a large file": (lambda path: path.open("w").truncate(2**60), "1,152,921,504,606,846,976 b"),
+    "a large file": (lambda path: path.open("w").truncate(2**43), "8,796,093,022,208 b"),
 }
 
 
