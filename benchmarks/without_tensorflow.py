@@ -89,10 +89,9 @@ class SentencePieceTokenizer:
         return Ragged.of([[*row[:max_tokens], END_ID] for row in rows]), truncated
 
     def encode_sampled(self, sentences, sampling, seed):
-        from keras_transformer.tokenizers.sentence_piece_model import sampled_rows
+        from keras_transformer.tokenizers.subword_sampling import SubwordSampler
 
-        rows = sampled_rows(self.processor, sentences, sampling, seed)
-        return [np.array(row, "int32") for row in rows]
+        return SubwordSampler(self.processor).rows(sentences, sampling, seed)
 
     def decode(self, ids):
         texts = []

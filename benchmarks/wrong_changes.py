@@ -266,6 +266,12 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
         "training",
     ),
     (
+        "loss in patience",
+        "if score > state.best_score or -negative_loss < LOSS_FALLS * state.lowest_loss:",
+        "if score > state.best_score:",
+        "training",
+    ),
+    (
         "prune keeps too few",
         "kept = {*full, *validated[-keep:], *best, self.path(state.best_step)}",
         "kept = {*full, *validated[-keep:]}",

@@ -10,6 +10,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.config.settings import LARGEST, NUM_CORES, plain_type, settings
 from keras_transformer.config.yaml import yaml_word
 from keras_transformer.errors import InputError
+from keras_transformer.files.text import check_no_input
 
 CHUNK_LINES = max(1024, 512 * NUM_CORES)
 """Lines that are read and translated at once, so that memory is bounded for any input: 8 batches
@@ -127,15 +128,22 @@ def add_n_best(parser, meaning):
     parser.add_argument("--n-best", metavar="K", type=number, default=1, help=meaning)
 
 
-def paired_files(arguments):
-    """Returns the paths of --source and --target, or None if neither is given."""
+def paired_files(arguments, written):
+    """Returns the paths of --source and --target, or None if neither is given.
+
+    Args:
+        written: name of the file of the run that the command writes.
+    """
     files = arguments.source, arguments.target
     if (files[0] is None) != (files[1] is None):
         raise InputError(
             "Expected --source and --target together. Received: "
             f"source={files[0]}, target={files[1]}. Give both files, or neither."
         )
-    return None if None in files else files
+    if None in files:
+        return None
+    check_no_input(pathlib.Path(arguments.model, written), files)
+    return files
 
 
 def check_exists(directory, owner):
@@ -145,6 +153,12 @@ def check_exists(directory, owner):
             f"Expected the directory of {owner}. "
             f"Received: {directory}: no such directory. Check the name."
         )
+
+
+def files_of(model):
+    """Returns the files of a run or an export, without what users write beside them."""
+    names = "*.yaml", "*.json*", "*.npz", "*.pb", "*.bin", "SHA256SUMS", "*/**/*"
+    return [path for name in names for path in pathlib.Path(model).glob(name)]
 
 
 def load_translator(arguments, of_run=False):

@@ -34,6 +34,8 @@ REFUSED_PATHS = (
 )
 REFUSED_ERRORS = (errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
 """Further errors of this kind, for which Python has no class."""
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the command as an exception does, so that half-written files are removed."""
 BACKENDS = {"tensorflow": "tensorflow", "jax": "jax[cpu]", "torch": "torch"}
 """The Keras backends that the package runs on, and what pip installs for each."""
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -53,16 +55,26 @@ OTHER_DISTRIBUTION = "keras-transformer"
 def run(command):
     """Calls `command()` and returns the exit code; says in one line what went wrong."""
     _open_missing_streams()
-    previous = signal.signal(signal.SIGTERM, _exit_by_signal)
+    if hasattr(sys.stdout, "reconfigure"):  # it is no stream of a program
+        sys.stdout.reconfigure(errors="surrogateescape")  # prints a path that is not UTF-8 as it is
+    previous = {
+        number: signal.signal(number, _exit_by_signal)
+        for number in ENDING
+        if signal.getsignal(number) is not signal.SIG_IGN  # as for nohup
+    }
     try:
         command()
         sys.stdout.flush()
         return 0
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        say("interrupted")
+    except KeyboardInterrupt as error:
+        say(f"interrupted{_notes_of(error)}")
         return 128 + signal.SIGINT
+    except SystemExit as error:
+        if notes := _notes_of(error):
+            say(f"terminated{notes}")
+        raise
     except Exception as error:
         if wants_traceback():
             traceback.print_exc()
@@ -71,7 +83,7 @@ def run(command):
             return 128 + signal_number
         refused = isinstance(error, OSError) and error.errno in REFUSED_ERRORS
         if refused or isinstance(error, (InputError, *REFUSED_PATHS)):
-            say(f"error: {' '.join(str(error).split())}")
+            say(f"error: {' '.join(str(error).split())}{_notes_of(error)}")
             return 2
         library = getattr(error, "name", None) if isinstance(error, ImportError) else None
         if (library or "").partition(".")[0] in ("tensorflow", "tensorflow_text"):
@@ -85,11 +97,20 @@ def run(command):
             )
             return 1
         first_line = (str(error).strip().splitlines() or ["no message"])[0]
-        say(f"failed: {type(error).__name__}: {first_line} ({TRACEBACK}=1 shows where)")
+        say(
+            f"failed: {type(error).__name__}: {first_line}{_notes_of(error)} "
+            f"({TRACEBACK}=1 shows where)"
+        )
         return 1
     finally:
         _discard_unwritable_output()
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _notes_of(error):
+    """Returns what was noted of an error on its way, such as where unfinished work is kept."""
+    return "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
 
 
 def start_keras(with_text=True, to_search=False):
@@ -179,11 +200,12 @@ def say(text):
 
 @contextlib.contextmanager
 def _signals_held():
-    """Delivers SIGINT and SIGTERM only at the end: C++ code loses them in an import, or crashes."""
+    """Delivers signals only at the end: C++ code loses them in an import, or crashes."""
     received = []
     handlers = {
         number: signal.signal(number, lambda number, _frame: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, *ENDING)
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield
@@ -253,4 +275,4 @@ def wants_traceback():
 
 
 def _exit_by_signal(number, _frame):
-    sys.exit(128 + number)  # raises an exception, so that half-written files are removed
+    sys.exit(128 + number)

@@ -13,7 +13,7 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.errors import InputError
-from keras_transformer.files.text import check_parallel, iterate_lines
+from keras_transformer.files.text import check_no_input, check_parallel, iterate_lines
 
 SUMMARY = "score translations with BLEU and chrF"
 
@@ -36,6 +36,8 @@ def add_arguments(parser):
 
 def run(arguments):
     _find_model(arguments)
+    texts = arguments.source, arguments.hypothesis, *arguments.target
+    check_no_input(None, [path for path in texts if path is not None])
     references = [list(iterate_lines(path)) for path in arguments.target]
     for path, lines in zip(arguments.target, references, strict=True):
         if not lines:

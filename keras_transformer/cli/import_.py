@@ -23,7 +23,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    check_directory(arguments.output)
+    check_directory(arguments.output, empty=True)
     check_exists(arguments.directory, "a model")
     console.start_keras()
     from keras_transformer.convert import import_run

@@ -15,7 +15,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    files = paired_files(arguments)
+    files = paired_files(arguments, "lexicon.npz")
     console.start_keras()
     from keras_transformer.data import ParallelCorpus
     from keras_transformer.training import write_lexicon

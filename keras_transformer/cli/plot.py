@@ -17,6 +17,7 @@ from keras_transformer.cli.train import add_config, config_of
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import (
+    check_no_input,
     check_parallel,
     check_readable,
     check_utf8,
@@ -42,6 +43,8 @@ def add_arguments(parser):
 
 def run(arguments):
     check_writable(arguments.output)
+    read = [vars(arguments).get(name) for name in ("config", "source", "target")]
+    check_no_input(arguments.output, [path for path in read if path is not None])
     if not _is_page(arguments):
         from keras_transformer.plots import check_format
 

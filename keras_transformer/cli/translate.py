@@ -7,11 +7,14 @@ from keras_transformer.cli.arguments import (
     add_decoding,
     add_model,
     add_n_best,
+    files_of,
     load_translator,
     translations_of,
     translations_of_ready,
 )
+from keras_transformer.files.atomic import unfinished
 from keras_transformer.files.text import (
+    check_no_input,
     check_readable,
     check_writable,
     is_regular_file,
@@ -43,6 +46,9 @@ def run(arguments):
         check_readable(arguments.input)
     if arguments.output is not None:
         check_writable(arguments.output)
+        for path in unfinished(arguments.output):
+            console.say(f"warning: an earlier command ended early and left its lines in {path}")
+    check_no_input(arguments.output, [arguments.input, *files_of(arguments.model)])
     translator = load_translator(arguments)
     show_progress = arguments.output is not None or not sys.stdout.isatty()
     if is_regular_file(arguments.input):

@@ -42,7 +42,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    files = paired_files(arguments)
+    files = paired_files(arguments, "config.yaml")
     console.start_keras(to_search=True)
     from keras_transformer.data import ParallelCorpus
     from keras_transformer.training import tune_decoding

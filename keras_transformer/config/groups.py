@@ -104,7 +104,7 @@ class TokenizerConfig(SettingsGroup):
     ] = None
     sampling: Annotated[
         Share,
-        "Subword sampling: share of merges that BPE skips, or alpha of unigram; 0 switches it off.",
+        "Subword sampling: probability that BPE leaves out a merge, or alpha of unigram; 0: off.",
     ] = 0.0
     user_symbols: Annotated[
         str | None, "Words, separated by spaces, that always stay one token, such as language tags."
@@ -184,7 +184,7 @@ class TrainingConfig(SettingsGroup):
     ] = 10
     patience: Annotated[
         CountOrZero,
-        "Stop after this number of validations without a better score (BLEU); 0 means never.",
+        "Stop after this number of validations without better BLEU or a lower loss; 0 means never.",
     ] = 10
     bleu_tokenizer: Annotated[
         str, "sacreBLEU's tokenizer for validation BLEU: 13a, none, intl, char, zh and others."

@@ -3,7 +3,6 @@
 `read_marian` returns the translator in their files, and `import_run` makes an ordinary run of it.
 """
 
-import contextlib
 import pathlib
 import uuid
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from keras_transformer.convert.marian_hugging_face import read_hugging_face
 from keras_transformer.convert.marian_npz import read_npz
 from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import partial_directory, put_in_place
+from keras_transformer.files.atomic import new_directory
 from keras_transformer.files.checksums import check_if_listed
 from keras_transformer.files.text import check_directory
 from keras_transformer.files.version_numbers import remedy_for
@@ -102,10 +101,7 @@ def import_run(
     Raises:
         InputError: see `read_marian`; or `output` holds something already. Nothing is written.
     """
-    given, output = output, pathlib.Path(output).resolve()  # where a link leads to
-    check_directory(output)
-    if output.exists() and any(output.iterdir()):
-        raise _not_empty(given)
+    check_directory(output, empty=True)
     translator = read_marian(directory, write)
     model, decoding = translator.model, translator.decoding
     write(f"model       {model.count_params():,} parameters")
@@ -117,24 +113,13 @@ def import_run(
         f"search      beam size {decoding.beam_size}, length penalty {decoding.length_penalty:g}, "
         f"at most {decoding.max_length} tokens"
     )
-    with partial_directory(output.parent) as partial:
-        _write(translator, Run(partial))
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                output.rmdir()  # empty
-            put_in_place(partial, output)
-        except OSError:
-            if output.exists() and any(output.iterdir()):  # another import was faster
-                raise _not_empty(given) from None
-            raise
-    return pathlib.Path(given)
-
-
-def _not_empty(output):
-    return InputError(
-        f"Expected a new or empty directory for the run. Received: {output}, which holds files. "
-        "Choose another directory."
-    )
+    try:
+        with new_directory(output, last="config.yaml") as partial:
+            _write(translator, Run(partial))
+    except FileExistsError:
+        check_directory(output, empty=True)  # another import was faster
+        raise
+    return pathlib.Path(output)
 
 
 def _write(translator, run):

@@ -85,7 +85,10 @@ def write_tensors(path, tensors):
     from safetensors.numpy import save_file
 
     arrays = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    path.touch()
+    mode = path.stat().st_mode  # by the umask, where the library's new file has 0600
     save_file(arrays, path, metadata={"format": "pt"})  # what transformers asks for
+    path.chmod(mode)
 
 
 def read_pytorch_tensors(path):

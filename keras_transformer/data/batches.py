@@ -35,8 +35,9 @@ class TranslationBatches:
         tokenizer: tokenizer of the source, and of the target if `target_tokenizer` is None.
         target_tokenizer: tokenizer of the target, or None.
         batch_tokens: maximum number of positions in one side of a batch, including padding.
-        max_length: maximum tokens per sentence, including the end token; longer pairs are skipped
-            and counted in `summary`. At most `batch_tokens`.
+        max_length: maximum tokens per sentence, including the end token. At most `batch_tokens`.
+            Longer pairs, and those with a side without tokens, are skipped, and counted in
+            `summary`.
         shuffle: False gives every epoch the same order, the longest pairs first: for validation.
         seed: int.
         static_shapes: whether both sides of every batch are padded to one of the few (rows, length)
@@ -78,11 +79,15 @@ class TranslationBatches:
         plain = [
             RaggedIds.encode(each, side) for each, side in zip(self._tokenizers, sides, strict=True)
         ]
-        fits = np.maximum(plain[0].lengths, plain[1].lengths) <= self.max_length
+        # after normalization, which removes zero-width spaces, for instance; 1 is the end token
+        is_blank = np.minimum(plain[0].lengths, plain[1].lengths) == 1
+        is_long = ~is_blank & (np.maximum(plain[0].lengths, plain[1].lengths) > self.max_length)
+        fits = ~(is_blank | is_long)
         if not fits.any():
+            blank = f"{is_blank.sum()} with a blank side, the others" if is_blank.any() else "all"
             raise InputError(
-                f"Expected pairs of at most {self.max_length} tokens per side. Received: "
-                f"{len(corpus)} pairs, all longer. Raise max_length or batch_tokens."
+                f"Expected pairs of 1 to {self.max_length} tokens per side. Received: "
+                f"{len(corpus)} pairs, {blank} longer. Raise max_length or batch_tokens."
             )
         self.rows = [rows.select(fits) for rows in plain]
         """The `RaggedIds` of source and target, without sampling."""
@@ -92,7 +97,8 @@ class TranslationBatches:
         self.summary = dataclasses.replace(
             corpus.summary,
             num_pairs=int(fits.sum()),
-            num_long=int((~fits).sum()),
+            num_blank=corpus.summary.num_blank + int(is_blank.sum()),
+            num_long=int(is_long.sum()),
             max_length=self.max_length,
         )
         self.soft_labels: SoftLabels | None = None

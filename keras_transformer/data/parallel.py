@@ -27,7 +27,7 @@ class CorpusSummary:
     num_pairs: int
     """Pairs that are used."""
     num_blank: int = 0
-    """Pairs skipped because a side is blank."""
+    """Pairs skipped because a side is blank, or has no tokens."""
     num_long: int = 0
     """Pairs skipped because a sentence has more than `max_length` tokens."""
     max_length: int | None = None
@@ -83,11 +83,22 @@ class ParallelCorpus:
         """Returns the corpus of two text files with one sentence per line; `.gz` files are gzip.
 
         Raises:
-            ValueError: a file is missing, unreadable or not UTF-8, the line counts differ, or no
-                pair has text on both sides.
+            ValueError: a file is missing, unreadable or not UTF-8, the line counts differ, both
+                have the same text, or no pair has text on both sides.
         """
         source_lines, target_lines = read_lines(source), read_lines(target)
         check_parallel(source, source_lines, target, target_lines)
+        if source_lines == target_lines and any(source_lines):
+            has_columns = "\t" in max(source_lines, key=len)
+            raise InputError(
+                "Expected the text of two languages. "
+                f"Received: the same {len(source_lines):,} lines in {source} and {target}. "
+                + (
+                    "They have columns: write each to a file, as with cut -f1 and cut -f2."
+                    if has_columns
+                    else "Give the other language for one of them."
+                )
+            )
         try:
             return cls.from_pairs(zip(source_lines, target_lines, strict=True))
         except ValueError as error:

@@ -1,11 +1,12 @@
 """Rows of ids of different lengths in one flat array, so that millions of them fit in memory."""
 
+import array
+
 import numpy as np
 
 from keras_transformer.special_ids import END_ID, PAD_ID
 
 CHUNK = 4096  # sentences per call of the tokenizer
-SAMPLED_CHUNK = 2**17  # the same for random tokenizations; each call has its own random numbers
 
 
 class RaggedIds:
@@ -38,16 +39,12 @@ class RaggedIds:
 
         If a random tokenization has more than `max_length` ids, the row of `plain` is used.
         """
-        ids, lengths = [], []
-        for start in range(0, len(sentences), SAMPLED_CHUNK):  # lists of Python's numbers are large
-            chunk = sentences[start : start + SAMPLED_CHUNK]
-            rows = tokenizer.encode_sampled(chunk, sampling, (seed + start) % 2**32)
-            for i, tokens in enumerate(rows, start):
-                is_short = len(tokens) < max_length
-                rows[i - start] = np.append(tokens, END_ID) if is_short else plain.row(i)
-            ids.append(np.concatenate(rows))
-            lengths += map(len, rows)
-        return cls(np.concatenate(ids), lengths)
+        ids, lengths = array.array("i"), []  # lists of Python's numbers are large
+        for i, row in enumerate(tokenizer.encode_sampled(sentences, sampling, seed)):
+            row = [*row, END_ID] if len(row) < max_length else plain.row(i).tolist()
+            ids.extend(row)
+            lengths.append(len(row))
+        return cls(np.array(ids, "int32"), lengths)
 
     def select(self, chosen):
         """Returns the rows where the bool array `chosen` is True."""

@@ -2,9 +2,12 @@
 
 import contextlib
 import errno
+import glob
+import itertools
 import os
 import pathlib
 import shutil
+import stat
 import uuid
 
 PARTIAL = ".partial-"
@@ -12,26 +15,82 @@ PARTIAL = ".partial-"
 
 
 @contextlib.contextmanager
-def replacing(path):
-    """Yields a hidden path beside `path`, with the same suffixes, for a file that replaces `path`.
+def replacing(path, keep=False):
+    """Yields a path beside `path`, with the same suffix, for a file that replaces `path`.
 
     If anything fails, what stood at `path` stays. The bytes are on the disk before the file gets
-    its name, so that a machine that loses power keeps one of the two files. A link stays a link. A
-    pipe or a device cannot be replaced and is yielded itself.
+    its name, so that a machine that loses power keeps one of the two files. The new file has the
+    mode and the owner of the old one. A link stays a link. A pipe or a device cannot be replaced
+    and is yielded itself.
+
+    Args:
+        path: path of the file.
+        keep: whether the unfinished file has a name that a user sees, and stays if anything fails.
+            Otherwise it is hidden, has all suffixes of `path`, and goes.
     """
     path = pathlib.Path(path)
     if path.exists() and not path.is_file():
         yield path  # not resolved: /dev/stdout may lead to a pipe, which has no name
         return
     path = path.resolve()
-    partial = path.with_name(f".{os.getpid()}.{path.name}")
+    with _naming(path), contextlib.ExitStack() as stack:
+        if keep:
+            partial = _new_partial(path)
+            lock(partial, stack)
+        else:
+            partial = path.with_name(f".{os.getpid()}.{path.name}")
+            partial.unlink(missing_ok=True)  # of a killed process that had this number
+            if path.exists():
+                partial.touch(0o600)  # the old file may be private
+        try:
+            yield partial
+            flush_to_disk(partial)
+            if path.exists():
+                _copy_owner_and_mode(path, partial)
+            os.replace(partial, path)
+            flush_to_disk(path.parent)
+        finally:
+            if not keep:
+                partial.unlink(missing_ok=True)
+
+
+def unfinished(path):
+    """Returns the files that `replacing` has kept of `path`, and that no process writes now."""
+    path = pathlib.Path(path).resolve()
+    stem, suffix = map(glob.escape, (path.stem, path.suffix))
+    found = []
+    for partial in sorted(path.parent.glob(f"{stem}.partial-*{suffix}")):
+        with contextlib.ExitStack() as briefly:
+            if lock(partial, briefly):
+                found.append(partial)
+    return found
+
+
+def _new_partial(path):
+    """Creates an empty file beside `path`, whose name no other process has."""
+    for number in itertools.count(1):
+        partial = path.with_stem(f"{path.stem}.partial-{number}")
+        with contextlib.suppress(FileExistsError):
+            partial.touch(0o600 if path.exists() else 0o666, exist_ok=False)
+            return partial
+
+
+def _copy_owner_and_mode(path, partial):
+    status = path.stat()
+    with contextlib.suppress(PermissionError):  # only root may give a file to another user
+        os.chown(partial, status.st_uid, status.st_gid)
+    partial.chmod(stat.S_IMODE(status.st_mode))
+
+
+@contextlib.contextmanager
+def _naming(path):
+    """Adds `path` to an `OSError` that names no file, as those of a full disk."""
     try:
-        yield partial
-        flush_to_disk(partial)
-        os.replace(partial, path)
-        flush_to_disk(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def is_being_written(partial):
@@ -60,14 +119,14 @@ def partial_directory(parent):
     is_new = not parent.exists()
     parent.mkdir(parents=True, exist_ok=True)
     partial = parent / f"{PARTIAL}{uuid.uuid4().hex}"
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, _naming(parent):
         with contextlib.ExitStack() as briefly:
-            _lock(parent, briefly, wait=True)  # until ours is locked, nobody may look for leftovers
+            lock(parent, briefly, wait=True)  # until ours is locked, nobody may look for leftovers
             for leftover in parent.glob(f"{PARTIAL}*"):
-                if _lock(leftover, briefly):
+                if lock(leftover, briefly):
                     shutil.rmtree(leftover, ignore_errors=True)
             partial.mkdir()
-            _lock(partial, stack)
+            lock(partial, stack)
         try:
             yield partial
         finally:
@@ -75,6 +134,49 @@ def partial_directory(parent):
             if is_new:
                 with contextlib.suppress(OSError):  # not empty: what was written stands in it
                     parent.rmdir()
+
+
+@contextlib.contextmanager
+def new_directory(path, last):
+    """Yields a hidden directory to be filled, whose content is then at `path`, all of it or none.
+
+    An empty directory at `path` stays the same one, because it may be a mount point, or a shell may
+    stand in it: the content moves into it.
+
+    Args:
+        path: path of a directory, new or empty.
+        last: name of the entry by which readers know that all is there; it moves last.
+    Raises:
+        FileExistsError: there is something at `path`, perhaps of another process.
+    """
+    path = pathlib.Path(path).resolve()
+    is_there = path.exists()
+    with partial_directory(path if is_there else path.parent) as partial:
+        yield partial
+        if not is_there:
+            put_in_place(partial, path)
+            return
+        _flush_all(partial)
+        with contextlib.ExitStack() as briefly:
+            lock(path, briefly, wait=True)
+            if holds_files(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            names = sorted(os.listdir(partial), key=lambda name: name == last)
+            try:
+                for name in names:
+                    os.rename(partial / name, path / name)
+            except BaseException:  # a signal, for example
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.rename(path / name, partial / name)
+                raise
+        flush_to_disk(path)
+
+
+def holds_files(path):
+    """Returns whether there is more at `path` than an empty directory or unfinished ones."""
+    path = pathlib.Path(path)
+    return path.exists() and any(not name.startswith(PARTIAL) for name in os.listdir(path))
 
 
 def put_in_place(partial, path, aside=None):
@@ -88,8 +190,7 @@ def put_in_place(partial, path, aside=None):
     Raises:
         FileExistsError: there is something at `path`.
     """
-    for written in (*partial.rglob("*"), partial):
-        flush_to_disk(written)
+    _flush_all(partial)
     if aside is not None and path.exists():
         os.rename(path, aside)
     try:
@@ -113,6 +214,11 @@ def check_space(directory, num_bytes):
         raise OSError(errno.ENOSPC, needed, str(directory))
 
 
+def _flush_all(directory):
+    for written in (*directory.rglob("*"), directory):
+        flush_to_disk(written)
+
+
 def flush_to_disk(path):
     """Waits until a file's bytes, or a directory's names, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -122,12 +228,12 @@ def flush_to_disk(path):
         os.close(descriptor)
 
 
-def _lock(directory, stack, wait=False):
-    """Locks a directory until `stack` is closed; returns whether that was possible."""
+def lock(path, stack, wait=False):
+    """Locks a file or a directory until `stack` is closed; returns whether that was possible."""
     import fcntl  # which Windows lacks; nothing else here needs it
 
     try:
-        descriptor = os.open(directory, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         stack.callback(os.close, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # another process holds it, or the file system has no such locks

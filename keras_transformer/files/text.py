@@ -10,7 +10,7 @@ import sys
 import zlib
 
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import replacing
+from keras_transformer.files.atomic import holds_files, replacing
 
 BLOCK_BYTES = 2**16
 """Bytes that are read at once: what a pipe holds."""
@@ -64,11 +64,16 @@ def _iterate_blocks(path):
 
 def is_regular_file(path=None):
     """Returns whether a path, or standard input, is a file on disk, whose lines are all there."""
+    status = _status(path, sys.stdin)
+    return status is not None and stat.S_ISREG(status.st_mode)
+
+
+def _status(path, stream):
+    """Returns `os.stat` of a path, or of a stream for None; None where there is nothing."""
     try:
-        status = os.fstat(sys.stdin.fileno()) if path is None else os.stat(path)
-    except (AttributeError, OSError):  # a program has replaced standard input
-        return False
-    return stat.S_ISREG(status.st_mode)
+        return os.fstat(stream.fileno()) if path is None else os.stat(path)
+    except (AttributeError, OSError):  # a program has replaced the stream
+        return None
 
 
 def check_readable(path):
@@ -90,15 +95,47 @@ def check_writable(path):
         )
 
 
-def check_directory(path):
-    """Raises `ValueError` unless `path` is a writable directory, or can become one."""
+def check_no_input(output, inputs):
+    """Raises `ValueError` where a file that is to be written is one that is read.
+
+    Args:
+        output: path of the file; None: standard output.
+        inputs: paths of what is read; None for standard input.
+    """
+    written = _status(output, sys.stdout)
+    if written is None or not stat.S_ISREG(written.st_mode):
+        return
+    for path in inputs:
+        read = _status(path, sys.stdin)
+        if read is not None and os.path.samestat(written, read):
+            raise InputError(
+                "Expected an output that is none of the inputs. Received: "
+                f"{output or 'standard output'}, which is the input {path or 'standard input'}. "
+                "Name another file."
+            )
+
+
+def check_directory(path, empty=False):
+    """Raises `ValueError` unless `path` is a writable directory, or can become one.
+
+    Args:
+        path: path of the directory.
+        empty: whether it must be empty, if there is one.
+    """
     path = pathlib.Path(path)
-    present = next(each for each in (path, *path.absolute().parents) if each.exists())
-    if not present.is_dir() or not os.access(present, os.W_OK):
+    present = next(
+        each for each in (path, *path.absolute().parents) if each.exists() or each.is_symlink()
+    )
+    if not present.is_dir() or not os.access(present, os.W_OK | os.X_OK):
         reason = "cannot be written" if present.is_dir() else "is a file"
+        reason = reason if present.exists() else "is a link to nothing"
         raise InputError(
             f"Expected a directory to write to. Received: {path}, where {present} {reason}. "
             "Name another."
+        )
+    if empty and holds_files(path):
+        raise InputError(
+            f"Expected a new or empty directory. Received: {path}, which holds files. Name another."
         )
 
 
@@ -134,13 +171,30 @@ def check_parallel(source_path, source, target_path, target):
 def writing_lines(path=None):
     """Yields a function that writes one line to a file, or to standard output.
 
-    The file replaces an old one when everything is written; if anything fails, the old one stays.
+    The file replaces an old one when everything is written; if anything fails, the old one stays,
+    and what was written stays beside it: a note of the error says where (PEP 678).
     """
     if path is None:
         yield lambda line: _write(sys.stdout.buffer, line, flush=True)
         return
-    with replacing(path) as partial, _open(partial, "wb") as stream:
-        yield lambda line: _write(stream, line)
+    with replacing(path, keep=True) as partial:
+        num_lines = 0
+
+        def write(line):
+            nonlocal num_lines
+            _write(stream, line)
+            num_lines += 1
+
+        try:
+            with _open(partial, "wb") as stream:
+                yield write
+        except BaseException as error:
+            if partial != path:  # no pipe
+                if num_lines:
+                    error.__notes__ = [f"what was written until then is in {partial}"]
+                else:
+                    partial.unlink(missing_ok=True)
+            raise
 
 
 def _open(path, mode):

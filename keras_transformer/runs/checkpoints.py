@@ -9,6 +9,7 @@ step-00000500/SHA256SUMS          checksums of these files
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -49,11 +50,15 @@ class TrainingState:
     index: int = 0
     """Index of the next batch in its epoch."""
     best_score: float = -1.0
-    """Best validation score so far, such as BLEU."""
+    """Best validation score so far, such as BLEU, without its noise."""
+    best_loss: float = math.inf
+    """Lowest validation loss of the checkpoints with that score."""
     best_step: int = 0
-    """Step of the checkpoint with that score."""
+    """Step of the checkpoint with that score and that loss."""
+    lowest_loss: float = math.inf
+    """Validation loss when it last fell clearly."""
     validations_without_better: int = 0
-    """Number of validations since then."""
+    """Number of validations since the score rose or the loss fell clearly."""
     minutes: float = 0.0
     """Minutes of training so far, validations included."""
     seconds_per_step: float = 0.0

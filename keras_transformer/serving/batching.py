@@ -11,6 +11,8 @@ the event loop, so nothing here needs a lock.
 
 import asyncio
 import concurrent.futures
+import contextlib
+import itertools
 import time
 
 import numpy as np
@@ -18,8 +20,12 @@ import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving import errors
+from keras_transformer.serving.memory import Memory, Share
 
 BYTES_PER_STRING = 33  # what a bytes object takes in addition to its text
+BYTES_PER_ROW = 1000
+"""A run has at most so many bytes for each row of the largest batch, or a single row: the graph
+takes a multiple of the memory of its texts, however few of their tokens it translates."""
 
 
 class _Task:
@@ -29,7 +35,7 @@ class _Task:
         self.signature = signature
         self.inputs = inputs
         self.num_rows = num_rows
-        self.num_bytes = sum(map(_num_bytes, inputs.values()))
+        self.num_bytes = sum(map(num_bytes, inputs.values()))
         self.is_batchable = is_batchable
         self.deadline = deadline
         self.answer = loop.create_future()
@@ -45,6 +51,8 @@ class Batching:
         self._threads = concurrent.futures.ThreadPoolExecutor(settings.batch_threads, "batch")
         self._num_free = settings.batch_threads
         self._queue = []
+        self._memory = Memory(settings.max_queued_bytes)
+        self._max_bytes = BYTES_PER_ROW * settings.max_batch_size  # of a run
         self._num_running = 0  # rows in runs that have begun
         self._num_returning = 0  # rows just answered, whose clients may soon ask again
         self._timer = None
@@ -66,11 +74,18 @@ class Batching:
             deadline = self._loop.time() + settings.request_timeout
         tasks = self._tasks(signature, inputs, deadline)
         num_rows = sum(task.num_rows for task in tasks)
-        self._check_queue(num_rows, sum(task.num_bytes for task in tasks))
-        self._queue += tasks
-        self._num_returning = max(0, self._num_returning - num_rows)
-        self._start_batches()
-        found = await self._answers([task.answer for task in tasks], deadline)
+        if self.num_waiting + num_rows > settings.max_queued:
+            raise errors.unavailable(
+                "The batch scheduling queue to which this task was submitted is full. Received: "
+                f"{num_rows} rows, while {self.num_waiting} of at most {settings.max_queued} are "
+                "waiting. Try again later."
+            )
+        with contextlib.closing(Share(self._memory)) as share:
+            share.hold(sum(task.num_bytes for task in tasks))
+            self._queue += tasks
+            self._num_returning = max(0, self._num_returning - num_rows)
+            self._start_batches()
+            found = await self._answers([task.answer for task in tasks], deadline)
         outputs = found[0]
         if len(found) > 1:
             outputs = {name: np.concatenate([part[name] for part in found]) for name in outputs}
@@ -103,21 +118,6 @@ class Batching:
         """Number of rows in the queue."""
         return sum(task.num_rows for task in self._queue)
 
-    def _check_queue(self, num_rows, num_bytes):
-        """Raises `ServingError` if a request does not fit into the queue."""
-        settings = self._settings
-        waiting_bytes = sum(task.num_bytes for task in self._queue)
-        for given, waiting, limit, what in (
-            (num_rows, self.num_waiting, settings.max_queued, "rows"),
-            (num_bytes, waiting_bytes, settings.max_queued_bytes, "bytes"),
-        ):
-            if waiting + given > limit:
-                raise errors.unavailable(
-                    "The batch scheduling queue to which this task was submitted is full. "
-                    f"Received: {given} {what}, while {waiting} of at most {limit} are waiting. "
-                    "Try again later."
-                )
-
     async def close(self):
         """Waits until all runs have ended. Do not call `run` afterwards."""
         await self._loop.run_in_executor(None, self._threads.shutdown)
@@ -132,18 +132,24 @@ class Batching:
         if not (signature.is_batchable and len(sizes) == 1):
             return [_Task(signature, inputs, max(sizes), False, deadline, self._loop)]
         (num_rows,) = sizes
-        size = self._settings.max_batch_size
-        starts = range(0, max(num_rows, 1), size)  # a request without rows is a task too
+        starts, total = [0], 0  # a request without rows is a task too
+        for row in range(num_rows):
+            size = sum(num_bytes(array[row : row + 1]) for array in inputs.values())
+            total += size
+            is_full = row - starts[-1] == self._settings.max_batch_size or total > self._max_bytes
+            if is_full and row > starts[-1]:
+                starts.append(row)
+                total = size
         return [
             _Task(
                 signature,
-                {name: array[start : start + size] for name, array in inputs.items()},
-                min(size, num_rows - start),
+                {name: array[start:end] for name, array in inputs.items()},
+                end - start,
                 True,
                 deadline,
                 self._loop,
             )
-            for start in starts
+            for start, end in itertools.pairwise([*starts, num_rows])
         ]
 
     def _start_batches(self):
@@ -165,12 +171,14 @@ class Batching:
         num_rows = self.num_waiting + self._num_running + self._num_returning
         share = min(self._settings.max_batch_size, -(-num_rows // self._settings.batch_threads))
         first, *others = self._queue
-        batch, num_rows = [first], first.num_rows
+        batch, num_rows, size = [first], first.num_rows, first.num_bytes
         for task in others if first.is_batchable else ():
             is_compatible = task.is_batchable and task.signature is first.signature
-            if is_compatible and num_rows + task.num_rows <= share:
+            has_space = size + task.num_bytes <= self._max_bytes
+            if is_compatible and has_space and num_rows + task.num_rows <= share:
                 batch.append(task)
                 num_rows += task.num_rows
+                size += task.num_bytes
         return batch, num_rows, share
 
     def _finish(self, batch, answers):
@@ -234,7 +242,7 @@ class Batching:
         ]
 
 
-def _num_bytes(array):
+def num_bytes(array):
     """Returns the approximate memory of an array in bytes."""
     strings = array.ravel() if array.dtype == object else ()
     return array.nbytes + sum(len(text) + BYTES_PER_STRING for text in strings)

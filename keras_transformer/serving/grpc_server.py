@@ -1,21 +1,25 @@
 """The gRPC server: its port, its limits on connections, and how it receives and counts calls."""
 
 import asyncio
+import concurrent.futures
+import contextlib
 import functools
 import time
 
 import grpc
 from google.protobuf import message_factory
-from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
-from keras_transformer.serving import LOG, errors
+from keras_transformer.serving import LOG, errors, protos
 from keras_transformer.serving.grpc_services import Health, ModelService, PredictionService
 
 STREAMS_PER_CONNECTION = 64
 """Calls at the same time on one connection. Further calls wait in the client."""
-MAX_MESSAGES_READ = 64
-"""Messages that are received at the same time. Each may have up to `max_body_bytes`."""
+MAX_MESSAGES_READ = 16
+"""Messages that are received at the same time, in addition to one on each connection. Each may have
+up to `max_body_bytes`."""
+SMALL_BYTES = 2**13  # messages below this size are parsed in the event loop
+UNCOUNTED_BYTES = 2**16  # answers up to this size are sent even if large ones take all memory
 LONG_METHODS = {"HandleReloadConfigRequest"}
 """Methods without the time limit of a request: they wait until versions are loaded."""
 MAX_AGE_IN_REQUESTS = 2
@@ -27,13 +31,14 @@ class GrpcServer:
     """Answers gRPC calls. Create and use it in one event loop."""
 
     def __init__(self, versions, batching, settings, metrics):
-        calls = Calls(settings, metrics)
-        self._health = Health(versions, calls)
+        # apart, so that health and status never wait for predictions
+        probes, predictions = Calls(settings, metrics), Calls(settings, metrics)
+        self._health = Health(versions, probes)
         self._server = grpc.aio.server(options=_options(settings))
         handlers = [self._health.handlers()]
-        for service, module in (
-            (PredictionService(versions, batching, settings), prediction_service_pb2),
-            (ModelService(versions), model_service_pb2),
+        for calls, service, module in (
+            (predictions, PredictionService(versions, batching, settings), prediction_service_pb2),
+            (probes, ModelService(versions), model_service_pb2),
         ):
             descriptor = module.DESCRIPTOR.services_by_name[type(service).__name__]
             handlers.append(calls.handlers(service, descriptor))
@@ -92,48 +97,40 @@ def _milliseconds(seconds):
 
 
 class Calls:
-    """Receives the messages of a server's calls, and sends the answers.
+    """Receives the messages of calls, and sends the answers.
 
     The methods are registered as streams, so that this class reads the message itself: gRPC would
     receive it without a time limit, keep it in memory until the call is answered, and answer a
     message that it cannot parse with a Python error.
+
+    Nobody knows whether a client will send its message, so a call without one holds up only other
+    calls of its own connection.
     """
 
     def __init__(self, settings, metrics):
         self._settings = settings
         self._metrics = metrics
-        self._num_calls = 0
-        self._reading = asyncio.Semaphore(MAX_MESSAGES_READ)
+        self._open = {}  # context of each call that has a message to the reserved bytes
+        self._reading = set()  # connections on which a message is received
+        self._reading_more = asyncio.Semaphore(MAX_MESSAGES_READ)
+        # one thread: several large messages at once would add up in memory
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "protobuf")
 
     def handlers(self, service, descriptor):
         """Returns the handlers of a service, for a `grpc.aio.Server`.
 
         Args:
-            service: object with one coroutine function for each method, which takes the request
-                message and returns the response message.
+            service: object with a coroutine function for each method that it has, which takes the
+                request message and returns the response message. Others are refused.
             descriptor: the service's `ServiceDescriptor`.
         """
         handlers = {}
         for method in descriptor.methods:
-            answer = getattr(service, method.name)
+            answer = getattr(service, method.name, functools.partial(_refuse, method.name))
             message_class = message_factory.GetMessageClass(method.input_type)
             call = functools.partial(self._call, answer, message_class, method.name)
             handlers[method.name] = grpc.stream_unary_rpc_method_handler(call)
         return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
-
-    def take_slot(self, context):
-        """Counts a call as open until its answer has been sent.
-
-        Raises:
-            ServingError: too many calls are open.
-        """
-        limit = self._settings.max_connections
-        if self._num_calls >= limit:
-            raise errors.unavailable(
-                f"Expected at most {limit} calls at the same time. Received more. Try again later."
-            )
-        self._num_calls += 1
-        context.add_done_callback(self._release_slot)
 
     async def read(self, message_class, context):
         """Returns the request message of a call.
@@ -143,48 +140,82 @@ class Calls:
         """
         seconds = self._settings.request_timeout
         try:
-            content = await asyncio.wait_for(self._content(context), seconds)
+            return await asyncio.wait_for(self._message(message_class, context), seconds)
         except asyncio.TimeoutError:
             raise errors.timed_out(seconds) from None
-        name = message_class.DESCRIPTOR.name
-        if content is grpc.aio.EOF:
-            raise errors.invalid(f"Expected a {name}. Received no message.")
+
+    async def _message(self, message_class, context):
+        async with self._turn(context.peer()):
+            content = await context.read()
+            if content is grpc.aio.EOF:
+                name = message_class.DESCRIPTOR.name
+                raise errors.invalid(f"Expected a {name}. Received no message.")
+            if len(content) < SMALL_BYTES:
+                return protos.parse(message_class, content)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, protos.parse, message_class, content)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, connection):
+        """Waits until a message may be received, which is at once for the first of a connection."""
+        if connection in self._reading:
+            async with self._reading_more:
+                yield
+            return
+        self._reading.add(connection)
         try:
-            return message_class.FromString(content)
-        except DecodeError:
-            raise errors.invalid(
-                f"Expected a {name}. Received {len(content)} bytes that cannot be parsed as one. "
-                "Check how the client encodes it."
-            ) from None
+            yield
+        finally:
+            self._reading.remove(connection)
 
-    def _release_slot(self, _context):
-        self._num_calls -= 1
+    def _take_slot(self, context):
+        """Counts a call as open until its answer has been sent."""
+        limit = self._settings.max_connections
+        if len(self._open) >= limit:
+            raise errors.unavailable(
+                f"Expected at most {limit} calls at the same time. Received more. Try again later."
+            )
+        self._open[context] = 0
+        context.add_done_callback(self._open.pop)
 
-    async def _content(self, context):
-        async with self._reading:
-            return await context.read()
+    def _reserve(self, num_bytes, context):
+        """Reserves memory for a large answer, which the client may never read."""
+        if num_bytes > UNCOUNTED_BYTES:
+            if sum(self._open.values()) + num_bytes > self._settings.max_queued_bytes:
+                raise errors.unavailable(
+                    "The server has no memory left for this answer. Try again later."
+                )
+            self._open[context] = num_bytes
 
     async def _call(self, answer, message_class, api, _messages, context):
         """Answers and counts a call; an exception becomes its status."""
         start = time.perf_counter()
+        seconds = self._settings.request_timeout
         status = grpc.StatusCode.CANCELLED  # until another status is known
         try:
-            self.take_slot(context)
-            # no variable holds the message, so its memory is free once it has been parsed
-            answering = answer(await self.read(message_class, context))
-            seconds = self._settings.request_timeout
+            request = await self.read(message_class, context)
+            self._take_slot(context)
+            answering = answer(request)
+            del request  # so that its memory can be freed
             left = None if api in LONG_METHODS else start + seconds - time.perf_counter()
             try:
                 response = await asyncio.wait_for(answering, left)
             except asyncio.TimeoutError:
                 raise errors.timed_out(seconds) from None
+            answer = response.SerializeToString()
+            self._reserve(len(answer), context)
             status = grpc.StatusCode.OK
-            return response.SerializeToString()
+            return answer
         except Exception as error:
             if not isinstance(error, errors.ServingError):
                 LOG.warning(f"failed: {type(error).__name__}: {error}")
                 error = errors.from_tensorflow(error)
+            error.__traceback__ = error.__context__ = None  # their frames hold the message
             status = error.code
             await context.abort(error.code, str(error))
         finally:
             self._metrics.count(status.name, "GRPC", api, time.perf_counter() - start)
+
+
+async def _refuse(method, _request):
+    raise errors.not_predict(method)

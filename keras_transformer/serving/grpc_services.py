@@ -14,6 +14,7 @@ from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
 from keras_transformer.serving.versions import ALL, LATEST
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+MAX_WATCHES = 256
 WATCH_SECONDS = 0.5
 """Interval at which `Health.Watch` looks whether the status has changed."""
 
@@ -55,15 +56,6 @@ class PredictionService:
             response.metadata["signature_def"].Pack(protos.signatures(version))
         return response
 
-    async def Classify(self, request):
-        raise errors.not_predict("Classify")
-
-    async def Regress(self, request):
-        raise errors.not_predict("Regress")
-
-    async def MultiInference(self, request):
-        raise errors.not_predict("MultiInference")
-
 
 class ModelService:
     """GetModelStatus and HandleReloadConfigRequest, for the one model of this server."""
@@ -77,13 +69,15 @@ class ModelService:
 
     async def HandleReloadConfigRequest(self, request):
         configs = request.config.model_config_list.config
-        if [config.name for config in configs] != [self._versions.model_name]:
+        names = [config.name for config in protos.few("models", configs)]
+        if names != [self._versions.model_name]:
             raise errors.invalid(
                 f"Expected a model_config_list with one model, {self._versions.model_name}. "
-                f"Received: {', '.join(config.name for config in configs) or 'none'}."
+                f"Received: {', '.join(names) or 'none'}."
             )
         wanted = _wanted(configs[0].model_version_policy)
-        await self._versions.change(wanted, dict(configs[0].version_labels))
+        labels = dict(protos.few("labels", configs[0].version_labels))
+        await self._versions.change(wanted, labels)
         return model_management_pb2.ReloadConfigResponse()
 
 
@@ -102,7 +96,7 @@ def _wanted(policy):
     if choice == "all":
         return ALL
     if choice == "specific":
-        return set(policy.specific.versions)
+        return set(protos.few("versions", policy.specific.versions))
     if policy.latest.num_versions > 1:
         raise errors.ServingError(
             grpc.StatusCode.UNIMPLEMENTED,
@@ -123,6 +117,7 @@ class Health:
         self._versions = versions
         self._calls = calls
         self._is_stopping = asyncio.Event()
+        self._watching = set()
 
     def handlers(self):
         """Returns the handlers of the service, for a `grpc.aio.Server`."""
@@ -159,10 +154,15 @@ class Health:
     async def _watch(self, _messages, context):
         """Sends the status now, and again whenever it changes."""
         try:
-            self._calls.take_slot(context)
             name = await self._name(context)
+            if len(self._watching) >= MAX_WATCHES:
+                raise errors.unavailable(
+                    f"Expected at most {MAX_WATCHES} calls of Watch. Received more. Call Check."
+                )
         except errors.ServingError as error:
             await context.abort(error.code, str(error))
+        self._watching.add(context)
+        context.add_done_callback(self._watching.discard)
         sent = None
         while True:
             status = self.status(name)

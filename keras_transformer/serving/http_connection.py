@@ -16,14 +16,15 @@ import re
 import h11
 
 from keras_transformer.serving.errors import ServingError, invalid, late, too_large, unavailable
+from keras_transformer.serving.memory import Share
 
 HEAD_BYTES = 16 * 2**10  # maximum size of a request line with its headers
 AHEAD_BYTES = 16 * 2**10  # maximum size of pipelined requests
-UNCOUNTED_BODY_BYTES = 64 * 2**10  # not reserved, so that large bodies cannot keep small ones out
 EVENTS_AT_ONCE = 200  # h11 events that are read before other connections have their turn
 BYTES_PER_CHUNK = 64  # minimum mean size of the chunks of a body, after the first FEW_CHUNKS
 FEW_CHUNKS = 1000
 LINGER_SECONDS = 2  # how long a connection stays open after its last answer
+PROBE_SECONDS = 0.5  # how often a client that sends no more is asked whether it still reads
 NOT_STRICT = re.compile(rb"(?<!\r)\n|\r\n[ \t]")  # a bare LF, or a folded line
 REASONS = {status.value: status.phrase for status in http.HTTPStatus}
 ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)  # scheme and host of an absolute URL
@@ -39,6 +40,7 @@ class Request:
         headers: dict from lower-case name to value, both str.
         body: bytes-like; the application sets it to None once it has read it.
         deadline: when the request must be answered.
+        share: `Share` of the server's memory, which holds the body.
     """
 
     method: str
@@ -46,6 +48,7 @@ class Request:
     headers: dict
     body: bytes
     deadline: float
+    share: Share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +78,14 @@ class HttpConnection(asyncio.Protocol):
 
     Args:
         server: `HttpServer` that has accepted the connection.
+    Attributes:
         has_slot: bool. Without a slot only GET requests are answered, one for each connection.
     """
 
-    def __init__(self, server, has_slot):
-        self.has_slot = has_slot
+    def __init__(self, server):
+        self.has_slot = False
         self._server = server
+        self._share = Share(server.memory)
         self._settings = server.settings
         self._loop = asyncio.get_running_loop()
         self._transport = None
@@ -90,8 +95,9 @@ class HttpConnection(asyncio.Protocol):
         self._event = None  # the `h11.Request`
         self._body = bytearray()
         self._num_chunks = 0
-        self._num_reserved = 0  # bytes that the server has reserved for the body
+        self._framing = b""  # the last bytes of a chunked body
         self._num_discarded = 0
+        self._has_ended = False  # the client sends no more
         self._deadline = None
         self._timer = None
         self._answering = None
@@ -107,17 +113,14 @@ class HttpConnection(asyncio.Protocol):
         """Closes the connection at once."""
         self._server.leave(self)
         self._step = Step.END
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     # === called by asyncio ===
 
     def connection_made(self, transport):
         self._transport = transport
-        if self._step is Step.END:  # the server has closed it for another
-            transport.abort()
-            return
         transport.set_write_buffer_limits(high=0)  # resume_writing then means all is written
+        self._server.enter(self)
         self._begin(self._settings.request_timeout)
 
     def connection_lost(self, exc):
@@ -129,9 +132,15 @@ class HttpConnection(asyncio.Protocol):
         self._free_body()
         self._server.leave(self)
 
+    def eof_received(self):
+        self._has_ended = True
+        if self._step is Step.ANSWER:
+            self._loop.call_later(PROBE_SECONDS, self._probe)
+        return self._step in (Step.ANSWER, Step.WRITE)  # whole requests are answered
+
     def data_received(self, data):
         if self._step is Step.BODY:
-            self._http.receive_data(data)
+            self._receive(data)
             self._read()
         elif self._step is Step.END:
             self._num_discarded += len(data)
@@ -158,6 +167,8 @@ class HttpConnection(asyncio.Protocol):
         self._deadline = None
         self._set_timer(seconds)
         self._read()  # a pipelined request may be here already
+        if self._has_ended and self._step is Step.HEAD:
+            self.abort()
 
     def _set_timer(self, seconds):
         if self._timer is not None:
@@ -201,7 +212,8 @@ class HttpConnection(asyncio.Protocol):
                 "Expected header lines that end in CRLF and are not folded. Received others."
             )
         if separator:
-            self._http.receive_data(bytes(self._ahead))
+            self._framing = b""
+            self._receive(bytes(self._ahead))
             self._ahead = bytearray()
             self._step = Step.BODY
             self._event = self._http.next_event()
@@ -211,8 +223,7 @@ class HttpConnection(asyncio.Protocol):
         """Checks the request line and headers before the body arrives."""
         headers = self._headers()
         length = 0 if "transfer-encoding" in headers else int(headers.get("content-length", 0))
-        if not self.has_slot:
-            self.has_slot = self._server.take_slot()
+        self._server.take_slot(self)
         if not self._event.http_version.startswith(b"1."):
             version = self._event.http_version.decode()
             raise invalid(f"Expected HTTP version 1. Received: version {version}.", http_status=505)
@@ -226,8 +237,7 @@ class HttpConnection(asyncio.Protocol):
         if self._event.method == b"POST" and not self._server.application.has(self._path()):
             self._send(NOT_FOUND, is_last=True)  # without waiting for a body
         elif self._http.they_are_waiting_for_100_continue:
-            event = h11.InformationalResponse(status_code=100, headers=[])
-            self._transport.write(self._http.send(event))
+            self._continue()
 
     def _path(self):
         target = ORIGIN.sub("", self._event.target.decode("ascii"), count=1)
@@ -238,6 +248,10 @@ class HttpConnection(asyncio.Protocol):
             name.decode("latin-1"): value.decode("latin-1") for name, value in self._event.headers
         }
 
+    def _receive(self, data):
+        self._http.receive_data(data)
+        self._framing = self._framing[-HEAD_BYTES:] + data
+
     def _read_body(self):
         """Reads the part of the body that has arrived, in turns with the other connections."""
         for _ in range(EVENTS_AT_ONCE):
@@ -247,6 +261,7 @@ class HttpConnection(asyncio.Protocol):
                 return
             if isinstance(event, h11.EndOfMessage):
                 self._transport.resume_reading()
+                self._check_trailers(event.headers)
                 self._answer()
                 return
             self._add_to_body(event.data)
@@ -263,18 +278,23 @@ class HttpConnection(asyncio.Protocol):
             raise too_large(
                 f"Expected chunks of at least {BYTES_PER_CHUNK} bytes. Received smaller ones."
             )
-        if size > UNCOUNTED_BODY_BYTES:
-            wanted = size - self._num_reserved
-            if not self._server.reserve(wanted):
-                raise unavailable(
-                    "The server has no memory left for this request. Try again later."
-                )
-            self._num_reserved += wanted
+        self._share.hold(size)
+
+    def _check_trailers(self, trailers):
+        """Refuses a bare LF, or a folded line, between the last chunk and the end of a body.
+
+        h11 accepts them, so a proxy could see another end, and another next request.
+        """
+        if "transfer-encoding" not in self._headers():
+            return
+        end = len(self._framing) - len(self._http.trailing_data[0])
+        lines = self._framing[:end].split(b"\n")[-2 - len(trailers) : -1]
+        if not all(line.endswith(b"\r") and line[:1] not in b" \t" for line in lines):
+            raise invalid("Expected trailers that end in CRLF and are not folded. Received others.")
 
     def _free_body(self):
         self._body = bytearray()
-        self._server.reserve(-self._num_reserved)
-        self._num_reserved = 0
+        self._share.close()
 
     # === the answer ===
 
@@ -287,6 +307,7 @@ class HttpConnection(asyncio.Protocol):
             self._headers(),
             self._body,
             self._deadline,
+            self._share,
         )
         self._body = bytearray()
         self._ahead += self._http.trailing_data[0]
@@ -299,8 +320,26 @@ class HttpConnection(asyncio.Protocol):
             return
         if task.cancelled() or task.exception() is not None:
             self.abort()
-        else:
-            self._send(task.result())
+            return
+        response = task.result()
+        try:
+            self._share.hold(len(response.body))  # until the client has read it
+        except ServingError as error:
+            response = self._server.application.refuse(error)
+        self._send(response)
+
+    def _probe(self):
+        """Writes to a client that sends no more: if it has gone, the next write fails.
+
+        Any client skips a 100. Without it, a request would go on although nobody waits for it.
+        """
+        if self._step is Step.ANSWER and self._event.http_version == b"1.1":
+            self._continue()
+            self._loop.call_later(PROBE_SECONDS, self._probe)
+
+    def _continue(self):
+        event = h11.InformationalResponse(status_code=100, headers=[])
+        self._transport.write(self._http.send(event))
 
     def _refuse(self, error):
         """Sends an error, and ends the connection."""
@@ -344,9 +383,13 @@ class HttpConnection(asyncio.Protocol):
         self._step = Step.END
         if self._transport.is_closing():
             return
-        self._set_timer(LINGER_SECONDS)
+        try:
+            self._transport.write_eof()
+        except OSError:  # the client has reset the connection
+            self.abort()
+            return
+        self._set_timer(0 if self._has_ended else LINGER_SECONDS)
         self._transport.resume_reading()
-        self._transport.write_eof()
 
 
 def too_large_body(limit):

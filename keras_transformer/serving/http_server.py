@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import dataclasses
+import math
 import os
 import resource
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving import LOG
 from keras_transformer.serving.http_connection import HttpConnection
+from keras_transformer.serving.memory import Memory
 
 BACKLOG = 1024
 ACCEPTED_AT_ONCE = 8
@@ -17,7 +19,7 @@ NUM_SPARE = 128
 time during a flood."""
 NUM_OTHER_FILES = 256
 """File descriptors kept free for everything but connections: files of versions, threads, probes."""
-PAUSE_SECONDS = 0.05  # when the system has no file descriptor left
+FREE_SECONDS = 0.5  # between closing idle connections when the system has no descriptor left
 SECONDS_BETWEEN_WARNINGS = 60
 
 
@@ -32,40 +34,39 @@ class HttpServer:
         application: answers the requests. `answer(request)`, a coroutine, and `refuse(error)`
             return a `Response`; `has(path)` returns whether a path takes requests with a body.
     Attributes:
-        num_reserved: bytes of large bodies that have arrived and are not answered yet.
+        memory: `Memory` of the bodies that arrive and the answers that are not read yet.
     """
 
     def __init__(self, listener, application, settings):
         self.application = application
         self.settings = settings
-        self._num_free_slots = settings.max_rest_connections
         self.is_stopping = False
+        self.memory = Memory(settings.max_queued_bytes)
+        self._num_free_slots = settings.max_rest_connections
         self._listener = listener
         self._loop = asyncio.get_running_loop()
+        self._server = None
         self._connections = {}  # a dict keeps them ordered from old to new
-        self._connecting = set()
-        self.num_reserved = 0
-        self._warned_at = None
+        self._warned_at = self._freed_at = -math.inf
         self._is_empty = asyncio.Event()
 
-    def start(self):
+    async def start(self):
         """Starts to listen.
 
         Raises:
             OSError: another server listens on the port.
         """
-        self._listener.setblocking(False)
+        self._loop.set_exception_handler(self._report)
+        self._server = await self._loop.create_server(
+            lambda: HttpConnection(self), sock=self._listener, backlog=ACCEPTED_AT_ONCE
+        )
         self._listener.listen(BACKLOG)
-        self._loop.add_reader(self._listener, self._accept)
 
     async def stop(self, seconds):
         """Accepts no more connections, and closes the open ones after their answers."""
         self.is_stopping = True
-        self._loop.remove_reader(self._listener)
-        self._listener.close()
-        for connection in list(self._connections):
-            if connection.is_waiting:
-                connection.abort()
+        self._server.close()
+        self._abort_waiting(len(self._connections))
         if self._connections:
             self._is_empty.clear()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -73,78 +74,54 @@ class HttpServer:
         for connection in list(self._connections):
             connection.abort()
 
-    def reserve(self, num_bytes):
-        """Reserves memory for a body; returns False if that would exceed the limit."""
-        if self.num_reserved + num_bytes > self.settings.max_queued_bytes:
-            return False
-        self.num_reserved += num_bytes
-        return True
+    def enter(self, connection):
+        """Adds a connection, with a slot if one is free."""
+        if not self.take_slot(connection):
+            spare = [c for c in self._connections if not c.has_slot]
+            if len(spare) >= NUM_SPARE:
+                next((c for c in spare if c.is_waiting), spare[0]).abort()
+        self._connections[connection] = None
 
-    def take_slot(self):
-        """Takes a slot for a connection if one is free; returns whether it did."""
-        if not self._num_free_slots:
-            return False
-        self._num_free_slots -= 1
-        return True
+    def take_slot(self, connection):
+        """Gives a connection a slot if one is free; returns whether it has one."""
+        if not connection.has_slot and self._num_free_slots:
+            self._num_free_slots -= 1
+            connection.has_slot = True
+        return connection.has_slot
 
     def leave(self, connection):
         """Removes a connection and releases its slot."""
         if connection in self._connections:
             del self._connections[connection]
-            if connection.has_slot:
-                self._num_free_slots += 1
+            self._num_free_slots += connection.has_slot
         if not self._connections:
             self._is_empty.set()
 
-    def _accept(self):
-        for _ in range(ACCEPTED_AT_ONCE):
-            try:
-                client, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self._pause(error)
-                return
-            has_slot = self.take_slot()
-            if not has_slot:
-                self._close_oldest_spare()
-            connection = HttpConnection(self, has_slot)
-            self._connections[connection] = None
-            task = self._loop.create_task(self._connect(connection, client))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+    def _abort_waiting(self, number):
+        """Closes the oldest connections that wait for a request."""
+        waiting = [connection for connection in self._connections if connection.is_waiting]
+        for connection in waiting[:number]:
+            connection.abort()
 
-    async def _connect(self, connection, client):
-        try:
-            await self._loop.connect_accepted_socket(lambda: connection, client)
-        except OSError:  # the client has already gone
-            client.close()
-            self.leave(connection)
+    def _report(self, loop, context):
+        """Reports an error of the event loop.
 
-    def _close_oldest_spare(self):
-        """Closes the oldest connection without a slot if there are too many of them."""
-        spare = [connection for connection in self._connections if not connection.has_slot]
-        if len(spare) >= NUM_SPARE:
-            next((c for c in spare if c.is_waiting), spare[0]).abort()
-
-    def _pause(self, error):
-        """Stops accepting for a moment; asyncio would log a traceback for each attempt."""
-        self._loop.remove_reader(self._listener)
-        self._loop.call_later(PAUSE_SECONDS, self._resume)
-        waiting = (c for c in self._connections if c.is_waiting)
-        if (oldest := next(waiting, None)) is not None:  # frees its descriptor for the next client
-            oldest.abort()
-        now = self._loop.time()
-        if self._warned_at is None or now > self._warned_at + SECONDS_BETWEEN_WARNINGS:
+        If it cannot accept a connection, asyncio would log a traceback for each attempt, and there
+        would be no descriptor for a probe. It tries again after a second.
+        """
+        if "accept" not in context["message"]:
+            loop.default_exception_handler(context)
+            return
+        now = loop.time()
+        if now > self._freed_at + FREE_SECONDS:
+            self._freed_at = now
+            self._abort_waiting(ACCEPTED_AT_ONCE)
+        if now > self._warned_at + SECONDS_BETWEEN_WARNINGS:
             self._warned_at = now
             LOG.warning(
-                f"warning: no connection can be accepted: {error.strerror}. Raise the limit of "
-                "open files (ulimit -n), or lower --max-connections."
+                f"warning: no connection can be accepted: {context['exception'].strerror}. Raise "
+                "the limit of open files (ulimit -n), or lower --max-connections."
             )
-
-    def _resume(self):
-        if not self.is_stopping:
-            self._loop.add_reader(self._listener, self._accept)
 
 
 def fit_connections(settings):

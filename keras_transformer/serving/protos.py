@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
@@ -19,6 +20,52 @@ VALUES = {  # the field of a `TensorProto` for each type; clients read these fie
     tf.bool: "bool_val",
     tf.string: "string_val",
 }
+MAX_FIELDS = 1000
+"""Maximum inputs, outputs or versions in a request. A field of two bytes takes a hundred and more
+as an object."""
+MAX_RANK = 254  # of a tensor in TensorFlow
+
+
+def parse(message_class, content):
+    """Returns the message that bytes are.
+
+    Raises:
+        ServingError: they are none, or one of more than `MAX_FIELDS` fields.
+    """
+    try:
+        place = number = 0
+        while place < len(content) and number <= MAX_FIELDS:
+            number += 1
+            tag, place = _varint(content, place)
+            if tag & 7 in (0, 2):
+                value, place = _varint(content, place)
+                place += value if tag & 7 == 2 else 0
+            else:
+                place += {1: 8, 5: 4}.get(tag & 7, 0)
+        few("fields", range(number))
+        return message_class.FromString(content)
+    except (DecodeError, InputError):
+        raise invalid(
+            f"Expected a {message_class.DESCRIPTOR.name}. Received {len(content)} bytes that "
+            "cannot be parsed as one. Check how the client encodes it."
+        ) from None
+
+
+def few(name, values):
+    """Returns the values of a field; raises `ServingError` if there are more than `MAX_FIELDS`."""
+    if len(values) > MAX_FIELDS:
+        raise too_large(f"Expected at most {MAX_FIELDS} {name} in a request. Received more.")
+    return values
+
+
+def _varint(content, start):
+    """Returns the varint that starts at a place, and the place where it ends."""
+    value = 0
+    for number, byte in enumerate(content[start : start + 10]):
+        value |= (byte & 127) << 7 * number
+        if byte < 128:
+            return value, start + number + 1
+    raise InputError("Expected a varint. Received bytes without its end.")
 
 
 def inputs(request, signature, settings):
@@ -52,9 +99,9 @@ def _array(name, proto, tensor, settings):
         received = types_pb2.DataType.Name(proto.dtype) if proto.dtype in known else proto.dtype
         expected = types_pb2.DataType.Name(tensor.dtype.as_datatype_enum)
         raise invalid(f"Expected the input {name} to be {expected}. Received: {received}.")
-    sizes = [dim.size for dim in proto.tensor_shape.dim]
+    sizes = [dim.size for dim in proto.tensor_shape.dim[: MAX_RANK + 1]]
     # a single value is repeated to fill the shape, so a few bytes could fill the memory
-    is_bad = proto.tensor_shape.unknown_rank or min(sizes, default=0) < 0
+    is_bad = proto.tensor_shape.unknown_rank or min(sizes, default=0) < 0 or len(sizes) > MAX_RANK
     if is_bad or any(size > settings.max_values for size in sizes):
         raise invalid(f"tensor parsing error: {name}")
     if math.prod(sizes) > settings.max_values:
@@ -83,20 +130,11 @@ def _strings(content, number):
     Raises:
         InputError: the content is not exactly `number` strings.
     """
-    lengths = []
-    start = length = shift = 0
-    for byte in content:
-        start += 1
-        length |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            lengths.append(length)
-            length = shift = 0
-            if len(lengths) == number:
-                break
-        elif shift > 28:
-            raise InputError("Expected a string length of at most five bytes. Received more.")
-    if len(lengths) != number or start + sum(lengths) != len(content):
+    lengths, start = [], 0
+    for _ in range(number):
+        length, start = _varint(content, start)
+        lengths.append(length)
+    if start + sum(lengths) != len(content):
         raise InputError(f"Expected {number} strings. Received {len(content)} bytes of others.")
     ends = list(itertools.accumulate(lengths, initial=start))
     return [content[start:end] for start, end in itertools.pairwise(ends)]

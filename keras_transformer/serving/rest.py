@@ -7,6 +7,7 @@ import io
 import json
 import re
 import time
+import traceback
 import urllib.parse
 import weakref
 import zlib
@@ -16,6 +17,7 @@ from google.protobuf import json_format
 
 from keras_transformer.files.version_numbers import version_number
 from keras_transformer.serving import LOG, errors, json_tensors, protos
+from keras_transformer.serving.batching import num_bytes
 from keras_transformer.serving.http_connection import NOT_FOUND, Response, too_large_body
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
 
@@ -43,9 +45,10 @@ class RestInterface:
         self._metrics = metrics
         self._metadata = weakref.WeakKeyDictionary()  # `Version` to bytes
         self._loop = asyncio.get_running_loop()
-        # one thread: several large documents at once would add up in memory, and their threads
-        # would slow down the event loop
+        # one large document at a time: several would add up in memory, and their threads would
+        # slow down the event loop. The others wait for the lock, where they can be given up.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "json")
+        self._turn = asyncio.Lock()
 
     async def answer(self, request):
         """Returns the `Response` to a `Request`."""
@@ -72,6 +75,9 @@ class RestInterface:
                 LOG.warning(f"failed: {type(error).__name__}: {error}")
                 error = errors.from_tensorflow(error)
             status = error.code.name
+            # else the document would stay in memory with the frames that refused it, because they
+            # and the error refer to each other
+            traceback.clear_frames(error.__traceback__)
             return _as_response(error)
         finally:
             self._metrics.count(status, "REST", api, time.perf_counter() - start)
@@ -95,25 +101,31 @@ class RestInterface:
         deadline = request.deadline
         is_gzip = "gzip" in request.headers.get("content-encoding", "").lower()
         size = self._settings.max_body_bytes if is_gzip else len(request.body)
-        document = await self._in_thread(size, deadline, self._document, request, is_gzip)
-        name = json_tensors.signature_name(document) or DEFAULT_SIGNATURE
         with self._versions.using(*_target(match)) as version:
-            signature = version.model.signatures.get(name)
-            if signature is None:
-                raise errors.invalid(f'Serving signature name: "{name}" not found in signature def')
-            arguments = (document, signature, self._settings)
-            inputs, is_rows = await self._in_thread(size, deadline, json_tensors.inputs, *arguments)
-            del document, arguments  # frees their memory while the inputs wait
+            signatures = version.model.signatures
+            signature, inputs, is_rows = await self._in_thread(
+                size, deadline, self._read, request, is_gzip, signatures
+            )
+            request.share.close()  # the queue counts the inputs
             outputs = await self._batching.run(signature, inputs, deadline)
-        size = sum(array.nbytes for array in outputs.values())
+            del inputs
+        size = sum(map(num_bytes, outputs.values()))
+        request.share.hold(size)
         return await self._in_thread(size, deadline, json_tensors.answer, outputs, is_rows)
 
-    def _document(self, request, is_gzip):
-        """Returns the parsed body of a request, and frees the body."""
+    def _read(self, request, is_gzip, signatures):
+        """Returns the signature that a request asks for, its inputs, and whether they are rows.
+
+        All in one go, so that there is one parsed document at a time. Frees the body.
+        """
         body, request.body = request.body, None
         if is_gzip:
             body = _decompressed(body, self._settings.max_body_bytes)
-        return json_tensors.parse(bytes(body), self._settings)
+        document = json_tensors.parse(bytes(body), self._settings)
+        name = json_tensors.signature_name(document) or DEFAULT_SIGNATURE
+        if name not in signatures:
+            raise errors.invalid(f'Serving signature name: "{name}" not found in signature def')
+        return signatures[name], *json_tensors.inputs(document, signatures[name], self._settings)
 
     async def _in_thread(self, size, deadline, function, *arguments):
         """Calls a function, in the thread unless it handles only a few bytes.
@@ -122,11 +134,16 @@ class RestInterface:
         """
         if size < SMALL_BYTES:
             return function(*arguments)
-        call = self._loop.run_in_executor(self._thread, function, *arguments)
         try:
-            return await asyncio.wait_for(call, deadline - self._loop.time())
+            return await asyncio.wait_for(
+                self._in_turn(function, *arguments), deadline - self._loop.time()
+            )
         except asyncio.TimeoutError:
             raise errors.timed_out(self._settings.request_timeout) from None
+
+    async def _in_turn(self, function, *arguments):
+        async with self._turn:
+            return await self._loop.run_in_executor(self._thread, function, *arguments)
 
     def _describe(self, match):
         """Returns the status or the metadata of the model as JSON bytes."""

@@ -143,7 +143,7 @@ class Server:
                 starting.result()
                 await grpc_server.start()
                 try:
-                    http_server.start()
+                    await http_server.start()
                 except OSError as error:  # meanwhile another server listens on the port
                     raise _not_free(self.host, self.port, "--port", error) from None
                 self._started.set()

@@ -35,8 +35,8 @@ class ServingConfig(SettingsGroup):
     ] = 512
     max_queued_bytes: Annotated[
         Count,
-        "Maximum bytes of requests in the queue; further requests are answered 503. Bodies "
-        "that are being received have a limit of the same size.",
+        "Maximum bytes of requests that wait or are translated; further requests are answered "
+        "503. Bodies and answers that are being transferred have a limit of the same size.",
     ] = 64 * 2**20
     max_rows: Annotated[Count, "Maximum sentences in a request; more are answered 413."] = 256
     max_rows_alone: Annotated[

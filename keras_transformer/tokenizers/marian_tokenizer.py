@@ -1,18 +1,20 @@
 """SentencePiece with a separate vocabulary, as in Marian and OPUS-MT."""
 
 import base64
+import functools
 import json
 import re
+from collections.abc import Iterator
 from itertools import starmap
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.sentence_piece_model import SPACE, processor_of, sampled_rows
+from keras_transformer.tokenizers.sentence_piece_model import SPACE, processor_of
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SharedModel
+from keras_transformer.tokenizers.subword_sampling import SubwordSampler
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
@@ -99,21 +101,25 @@ class MarianTokenizer(Tokenizer):
         is_control = self._processor.is_control(self._processor.piece_to_id(piece))
         return "" if i <= END_ID or is_control else piece.replace(SPACE, " ")
 
-    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
-        """As `SentencePieceTokenizer.encode_sampled`."""
+    @functools.cached_property
+    def _sampler(self):
+        """Returns the `SubwordSampler`, and from ids of its model to those of the vocabulary."""
+        pieces = map(self._processor.id_to_piece, range(self._processor.get_piece_size()))
+        return SubwordSampler(self._processor), [self._ids.get(p, UNKNOWN_ID) for p in pieces]
+
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "Iterator[list[int]]":
+        """As `SentencePieceTokenizer.encode_sampled`; the tag stays one token."""
+        sampler, ids = self._sampler
         tags = [TAG.match(sentence) for sentence in sentences]
         rests = [
             sentence[tag.end() :] if tag else sentence
             for sentence, tag in zip(sentences, tags, strict=True)
         ]
-        drawn = sampled_rows(self._processor, rests, sampling, seed, out_type=str)
-        rows = [
-            [tag.group(), *pieces] if tag else pieces
-            for tag, pieces in zip(tags, drawn, strict=True)
-        ]
-        return [
-            np.array([self._ids.get(piece, UNKNOWN_ID) for piece in row], "int32") for row in rows
-        ]
+        rows = sampler.rows(rests, sampling, seed)
+        return (
+            ([self._ids.get(tag.group(), UNKNOWN_ID)] if tag else []) + [ids[i] for i in row]
+            for tag, row in zip(tags, rows, strict=True)
+        )
 
 
 def _content_of(pieces, model):

@@ -1,4 +1,4 @@
-"""SentencePiece models, without TensorFlow: training, special ids, and random segmentations."""
+"""SentencePiece models, without TensorFlow: training, and special ids."""
 
 import io
 import itertools
@@ -113,6 +113,14 @@ def _vocab_size_message(vocab_size, reason):
     )
 
 
+def parsed(model):
+    """Returns the `ModelProto` of the bytes of a model."""
+    try:
+        return sentencepiece_model_pb2.ModelProto.FromString(model)
+    except DecodeError as error:
+        raise InputError("Expected a SentencePiece model. Received: other bytes.") from error
+
+
 def with_our_special_ids(model):
     """Returns `model` with padding, unknown, start and end token at the ids 0 to 3.
 
@@ -124,11 +132,7 @@ def with_our_special_ids(model):
     Raises:
         ValueError: `model` is not a SentencePiece model.
     """
-    proto = sentencepiece_model_pb2.ModelProto()
-    try:
-        proto.ParseFromString(model)
-    except DecodeError as error:
-        raise InputError("Expected a SentencePiece model. Received: other bytes.") from error
+    proto = parsed(model)
     if not any(piece.type == Piece.UNKNOWN for piece in proto.pieces):
         raise InputError(
             "Expected a SentencePiece model. Received: a model without an unknown token."
@@ -155,22 +159,3 @@ def with_our_special_ids(model):
     spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD_ID, UNKNOWN_ID, START_ID, END_ID
     spec.vocab_size = len(pieces)
     return result.SerializeToString()
-
-
-def sampled_rows(processor, sentences, sampling, seed, out_type=int):
-    """Returns one random segmentation of each sentence: a list of ids, or of tokens (str).
-
-    `SentencePieceTokenizer.encode_sampled` has the other arguments.
-    """
-    if not 0 < sampling <= 1:
-        raise InputError(f"Expected sampling above 0 and at most 1. Received: sampling={sampling}")
-    sentencepiece.set_random_generator_seed(seed)
-    # a list, for which the library makes a new thread: the seed does not reach an old one
-    return processor.encode(
-        list(sentences),
-        out_type=out_type,
-        enable_sampling=True,
-        alpha=sampling,
-        nbest_size=-1,
-        num_threads=1,
-    )

@@ -1,19 +1,19 @@
 """SentencePiece (Kudo and Richardson, 2018, https://arxiv.org/abs/1808.06226)."""
 
+import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
 from keras_transformer.tokenizers.sentence_piece_model import (
     processor_of,
-    sampled_rows,
     trained_model,
     with_our_special_ids,
 )
+from keras_transformer.tokenizers.subword_sampling import SubwordSampler
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
@@ -109,18 +109,22 @@ class SentencePieceTokenizer(Tokenizer):
     def _detokenize(self, ids):
         return self._ops.detokenize(ids)
 
-    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
-        """Returns one random segmentation of each sentence: list of int32 arrays.
+    @functools.cached_property
+    def _sampler(self):
+        return SubwordSampler(self._processor)
+
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "Iterator[list[int]]":
+        """Returns one random segmentation of each sentence, as the base class.
 
         Args:
             sentences: list of strings.
-            sampling: for a BPE model, the share of merges that are skipped (BPE-dropout,
-                https://arxiv.org/abs/1910.13267); for a unigram model, the exponent of the
-                segmentations' probabilities (https://arxiv.org/abs/1804.10959): near 0, all
-                segmentations are about equally probable.
-            seed: int.
+            sampling: for a BPE model, the probability with which a merge is left out in a step
+                (BPE-dropout, https://arxiv.org/abs/1910.13267, algorithm 1); for a unigram model,
+                the exponent of the segmentations' probabilities (https://arxiv.org/abs/1804.10959):
+                near 0, all segmentations are about equally probable. User symbols stay whole.
+            seed: int from 0.
         Raises:
-            ValueError: `sampling` is not above 0 and at most 1.
+            ValueError: `sampling` is not above 0 and at most 1, or the model, of another type, has
+                only one segmentation of a text.
         """
-        rows = sampled_rows(self._processor, sentences, sampling, seed)
-        return [np.array(row, "int32") for row in rows]
+        return self._sampler.rows(sentences, sampling, seed)

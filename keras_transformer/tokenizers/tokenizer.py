@@ -5,7 +5,7 @@ Shapes: B batch (sentences), S source length.
 
 import abc
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -108,17 +108,18 @@ class Tokenizer(tf.Module, abc.ABC):
         return self._detokenize(tf.ragged.boolean_mask(ids, kept))
 
     @abc.abstractmethod
-    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "list[np.ndarray]":
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "Iterator[list[int]]":
         """Returns one random segmentation of each sentence (subword regularization).
 
-        Runs on the host, outside any graph.
+        Runs on the host, outside any graph. The draw of a sentence depends on `seed` and on the
+        number of the sentence in the list: not on other sentences, calls, threads or processes.
 
         Args:
             sentences: list of strings.
             sampling: strength of the sampling, above 0; its meaning depends on the subclass.
-            seed: int; the same seed gives the same segmentations.
+            seed: int from 0.
         Returns:
-            List of int32 arrays, without start and end token.
+            Iterator over the ids of each sentence: lists of int, without start and end token.
         Raises:
             ValueError: the tokenizer does not support sampling.
         """

@@ -1,6 +1,6 @@
 """WordPiece (Schuster and Nakajima, 2012; as in BERT, https://arxiv.org/abs/1810.04805)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -118,7 +118,7 @@ class WordPieceTokenizer(Tokenizer):
         text = tf.strings.regex_replace(text, r"([(\[{]) ", r"\1")
         return tf.strings.regex_replace(text, r" (['’-]) ", r"\1")
 
-    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> list[np.ndarray]:
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "Iterator[list[int]]":
         """Raises ValueError, because WordPiece splits a word in only one way."""
         raise InputError(
             f"Expected no sampling with WordPiece. Received: sampling={sampling}. "

@@ -83,7 +83,10 @@ class BleuCallback(TranslationCallback):
             batches,
             callbacks=[
                 BleuCallback(source, references, tokenizer),
-                keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=10),
+                # BLEU may be 0 in the first epochs
+                keras.callbacks.EarlyStopping(
+                    "val_bleu", mode="max", patience=10, start_from_epoch=10
+                ),
             ],
         )
     """

@@ -2,7 +2,7 @@
 
 Validation chooses. A mean is better when the score has stopped rising, and worse while it rises.
 The single checkpoint has the best of many scores, which is partly luck, so it has to be clearly
-better.
+better. While all scores are 0, the loss chooses.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ def candidates(checkpoints, keep_checkpoints, write=print):
     return found
 
 
-def choose_weights(candidates, load, validate, record, monitor):
+def choose_weights(candidates, load, validate, record, rank):
     """Returns the best `Candidate`, the best mean of several (or None), and the best one's metrics.
 
     Args:
@@ -67,11 +67,11 @@ def choose_weights(candidates, load, validate, record, monitor):
         load: function that gives the model the mean weights of some paths.
         validate: returns the model's metrics, a dict.
         record: called with each candidate's name and metrics, a dict.
-        monitor: name of the metric that chooses, of which the highest value is the best.
+        rank: returns `(score, -loss)` of a candidate's metrics; the highest is the best.
     """
 
-    def score(scored):
-        return scored[1][monitor]
+    def rank_of(scored):
+        return rank(scored[1])
 
     metrics = []
     for candidate in candidates:
@@ -82,8 +82,10 @@ def choose_weights(candidates, load, validate, record, monitor):
     single, *means = scored
     if not means:
         return single[0], None, single[1]
-    best_mean = max(means, key=score)
-    best = single if score(single) > CLEARLY_BETTER * score(best_mean) else best_mean
+    best_mean = max(means, key=rank_of)
+    score, negative_loss = rank_of(best_mean)
+    clearly_better = CLEARLY_BETTER * score, negative_loss
+    best = single if rank_of(single) > clearly_better else best_mean
     return best[0], best_mean[0], best[1]
 
 

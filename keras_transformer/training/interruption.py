@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: finish the step, save, then stop."""
+"""SIGINT, SIGTERM and SIGHUP: finish the step, save, then stop."""
 
 import contextlib
 import signal
@@ -56,7 +56,7 @@ class Interruption:
     @classmethod
     @contextlib.contextmanager
     def watched(cls):
-        """Handles the two signals inside; a second signal does what it did before."""
+        """Handles the signals inside; a second signal does what it did before."""
         interruption = cls()
         before = {}
 
@@ -67,7 +67,10 @@ class Interruption:
                 raise Interrupted(signal_number)
 
         try:
-            for signal_number in (signal.SIGINT, signal.SIGTERM):
+            for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                is_ignored = signal.getsignal(signal_number) == signal.SIG_IGN
+                if signal_number == signal.SIGHUP and is_ignored:  # by nohup
+                    continue
                 before[signal_number] = signal.signal(signal_number, remember)
         except ValueError:
             pass  # not the main thread, which alone receives signals

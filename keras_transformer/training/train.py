@@ -168,11 +168,10 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             )
             with interruption.stopping_at_once() if is_only_worker else contextlib.nullcontext():
                 record = log.record if devices.is_chief else lambda values: None
-                best, best_mean, metrics = choose_weights(
-                    final, load, validate, record, task.monitor
-                )
+                best, best_mean, metrics = choose_weights(final, load, validate, record, task.rank)
             if devices.is_chief:
-                write(f"weights     {best}, chosen by validation {task.score_name}")
+                chosen_by = task.score_name if task.rank(metrics)[0] else "loss"
+                write(f"weights     {best}, chosen by validation {chosen_by}")
                 save_final_weights(run, model, saver, best, best_mean, metrics)
             return devices.from_chief(lambda: metrics)
 

@@ -9,6 +9,9 @@ import keras
 from keras_transformer.runs.model_state import all_finite
 from keras_transformer.training.interruption import Interrupted
 
+LOSS_FALLS = 0.999
+"""Times the lowest validation loss that a new one must be below to count as better."""
+
 
 class StepCallbacks(keras.callbacks.CallbackList):
     """A `CallbackList` that gives callbacks the logs of a step as the step has returned them.
@@ -137,7 +140,10 @@ class SaveAndStop(keras.callbacks.Callback):
             self.limit, self.reason = "max_minutes", f"{config.max_minutes:g} minutes are over"
         if config.patience and state.validations_without_better >= config.patience:
             self.limit = "patience"
-            self.reason = f"no better {self.task.score_name} in {config.patience} validations"
+            self.reason = (
+                f"no better {self.task.score_name} and no lower loss "
+                f"in {config.patience} validations"
+            )
         if state.step >= config.max_steps:
             self.limit, self.reason = "max_steps", f"{state.step:,} steps are done"
         if self.limit is not None and self.model is not None:
@@ -199,13 +205,14 @@ class SaveAndStop(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         state = self.state
         self._agree()
-        own_score = logs[self.task.monitor] if self.devices.is_chief else 0.0
-        score = float(self.devices.total(own_score))  # the chief's, on every worker
-        if score > state.best_score:
-            state.best_score, state.best_step = score, state.step
+        own_rank = self.task.rank(logs) if self.devices.is_chief else (0.0, 0.0)
+        score, negative_loss = self.devices.total(own_rank).tolist()  # the chief's, on every worker
+        state.validations_without_better += 1
+        if score > state.best_score or -negative_loss < LOSS_FALLS * state.lowest_loss:
             state.validations_without_better = 0
-        else:
-            state.validations_without_better += 1
+            state.lowest_loss = min(-negative_loss, state.lowest_loss)
+        if (score, negative_loss) > (state.best_score, -state.best_loss):
+            state.best_score, state.best_loss, state.best_step = score, -negative_loss, state.step
         self.save(validated=True)
         if self.signal_number is not None:
             raise Interrupted(self.signal_number)

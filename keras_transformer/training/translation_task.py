@@ -11,7 +11,7 @@ from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.distillation import predicted_labels, teachers_of
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
-from keras_transformer.translation.evaluation import bleu
+from keras_transformer.translation.evaluation import bleu, tokenizer_hint
 
 DROPOUTS = ("dropout", "attention_dropout", "ff_dropout", "word_dropout")
 
@@ -27,7 +27,7 @@ class TranslationTask:
             names.
     Attributes:
         monitor: name of the validation metric that chooses between checkpoints: at least 0, and
-            the higher the better. `score_name` is its name in messages.
+            the higher the better, see `rank`. `score_name` is its name in messages.
         tokenizers: `(source, target)`; the run directory stores them.
         batches, valid_batches: `TranslationBatches`.
     """
@@ -87,6 +87,8 @@ class TranslationTask:
         )
         write(f"training    {self.batches.summary}; {len(self.batches):,} batches an epoch")
         write(f"validation  {self.valid_batches.summary}")
+        if hint := tokenizer_hint(valid_corpus.target, config.training.bleu_tokenizer):
+            write(f"            {hint} (training.bleu_tokenizer)")
         if teachers_of(config.training):
             self.batches.soft_labels = devices.from_chief(lambda: self._soft_labels(run, write))
 
@@ -142,6 +144,19 @@ class TranslationTask:
         if self._bleu.model is not model:  # `fit` sets it, but an ended training calls no `fit`
             self._bleu.set_model(model)
         return self._bleu.score(self._bleu.translations())
+
+    def rank(self, metrics):
+        """Returns `(score, -loss)` of a validation, by which weights are compared.
+
+        BLEU has one decimal here, as less is noise. Below 1, where hardly any four words in a row
+        are right and sacreBLEU's smoothing makes most of the score, it is 0. The loss decides
+        between equal scores.
+
+        Args:
+            metrics: what `model.evaluate` returned, each name with "val_" before it, and `monitor`.
+        """
+        score = metrics[self.monitor]
+        return (round(score, 1) if score >= 1 else 0.0), -metrics["val_loss"]
 
     def identity(self):
         """Returns the `Identity` of a new run with this data."""

@@ -4,6 +4,8 @@
 >>> score.value, score.signature
 """
 
+import logging
+import re
 import typing
 from collections.abc import Iterable, Sequence
 
@@ -12,6 +14,12 @@ from sacrebleu.metrics.chrf import CHRF
 
 from keras_transformer.errors import InputError
 from keras_transformer.types import Texts
+
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Japanese, Chinese
+)
+"""A character of a script that is written without spaces between words."""
 
 
 class Score(typing.NamedTuple):
@@ -44,7 +52,8 @@ def bleu(
             as long as `hypotheses`.
         lowercase: whether both sides are lowercased first.
         tokenize: name of a sacreBLEU tokenizer; `"none"` for text that is tokenized already.
-        hints: whether sacreBLEU may warn on standard error that text looks tokenized already.
+        hints: whether to warn on standard error of text that looks tokenized already, or that has
+            no spaces between words.
     Raises:
         ValueError: the line counts differ, there are no lines, the tokenizer is unknown, or its
             packages or model file are missing.
@@ -65,7 +74,23 @@ def bleu(
             f"that is missing ({' '.join(str(error).split())}). Received: tokenize={tokenize!r}. "
             "Install what it names, or choose another tokenizer."
         ) from error
+    if hints and (hint := tokenizer_hint(list(references[0]), tokenize)):
+        logging.getLogger("sacrebleu").warning(hint)
     return _score(metric, hypotheses, references)
+
+
+def tokenizer_hint(references: Texts, tokenize: str) -> str | None:
+    """Returns which tokenizer to use for text without spaces; None: `tokenize` suits the text."""
+    words = [word for reference in references for word in reference.split()]
+    length = sum(map(len, words))
+    unspaced = sum(len(UNSPACED.findall(word)) for word in words)
+    if tokenize not in ("13a", "intl", "none") or unspaced <= length / 2 or length < 5 * len(words):
+        return None  # another script, or words that a tokenizer has separated already
+    return (
+        f"The references have no spaces between words, so that BLEU with {tokenize} takes a whole "
+        "sentence for a word and stays near 0. Choose zh for Chinese, ja-mecab for Japanese, or "
+        "char"
+    )
 
 
 def chrf(hypotheses: Texts, references: Texts | Sequence[Texts], lowercase: bool = False) -> Score:

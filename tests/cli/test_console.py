@@ -11,6 +11,8 @@ import pytest
 
 from keras_transformer.cli import console
 from keras_transformer.config import Config
+from keras_transformer.files.atomic import partial_directory
+from keras_transformer.files.text import iterate_lines, writing_lines
 from tests import forked
 
 
@@ -191,29 +193,40 @@ def test_keras_starts_without_streams_and_with_one_thread_for_each_operation():
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
-def test_a_terminated_process_removes_half_written_files(tmp_path):
-    process = start_python(
-        f"""
-        import sys, time
-        from keras_transformer.cli import console
-        from keras_transformer.files.text import writing_lines
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_written_lines_says_where_and_removes_half_a_directory(
+    number, tmp_path, capsys
+):
+    handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    previous = signal.signal(number, handler)  # the tests may run in the background, or by nohup
 
-        def work():
-            with writing_lines({str(tmp_path / "out")!r}) as write:
-                write("half")
-                print("started", flush=True)
-                while True:  # one long sleep would miss a signal that comes just before it
-                    time.sleep(0.1)
+    def work():
+        with partial_directory(tmp_path), writing_lines(tmp_path / "out.de.gz") as write:
+            write("half")
+            signal.raise_signal(number)
 
-        sys.exit(console.run(work))
-        """
-    )
-    assert process.stdout.readline() == b"started\n"
-    assert len(list(tmp_path.iterdir())) == 1
-    process.terminate()
-    _, error = process.communicate(timeout=120)
-    assert (process.returncode, error) == (143, b"")
-    assert list(tmp_path.iterdir()) == []
+    try:
+        if number == signal.SIGINT:
+            assert console.run(work) == 130
+        else:
+            with pytest.raises(SystemExit, match=f"^{128 + number}\\b"):
+                console.run(work)
+    finally:
+        signal.signal(number, previous)
+    (kept,) = tmp_path.iterdir()
+    assert list(iterate_lines(kept)) == ["half"]
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    expected = f"keras-transformer: {word}; what was written until then is in {kept}\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_signal_that_nohup_ignores_is_ignored(monkeypatch):
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert console.run(lambda: signal.raise_signal(signal.SIGHUP)) == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, previous)
 
 
 def test_a_log_that_nobody_reads_ends_no_process():

@@ -195,7 +195,7 @@ def test_settings_that_cannot_work_are_refused_first(files, tmp_path, settings, 
 @pytest.mark.parametrize("which", ["training", "validation"])
 def test_pairs_that_are_all_too_long_say_whose_they_are(files, tmp_path, which, capsys):
     for side in ("source", "target"):
-        (tmp_path / side).write_text("a b c d e f g h i j k l m n\n")
+        (tmp_path / side).write_text(f"a b c d e f g h i j k l m n {side}\n")
     long, short = (str(tmp_path / "source"), str(tmp_path / "target")), files
     train, valid = (long, short) if which == "training" else (short, long)
     settings = [f"data.source_valid={valid[0]}", f"data.target_valid={valid[1]}"]
@@ -244,10 +244,11 @@ def test_a_directory_that_refuses_a_run(tmp_path, monkeypatch, capsys):
     def refuse(path, *args, **kwargs):
         raise PermissionError(13, "Permission denied", str(path))
 
-    texts = tmp_path / "a.txt"
+    texts, others = tmp_path / "a.txt", tmp_path / "b.txt"
     texts.write_text("A dog.\nA cat.\n")
+    others.write_text("A cat.\nA dog.\n")
     monkeypatch.setattr(pathlib.Path, "mkdir", refuse)
-    arguments = ["--source-train", texts, "--target-train", texts, "--output", tmp_path / "run"]
+    arguments = ["--source-train", texts, "--target-train", others, "--output", tmp_path / "run"]
     small = ["model.num_layers=1", "tokenizer.vocab_size=14", "data.validation_share=0.5"]
     assert cli.main(["train", *map(str, arguments), "--set", *small]) == 2
     last = capsys.readouterr().err.splitlines()[-1]

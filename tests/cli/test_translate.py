@@ -113,6 +113,24 @@ def test_bad_bytes_leave_the_output_as_it_was(
     assert len(list(tmp_path.iterdir())) == 3  # the run, source and output
 
 
+def test_lines_that_were_translated_before_an_error_are_kept_and_named(
+    calls, run_directory, tmp_path, capsys, write_files, monkeypatch
+):
+    monkeypatch.setattr(arguments, "CHUNK_LINES", 1)
+    (source,) = write_files(source=b"a\nb\n\xff\n")
+    command = ["translate", run_directory, "--input", source, "--output", str(tmp_path / "out.de")]
+    assert cli.main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    kept = tmp_path / "out.partial-1.de"
+    assert f"{source}, line 3" in line and line.endswith(f"written until then is in {kept}")
+    assert kept.read_text() == "A\n"  # the next lines are read while these are translated
+    write_files(source="c\n")
+    assert cli.main(command) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"an earlier command ended early and left its lines in {kept}")
+    assert kept.read_text() == "A\n" and (tmp_path / "out.de").read_text() == "C\n"
+
+
 @pytest.mark.parametrize("flag", ["--input", "--output"])
 def test_translate_looks_at_its_files_before_it_starts(calls, run_directory, flag, error_of):
     path = os.path.join(run_directory, "none", "file")

@@ -1,5 +1,8 @@
 """Usage errors, help texts, and what every command refuses before Keras starts."""
 
+import pathlib
+import sys
+
 import pytest
 
 from keras_transformer import cli
@@ -115,3 +118,40 @@ def test_commands_that_export_are_refused_at_once_on_another_backend(
     error = error_of(2, arguments)
     assert "Expected Keras on TensorFlow, which an export needs. Received: KERAS_BACK" in error
     assert calls == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "translate MODEL --input FILE --output LINK",
+        "translate MODEL --output MODEL/config.yaml",
+        "translate MODEL --output MODEL/checkpoints/step/state.json",
+        "translate MODEL --input FILE",
+        "translate MODEL",
+        "evaluate --hypothesis OTHER --target OTHER FILE",
+        "plot lengths MODEL --source OTHER --target FILE --output LINK",
+        "plot schedule --config FILE --output LINK",
+        "lexicon MODEL --source OTHER --target MODEL/lexicon.npz",
+        "tune-decoding MODEL --source MODEL/config.yaml --target OTHER",
+    ],
+)
+def test_an_output_that_is_an_input_is_refused_before_keras_starts(
+    calls, run_directory, arguments, error_of, tmp_path, monkeypatch
+):
+    file, link, other = tmp_path / "a", tmp_path / "b.png", tmp_path / "c"
+    inside = [pathlib.Path(run_directory, name) for name in ("config.yaml", "lexicon.npz")]
+    step = pathlib.Path(run_directory, "checkpoints/step")
+    step.mkdir(parents=True)
+    for path in (file, other, *inside, step / "state.json"):
+        path.write_text("mine\n")
+    link.hardlink_to(file)
+    arguments = arguments.replace("FILE", str(file)).replace("LINK", str(link))
+    arguments = arguments.replace("MODEL", run_directory).replace("OTHER", str(other))
+    with open(file, "r+") as stream:  # as `< a >> a` of a shell
+        monkeypatch.setattr(sys, "stdin", stream)
+        if "--output" not in arguments:
+            monkeypatch.setattr(sys.stdout, "fileno", stream.fileno)
+        error = error_of(2, arguments.split())
+    assert "Expected an output that is none of the inputs." in error
+    assert calls == []
+    assert all(path.read_text() == "mine\n" for path in (file, *inside, step / "state.json"))

@@ -234,4 +234,4 @@ def marian(sentence_pairs):
 @pytest.fixture(scope="session")
 def marian_of_phrases():
     """The files for the generated phrases, which need a larger vocabulary, without gaps."""
-    return MarianFiles(phrase_corpus(1200).train, num_pieces=400, missing=None)
+    return MarianFiles(phrase_corpus(1200).train, num_pieces=390, missing=None)

@@ -160,8 +160,11 @@ def test_nothing_is_written_where_something_is_wrong(directory, marian, tmp_path
         with pytest.raises(ValueError, match="Expected a tensor encoder.layers.2"):
             import_run(damaged, empty)
         assert not empty.exists()
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty").mkdir(0o750)  # a shell may stand in it, or it is a mount point
+    number, mode = (tmp_path / "empty").stat().st_ino, (tmp_path / "empty").stat().st_mode
     import_run(directory, tmp_path / "empty", lambda line: None)
+    status = (tmp_path / "empty").stat()
+    assert (status.st_ino, status.st_mode) == (number, mode)
     assert keras_transformer.load(tmp_path / "empty").model.built
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "empty", "full"]
 

@@ -176,8 +176,9 @@ def test_validation_runs_from_long_to_short(make):
     assert widths == sorted(widths, reverse=True)
 
 
-def test_over_long_pairs_are_left_out_and_counted(tokenizer, sentence_pairs):
-    corpus = ParallelCorpus.from_pairs([*sentence_pairs, ("", "blank")])
+def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer, sentence_pairs):
+    no_tokens = [("\u200b", "x"), ("x", "\ufeff"), ("\x01", "x"), ("\u2581", "\u2028")]
+    corpus = ParallelCorpus.from_pairs([*sentence_pairs, ("", "blank"), *no_tokens])
     longer = [
         1 + max(len(row) for row in tokenizer.encode(pair).to_list()) for pair in sentence_pairs
     ]
@@ -188,7 +189,7 @@ def test_over_long_pairs_are_left_out_and_counted(tokenizer, sentence_pairs):
     assert texts_of(batches, 0, tokenizer) == kept
     left_out = len(sentence_pairs) - len(kept)
     assert str(batches.summary) == (
-        f"{len(kept)} pairs; left out: 1 with a blank side, {left_out} longer than {most} tokens"
+        f"{len(kept)} pairs; left out: 5 with a blank side, {left_out} longer than {most} tokens"
     )
     labels = sum(len(tokenizer.encode([t]).to_list()[0]) + 1 for _, t in kept)
     assert batches.num_target_tokens == labels
@@ -196,8 +197,9 @@ def test_over_long_pairs_are_left_out_and_counted(tokenizer, sentence_pairs):
     assert budget.summary == batches.summary
 
 
-def test_only_over_long_pairs(corpus, tokenizer):
-    with pytest.raises(ValueError, match="at most 2 tokens.*31 pairs, all longer"):
+def test_only_over_long_and_blank_pairs(sentence_pairs, tokenizer):
+    corpus = ParallelCorpus.from_pairs([*sentence_pairs, ("\u200b", "x")])
+    with pytest.raises(ValueError, match="1 to 2 tokens.*32 pairs, 1 with a blank .* longer"):
         TranslationBatches(corpus, tokenizer, max_length=2)
 
 

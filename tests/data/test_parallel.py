@@ -83,6 +83,16 @@ def test_unequal_line_counts(files):
         ParallelCorpus.from_files(*files("a\nb\nc\n", "A\nB\n"))
 
 
+@pytest.mark.parametrize(
+    ("content", "remedy"), [("one\ntwo\n", "the other language"), ("one\teins\ntwo\n", "cut -f1")]
+)
+def test_the_same_text_on_both_sides_is_refused(files, content, remedy):
+    with pytest.raises(
+        ValueError, match=f"same 2 lines in .*source.txt and .*target.txt.*{remedy}"
+    ):
+        ParallelCorpus.from_files(*files(content, content))
+
+
 @pytest.mark.parametrize("content", ["", "\n\n", " \n\t\n"])
 def test_empty_corpus_names_the_files(files, content):
     with pytest.raises(ValueError, match="at least one pair.*source.txt.*target.txt"):

@@ -43,19 +43,6 @@ def test_a_sampled_row_that_is_too_long_stays_plain(tokenizer, sentence_pairs):
             assert rows.row(i).tolist() == source.row(i).tolist()
 
 
-def test_sampling_in_chunks_gives_each_sentence_its_row(tokenizer, sentence_pairs, monkeypatch):
-    texts = [source for source, _ in sentence_pairs]
-    plain = RaggedIds.encode(tokenizer, texts)
-    arguments = tokenizer, texts, 0.5, 2**32 - 5, plain, 10**6
-    whole = RaggedIds.encode_sampled(*arguments)
-    monkeypatch.setattr(ragged_ids, "SAMPLED_CHUNK", 7)
-    rows = RaggedIds.encode_sampled(*arguments)
-    decoded = tokenizer.decode(rows.padded(np.arange(len(texts)), len(texts), rows.lengths.max()))
-    assert [text.decode() for text in decoded.numpy()] == texts
-    first = [[each.row(i).tolist() for i in range(7)] for each in (rows, whole)]
-    assert first[0] == first[1]  # the first chunk has the seed that was given
-
-
 def test_places_are_those_of_the_rows(rows):
     assert rows.places(np.array([2, 0])).tolist() == [6, 0, 1]
     indices = np.array([1, 2])

@@ -71,7 +71,7 @@ def test_translations_and_scores_are_the_translators(
         sizes.append(target_tokenizer.vocab_size)
     model = Transformer(*sizes, **SIZES, **arguments)
     model.build()
-    randomize(model, seed=1)
+    randomize(model, seed=2)
     if model.output_biases is not None:
         model.output_biases.assign(np.linspace(-1, 1, model.output_vocab_size))
     translator = Translator(model, tokenizer, target_tokenizer, decoding)

@@ -100,6 +100,8 @@ def test_what_is_written_is_read_again_bit_for_bit(arguments, new_translator, tm
 
     second = export_hugging_face(read, tmp_path / "models")
     assert second.name == "2"
+    files = [path for path in second.iterdir() if path.is_file()]
+    assert len({path.stat().st_mode for path in files}) == 1  # that of the umask
     for name in ("vocab.json", "source.spm", "target.spm", "tokenizer_config.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
     before, after = read_tensors(first), read_tensors(second)

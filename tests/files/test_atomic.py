@@ -1,11 +1,17 @@
 """Files and directories are there whole or not at all."""
 
+import errno
 import os
 
 import pytest
 
 from keras_transformer.files import atomic
-from keras_transformer.files.atomic import partial_directory, put_in_place, replacing
+from keras_transformer.files.atomic import (
+    new_directory,
+    partial_directory,
+    put_in_place,
+    replacing,
+)
 
 
 def test_a_file_takes_its_place_when_all_is_written(tmp_path):
@@ -97,6 +103,48 @@ def test_a_directory_stands_aside_until_the_new_one_is_there(tmp_path, monkeypat
     assert [entry.name for entry in tmp_path.rglob("*")] == ["1", "new"]
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_empty_directory_is_filled_and_stays_the_same_one(tmp_path, is_there):
+    path = tmp_path / "run"
+    if is_there:
+        path.mkdir(0o750)
+        (path / ".partial-killed").mkdir()
+        before = path.stat()
+    with new_directory(path, last="b") as partial:
+        (partial / "b").touch()
+        (partial / "c").mkdir()
+        assert partial.parent == (path if is_there else tmp_path)
+    assert sorted(os.listdir(path)) == ["b", "c"] and os.listdir(tmp_path) == ["run"]
+    if is_there:
+        after = path.stat()
+        assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_a_directory_is_filled_whole_or_not_at_all(tmp_path, monkeypatch):
+    """The entry by which readers know it moves last; a signal before that brings all back."""
+    moved, rename = [], os.rename
+
+    def interrupted(source, target):
+        rename(source, target)
+        moved.append(target.name)
+        if target == tmp_path / "a":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), new_directory(tmp_path, last="a") as partial:
+        for name in "abc":
+            (partial / name).touch()
+    assert sorted(moved[:2]) == ["b", "c"] and moved[2] == "a"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_that_another_process_has_filled_is_refused(tmp_path):
+    with pytest.raises(FileExistsError), new_directory(tmp_path, last="a") as partial:
+        (partial / "a").touch()
+        (tmp_path / "a").write_text("theirs")
+    assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "theirs"
+
+
 def test_what_killed_processes_left_goes_and_what_others_write_stays(tmp_path):
     (tmp_path / ".partial-killed" / "a").mkdir(parents=True)
     with partial_directory(tmp_path) as first, partial_directory(tmp_path) as second:
@@ -133,3 +181,38 @@ def test_a_pipe_without_a_name_is_written():
         with atomic.replacing(f"/dev/fd/{writer}") as path:
             path.write_bytes(b"content")
         assert stream.read(7) == b"content"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_replaced_file_keeps_its_mode_and_a_new_one_obeys_the_umask(tmp_path, umask):
+    previous = os.umask(umask)
+    try:
+        for keep, mode in ((False, 0o600), (True, 0o640), (False, 0o444), (False, None)):
+            path = tmp_path / f"{mode}"
+            if mode is not None:
+                path.touch(mode=mode)
+                path.chmod(mode)
+            with replacing(path, keep) as partial:
+                partial.write_text("new")
+                assert mode is None or partial.stat().st_mode & 0o777 == 0o600  # not even for now
+            assert path.stat().st_mode & 0o777 == (0o666 & ~umask if mode is None else mode)
+    finally:
+        os.umask(previous)
+
+
+def test_an_unfinished_file_is_kept_where_that_is_asked_for(tmp_path):
+    path = tmp_path / "out.de.gz"
+    for number in (1, 2):
+        with pytest.raises(KeyboardInterrupt), replacing(path, keep=True) as partial:
+            partial.write_text("half")
+            assert partial not in atomic.unfinished(path)  # somebody writes it
+            raise KeyboardInterrupt
+        assert partial.name == f"out.de.partial-{number}.gz" and partial.read_text() == "half"
+    assert [each.name for each in atomic.unfinished(path)] == sorted(os.listdir(tmp_path))
+
+
+@pytest.mark.parametrize("write", [replacing, partial_directory])
+def test_an_error_that_names_no_file_gets_the_path(tmp_path, write):
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/new'"):
+        with write(tmp_path / "new"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -124,6 +124,11 @@ def test_a_directory_can_be_made_where_no_file_stands(tmp_path, monkeypatch):
     for path in (tmp_path / "file", tmp_path / "file" / "new"):
         with pytest.raises(ValueError, match=f"Received: {path}, where {tmp_path}/file is a file"):
             check_directory(path)
+    (tmp_path / "link").symlink_to("nothing")
+    with pytest.raises(ValueError, match=f"where {tmp_path}/link is a link to nothing"):
+        check_directory(tmp_path / "link")
+    with pytest.raises(ValueError, match="Expected a new or empty directory"):
+        check_directory(tmp_path, empty=True)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match=f"where {tmp_path} cannot be written"):
         check_directory(tmp_path / "new")
@@ -146,7 +151,7 @@ def test_a_file_is_replaced_when_all_is_written_or_not_at_all(tmp_path):
         assert path.read_text() == "old\n"
         raise RuntimeError("half way")
     assert path.read_text() == "old\n"
-    assert list(tmp_path.iterdir()) == [path]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.partial-1.txt", "a.txt"]
 
 
 def test_a_link_stays_a_link_and_a_device_a_device(tmp_path):

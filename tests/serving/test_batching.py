@@ -95,6 +95,27 @@ def test_a_large_request_is_run_in_parts():
     assert sorted(signature.sizes) == [2, 16, 16, 16]
 
 
+def test_a_run_is_bounded_in_bytes_too():
+    class Texts(Doubling):
+        def __call__(self, inputs, timeout=None):
+            self.sizes.append(len(inputs["x"]))
+            return {"y": inputs["x"]}
+
+    async def main(requests, signature):
+        batching = Batching(ServingConfig(batch_threads=1, max_batch_size=8), Metrics("m"))
+        calls = [batching.run(signature, {"x": texts}) for texts in requests]
+        answers = await asyncio.gather(*calls)
+        await batching.close()
+        return [answer["y"].tolist() for answer in answers]
+
+    signature = Texts()
+    sizes = ([3000, 3000, 3000, 9000, 10, 10], [10] * 4)  # a run of 8 rows may have 8000 bytes
+    requests = [np.array([b"a" * size for size in part], object) for part in sizes]
+    assert asyncio.run(main(requests, signature)) == [texts.tolist() for texts in requests]
+    # 3000 + 3000 + 10 + 10, 3000 + 4 * 10, and 9000 alone
+    assert signature.sizes == [4, 5, 1]
+
+
 def test_requests_that_cannot_be_batched_run_alone():
     signature = Alone()
     requests = [[1], [2, 3], [4]]
@@ -262,10 +283,10 @@ def test_the_queue_is_bounded_in_bytes_too():
 
     async def main():
         settings = ServingConfig(
-            batch_threads=1, max_body_bytes=1000, max_queued_bytes=1000, max_batch_size=1
+            batch_threads=1, max_body_bytes=1000, max_queued_bytes=200_000, max_batch_size=1
         )
         batching = Batching(settings, Metrics("m"))
-        signature, text = Texts(), np.array([b"a" * 400], object)
+        signature, text = Texts(), np.array([b"a" * 80_000], object)
         calls = [batching.run(signature, {"x": text}) for _ in range(5)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         await batching.close()
@@ -273,8 +294,8 @@ def test_the_queue_is_bounded_in_bytes_too():
 
     answers = asyncio.run(main())
     refused = [answer for answer in answers if isinstance(answer, ServingError)]
-    assert len(refused) == 2 and {error.http_status for error in refused} == {503}
-    assert "441 bytes, while 882 of at most 1000 are waiting" in str(refused[0])
+    assert len(refused) == 3 and {error.http_status for error in refused} == {503}
+    assert "80041 bytes, while 160082 of at most 200000 are held" in str(refused[0])
 
 
 def test_a_client_that_has_gone_leaves_the_queue():

@@ -40,7 +40,7 @@ def header(name, value):
     return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
-def call(server, message=None):
+def call(server, message=None, stream=1):
     """Returns the frames of a Predict call: its headers, and its message if there is one."""
     headers = {
         b":method": b"POST",
@@ -50,10 +50,10 @@ def call(server, message=None):
         b"te": b"trailers",
         b"content-type": b"application/grpc",
     }
-    sent = frame(1, 4, 1, b"".join(header(*item) for item in headers.items()))
+    sent = frame(1, 4, stream, b"".join(header(*item) for item in headers.items()))
     if message is not None:
         content = message.SerializeToString()
-        sent += frame(0, 1, 1, struct.pack(">BI", 0, len(content)) + content)
+        sent += frame(0, 1, stream, struct.pack(">BI", 0, len(content)) + content)
     return sent
 
 
@@ -190,6 +190,20 @@ def test_a_message_that_does_not_come_is_a_call_that_takes_too_long(hurried):
             method(_nothing(), timeout=30)
     assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert f"Timed out after {SECONDS:g} seconds" in raised.value.details()
+
+
+def test_calls_without_a_message_hold_up_no_other_connection(echo_server, channel):
+    silent = [call(echo_server, stream=number) for number in range(1, 128, 2)]
+    with contextlib.ExitStack() as connections:
+        for _ in range(9):  # 576 calls, more than may be open
+            holder = connections.enter_context(connect(echo_server, PREFACE + frame(4)))
+            holder.sendall(b"".join(silent) + frame(6, payload=b"received"))
+            while b"received" not in holder.recv(2**16):  # the answer to the ping
+                pass
+        asked = health_pb2.HealthCheckRequest()
+        assert health_pb2_grpc.HealthStub(channel).Check(asked, timeout=10).status
+        predict_now = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+        assert predict_now(request(echo_server), timeout=10).outputs
 
 
 def _nothing():

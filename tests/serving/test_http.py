@@ -63,7 +63,7 @@ class Running:
             self.address = listener.getsockname()
             server = HttpServer(listener, self.application, self._settings)
             self.server = server
-            server.start()
+            await server.start()
             self._is_ready.set()
             await self._stop.wait()
             await server.stop(self._settings.grace_seconds)
@@ -134,6 +134,11 @@ def running():
         (b"nonsense\r\n\r\n" + CLOSE, [400]),
         (b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n", []),
         (CHUNKED + b"x\r\n" + CLOSE, [400]),
+        (CHUNKED + b"0\r\nX: y\r\n\r\n" + CLOSE, [200, 200]),
+        (CHUNKED + b"0\r\n\n" + CLOSE, [400]),  # a bare LF behind the last chunk
+        (CHUNKED + b"0\r\nX: y\n\n" + CLOSE, [400]),
+        (CHUNKED + b"0\r\nX: y\nZ: 0\r\n\r\n" + CLOSE, [400]),
+        (CHUNKED + b"0\r\nX: y\n z\r\n\r\n" + CLOSE, [400]),  # a folded line
         (b"POST /v1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n" + CLOSE, [501]),
         (b"POST /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1e3\r\n\r\n" + CLOSE, [400]),
         (b"POST /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n" + CLOSE, [504]),
@@ -200,6 +205,27 @@ def test_a_client_that_does_not_read_the_answer_is_closed():
         assert answered(running.ask(CHUNKED + b"0\r\n\r\n" + CLOSE)) == [200, 200]
 
 
+def test_a_client_that_sends_no_more_is_answered(running):
+    for sent, codes in ((GET + GET, [200, 200]), (GET + b"GET /v1", [200]), (CHUNKED, [])):
+        with running.connect() as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            assert answered(received(connection)) == codes
+
+
+def test_answers_that_are_not_read_are_bounded_together():
+    large = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"  # 50 MB of 64
+    with Running() as running, running.connect() as slow:
+        slow.sendall(large)
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        with running.connect() as other:
+            other.sendall(large)
+            assert answered(other.recv(1000)) == [503]
+        assert running.seconds_of_get() < 5
+        slow.close()
+        wait_until(lambda: running.server.memory.num_held == 0)
+
+
 def test_a_request_is_cancelled_when_its_client_goes(running):
     with running.connect() as connection:
         connection.sendall(GET.replace(b"/v1", b"/slow"))
@@ -251,7 +277,7 @@ def test_large_bodies_at_the_same_time_are_bounded_together():
             head = b"POST /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
             connection.sendall(head % size + b"a" * (size - 1))
             last = head.replace(b"Host", b"Connection: close\r\nHost")
-            wait_until(lambda: running.server.num_reserved == size - 1)
+            wait_until(lambda: running.server.memory.num_held == size - 1)
             assert answered(running.ask(last % size + b"a" * size)) == [503]
             assert answered(running.ask(last % 5 + b"abcde")) == [200]
             connection.sendall(b"a")

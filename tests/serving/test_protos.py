@@ -89,3 +89,18 @@ def test_shapes_of_any_rank_are_read_or_refused():
         read(tensor(b"\x01a", 0))
     with contextlib.suppress(ServingError):  # NumPy 1 has at most 32 axes
         assert read(tensor(b"\x01a", *[1] * 40)).ndim == 40  # where TensorFlow's `numpy` crashes
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x12\x00" * 1001, b"\xf9\x01" + b"x" * 8 + b"\x1a\x00" * 1000]
+)
+def test_a_message_of_many_fields_is_refused_before_it_is_parsed(content):
+    class Message:
+        DESCRIPTOR = predict_pb2.PredictRequest.DESCRIPTOR
+        FromString = None  # cannot be called
+
+    with pytest.raises(ServingError, match="at most 1000 fields"):
+        protos.parse(Message, content)
+    message = predict_pb2.PredictRequest(output_filter=["x"] * 999)
+    message.model_spec.version.value = -1
+    assert protos.parse(type(message), message.SerializeToString()) == message

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.serving.http_connection import Request
+from keras_transformer.serving.memory import Memory, Share
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.rest import RestInterface
 from keras_transformer.serving.settings import ServingConfig
@@ -52,7 +53,8 @@ def ask(batching, body, seconds=60.0):
     async def main():
         rest = RestInterface(Versions(), batching, ServingConfig(), Metrics("m"))
         deadline = asyncio.get_running_loop().time() + seconds
-        response = await rest.answer(Request("POST", PATH, {}, bytearray(body), deadline))
+        request = Request("POST", PATH, {}, bytearray(body), deadline, Share(Memory(10**8)))
+        response = await rest.answer(request)
         rest.close()
         return response, deadline
 
@@ -70,6 +72,19 @@ def test_a_request_that_is_late_before_it_is_read_is_not_run():
     batching = Batching()
     response, _ = ask(batching, LARGE, seconds=-1.0)
     assert response.status == 504 and batching.deadline is None
+
+
+def test_a_document_that_is_refused_is_not_kept():
+    body = b'{"inputs": [' + b"[]," * 100_000 + b"5]}"
+    gc.freeze()  # looks at no object of other tests
+    gc.disable()
+    tracemalloc.start()
+    response, _ = ask(Batching(), body)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    gc.enable()
+    gc.unfreeze()
+    assert response.status == 400 and kept < 2_000_000
 
 
 @pytest.mark.parametrize("body", [BODY, LARGE], ids=["small", "large"])

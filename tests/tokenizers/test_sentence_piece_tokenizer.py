@@ -3,6 +3,8 @@ import re
 import runpy
 import sys
 import unicodedata
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import sentencepiece
 
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import SentencePieceTokenizer, sentence_piece_model
+from keras_transformer.tokenizers.sentence_piece_model import parsed
 
 LAYOUTS = {
     "SentencePiece's own": {"model_type": "bpe"},  # unknown 0, start 1, end 2, no padding
@@ -114,23 +117,97 @@ def test_long_lines_are_learned_from_too(sentences):
     assert UNKNOWN_ID not in row
 
 
+def drawn(tokenizer, *arguments):
+    return list(tokenizer.encode_sampled(*arguments))
+
+
 def test_sampled_segmentations(sentence_piece, sentences):
     plain = sentence_piece.encode(sentences).to_list()
-    drawn = {
-        seed: [row.tolist() for row in sentence_piece.encode_sampled(sentences, 0.3, seed)]
-        for seed in (1, 2)
-    }
-    assert drawn[1] != drawn[2] and drawn[1] != plain
-    for rows in drawn.values():
+    first, second = (drawn(sentence_piece, sentences, 0.3, seed) for seed in (1, 2))
+    assert first != second and first != plain
+    for rows in (first, second):
         decoded = sentence_piece.decode([row + [END_ID] * (200 - len(row)) for row in rows])
         assert [text.decode() for text in decoded.numpy()] == sentences
-    again = sentence_piece.encode_sampled(sentences, 0.3, 1)
-    assert [row.tolist() for row in again] == drawn[1]
-    assert {row.dtype for row in again} == {np.dtype("int32")}
+
+
+def test_a_draw_depends_on_seed_and_place_alone(sentence_piece, sentences):
+    """Not on the other sentences, what was drawn before, or the thread."""
+    whole = drawn(sentence_piece, sentences, 0.3, 1)
+    others = ["a cat"] * (len(sentences) - 1)
+    another = SentencePieceTokenizer(sentence_piece.serialized)
+    assert drawn(another, [*others, sentences[-1]], 0.3, 1)[-1] == whole[-1]
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(drawn, another, sentences, 0.3, 1).result() == whole
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_segmentation_that_is_most_probable_is_that_of_the_library(sentences, layout):
+    ours = SentencePieceTokenizer(foreign_model(sentences, **LAYOUTS[layout]))
+    texts = [*sentences, "<de> Ein 😀😀 Hund", "  Ｆull \ud800 width  ", "", "😀 <en><de>x 10€"]
+    almost_plain = dict.fromkeys(["SentencePiece's own", "bytes and symbols"], 1e-12)
+    if sampling := almost_plain.get(layout):  # BPE
+        assert drawn(ours, texts, sampling, 1) == ours.encode(texts).to_list()
+    else:
+        probable = [
+            Counter(map(tuple, drawn(ours, [text] * 60, 1.0, 1))).most_common(1)[0][0]
+            for text in ("A dog", "ein 😀😀")
+        ]
+        assert [*map(list, probable)] == ours.encode(["A dog", "ein 😀😀"]).to_list()
+
+
+def test_bpe_dropout_is_that_of_the_paper(trained):
+    """Provilkov et al., 2020, algorithm 1: all that may happen to a word, with its probability."""
+    scores = {p.piece: p.score for p in parsed(trained["bpe"].serialized).pieces if p.score < 0}
+
+    def outcomes(pieces, p):
+        merges = [
+            (-scores[pieces[i] + pieces[i + 1]], i)
+            for i in range(len(pieces) - 1)
+            if pieces[i] + pieces[i + 1] in scores
+        ]
+        found = Counter({pieces: p ** len(merges)})
+        for num_dropped, (_, i) in enumerate(sorted(merges)):
+            merged = (*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])
+            for outcome, probability in outcomes(merged, p).items():
+                found[outcome] += p**num_dropped * (1 - p) * probability
+        return found
+
+    num_draws = 3000
+    for word, p in (("▁children", 0.1), ("▁playing", 0.5)):
+        expected = outcomes(tuple(word), p)
+        rows = drawn(trained["bpe"], [word[1:]] * num_draws, p, 1)
+        counts = Counter(tuple(trained["bpe"].to_pieces(row)) for row in rows)
+        assert sum(expected.values()) == pytest.approx(1.0) and len(expected) > 5
+        assert counts.keys() <= expected.keys()
+        for outcome, probability in expected.items():
+            deviation = (num_draws * probability * (1 - probability)) ** 0.5
+            assert abs(counts[outcome] - num_draws * probability) <= 4 * deviation + 1
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0])
+def test_unigram_tokens_are_drawn_by_probability(trained, alpha):
+    """Kudo, 2018, section 3.3, against all segmentations of a word that the library lists."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=trained["unigram"].serialized)
+    word = "children"
+    listed = {tuple(row) for row in processor.nbest_encode(word, nbest_size=500)}
+    weights = {row: np.exp(alpha * sum(map(processor.get_score, row))) for row in listed}
+    num_draws = 3000
+    counts = Counter(map(tuple, drawn(trained["unigram"], [word] * num_draws, alpha, 1)))
+    assert len(listed) > 3 and counts.keys() <= listed
+    for row, weight in weights.items():
+        probability = weight / sum(weights.values())
+        deviation = (num_draws * probability * (1 - probability)) ** 0.5
+        assert abs(counts[row] - num_draws * probability) <= 4 * deviation + 1
+
+
+def test_a_model_with_one_segmentation_is_not_sampled(sentences):
+    words = SentencePieceTokenizer(foreign_model(sentences, model_type="char", vocab_size=50))
+    with pytest.raises(ValueError, match="Received: a SentencePiece model of the type CHAR"):
+        words.encode_sampled([], 0.1, 1)
 
 
 def test_dropping_every_merge_leaves_characters(trained):
-    (row,) = trained["bpe"].encode_sampled(["A dog runs."], 1.0, seed=1)
+    (row,) = drawn(trained["bpe"], ["A dog runs."], 1.0, 1)
     assert trained["bpe"].to_pieces(row) == list("▁A▁dog▁runs.")
 
 

@@ -94,9 +94,9 @@ def test_another_run_starts_from_whatever_weights_are_whole(run, longer, start, 
 
 def test_weights_are_loaded_whole_or_not_at_all(run):
     flip(run / "averaged.weights.h5")
-    flip(run / "checkpoints/step-00000005/model.weights.h5")
     with pytest.raises(ValueError, match="averaged.weights.h5.*Choose the best"):
         load_run(run, "averaged")
+    flip(run / "checkpoints/step-00000005/model.weights.h5")
     with pytest.raises(ValueError, match="step-00000005.*Choose|Train further"):
         load_run(run, "last")
     best = json.loads((run / "checkpoints/step-00000005/state.json").read_text())["best_step"]

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from keras_transformer.training.final_weights import Candidate, candidates, choose_weights
+from keras_transformer.training.translation_task import TranslationTask
 
 
 class FakeCheckpoints:
@@ -64,7 +65,8 @@ def test_a_damaged_best_checkpoint_is_replaced_by_the_last():
         ([30.0, 29.0, 28.0], 0, 1),
         ([30.0, 29.0, 29.9], 2, 2),  # the best of many single ones is partly luck
         ([30.0, 29.0, 29.8], 0, 2),
-        ([0.0, 0.0, 0.0], 1, 1),
+        ([0.0, 0.04, 0.9], 0, 1),  # only smoothing: the lowest loss is the best
+        ([30.0, 30.02, 30.04], 1, 1),
         ([5.0], 0, None),
     ],
 )
@@ -77,7 +79,8 @@ def test_validation_chooses(bleus, expected, expected_mean):
         (number,) = loaded[-1]
         return {"val_bleu": bleus[number], "val_loss": float(number)}
 
-    best, mean, metrics = choose_weights(found, loaded.append, validate, records.append, "val_bleu")
+    rank = TranslationTask().rank
+    best, mean, metrics = choose_weights(found, loaded.append, validate, records.append, rank)
     assert best is found[expected]
     assert mean is (None if expected_mean is None else found[expected_mean])
     assert metrics == {"val_bleu": bleus[expected], "val_loss": float(expected)}

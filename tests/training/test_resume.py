@@ -7,9 +7,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.config import Config
+from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.runs.checkpoints import Checkpoints, TrainingState
 from keras_transformer.training import training_loop
+from keras_transformer.training.one_device import Distribution
+from keras_transformer.training.training_loop import SaveAndStop
+from keras_transformer.training.translation_task import TranslationTask
 
 SETTINGS = [
     "model.num_layers=1",
@@ -51,17 +54,35 @@ def test_minutes_add_up_over_a_resume(tmp_path, start_training, clock):
     assert again.limit == "max_minutes"
 
 
-def test_patience_counts_the_validations_since_the_best(start_training):
-    started = start_training(Config().override([*SETTINGS, "training.patience=2"]))
-    saver = started.saver
-    saver.set_model(started.model)
-    limits = []
-    for step, score in enumerate((3.0, 2.0, 3.5, 3.5, 1.0), start=1):
+@pytest.mark.parametrize(
+    "validations, num, best_step",
+    [
+        # BLEU and loss of each validation, how many of them are done, and the best one
+        ([(3.0, 2.0), (2.0, 2.0), (3.5, 2.0), (3.5, 2.0), (1.0, 2.0), (9.0, 1.0)], 5, 3),
+        (
+            [(0.0, 6.5), (0.0, 6.3), (0.04, 6.0), (0.0, 5.7), (0.0, 5.5), (0.0, 5.6), (0.9, 5.6)],
+            7,
+            5,
+        ),
+        ([(9.0, 2.0), (8.9, 1.9), (8.9, 1.8), (8.9, 1.7), (8.9, 1.7), (8.9, 1.7)], 6, 1),
+        ([(9.01, 2.0), (9.04, 2.1), (9.0, 1.9999), (9.0, 1.9998), (9.0, 1.0)], 3, 3),
+    ],
+)
+def test_patience_counts_while_neither_score_nor_loss_is_better(
+    validations, num, best_step, monkeypatch
+):
+    monkeypatch.setattr(SaveAndStop, "save", lambda *args, **kwargs: None)
+    config = TrainingConfig(patience=2)
+    state = TrainingState(validated=False)
+    no_signal = types.SimpleNamespace(signal_number=None)
+    task, one_device = TranslationTask(), Distribution()
+    saver = SaveAndStop(None, state, task, config, no_signal, one_device)
+    for step, (bleu, loss) in enumerate(validations, start=1):
         saver.state.step = step
-        saver.on_epoch_end(step - 1, {"val_bleu": score})
-        limits.append(saver.limit)
-    assert limits == [None] * 4 + ["patience"]
-    assert (saver.state.best_step, saver.state.best_score) == (3, 3.5)
+        saver.on_epoch_end(step - 1, {"val_bleu": bleu, "val_loss": loss})
+        if saver.limit is not None:
+            break
+    assert (saver.limit, step, saver.state.best_step) == ("patience", num, best_step)
 
 
 def test_checkpoints_without_a_validation_take_no_place_of_those_that_had_one(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 from keras_transformer.config import GROUPS, Config, TrainingConfig
 from keras_transformer.config.settings import settings
+from keras_transformer.data import ParallelCorpus
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.training import train, training_loop
@@ -348,6 +349,12 @@ def test_the_seed_draws_the_weights(start_training, tokenizer):
     for weight, expected in zip(model.get_weights(), same.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, expected)
     assert not np.array_equal(model.get_weights()[0], other.get_weights()[0])
+
+
+def test_validation_text_without_spaces_is_told_its_tokenizer(start_training, corpus):
+    unspaced = ParallelCorpus.from_pairs([("A dog runs.", "一只狗在雪地里奔跑。")])
+    lines = start_training(config_of({}), corpora=(corpus, unspaced)).lines
+    assert any("Choose zh for Chinese" in line for line in lines)
 
 
 def test_an_unknown_tokenizer_of_bleu_is_refused_before_one_is_learned(spied, tmp_path, corpus):

@@ -17,6 +17,9 @@ class AccuracyTask(TranslationTask):
     def callbacks(self):
         return []
 
+    def rank(self, metrics):
+        return metrics["val_accuracy"], -metrics["val_loss"]
+
     def score(self, model, metrics):
         return metrics["val_accuracy"]
 

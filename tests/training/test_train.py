@@ -207,7 +207,7 @@ def test_patience_ends_a_training_that_gets_no_better(tmp_path, config, train_qu
     run = tmp_path / "run"
     metrics = train_quietly(config, run)
     finished = read_finished(run)
-    assert finished["step"] == 6 and "no better BLEU in 2 validations" in finished["reason"]
+    assert finished["step"] == 6 and "no better BLEU and no lower loss in 2" in finished["reason"]
 
     more_steps = config.override(["training.max_steps=500"])  # is not what ended it
     train_quietly(more_steps, run)
@@ -471,7 +471,7 @@ def test_a_file_system_without_locks_is_named_as_the_reason(
         (["model.num_heads=3"], "d_model must be divisible by num_heads"),
         (["tokenizer.vocab_size=50000"], "Vocabulary too large for the corpus"),
         (["data.source_train=missing.en"], "missing.en"),
-        (["data.max_length=1"], "pairs of at most 1 tokens"),
+        (["data.max_length=1"], "pairs of 1 to 1 tokens per side"),
         (["model.activation=relo"], "Keras's activations.*activation='relo'"),
     ],
 )

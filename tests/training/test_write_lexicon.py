@@ -111,7 +111,7 @@ def test_text_without_a_pair_that_is_short_enough_is_refused(make_run):
 
 def test_a_run_that_cannot_be_written_is_refused_before_the_work(make_run, monkeypatch):
     run = make_run()
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     monkeypatch.setattr(module.Lexicon, "learn", lambda *arguments: pytest.fail("minutes of work"))
     with pytest.raises(ValueError, match="Expected a directory to write to.*cannot be written"):
         write_lexicon(run)

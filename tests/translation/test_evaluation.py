@@ -58,6 +58,24 @@ def test_tokenizers_that_need_no_download(tokenize):
     assert f"tok:{tokenize}|" in score.signature
 
 
+@pytest.mark.parametrize(
+    "reference, tokenize, is_hinted",
+    [
+        ("两只狗在雪地里奔跑。", "13a", True),
+        ("二匹の犬が雪の中を走っている。", "13a", True),
+        ("สุนัขสองตัว กำลังวิ่งอยู่ในหิมะ", "intl", True),
+        ("两只狗在雪地里奔跑。", "zh", False),
+        ("两 只 狗 在 雪地 里 奔跑 。", "none", False),
+        ("Zwei Hunde rennen im Schnee (雪).", "13a", False),
+    ],
+)
+def test_a_text_without_spaces_needs_another_tokenizer(reference, tokenize, is_hinted, caplog):
+    bleu([reference], [reference], tokenize=tokenize, hints=False)
+    assert not caplog.records
+    bleu([reference], [reference], tokenize=tokenize)
+    assert ["Choose zh for Chinese" in text for text in caplog.messages] == [True] * is_hinted
+
+
 def test_an_unknown_tokenizer_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="Received: tokenize='moses'") as error:
         bleu(HYPOTHESES, REFERENCES, tokenize="moses")

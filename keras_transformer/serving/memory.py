@@ -1,0 +1,50 @@
+"""The memory that the requests of all clients may take together."""
+
+from keras_transformer.serving.errors import unavailable
+
+SMALL_BYTES = 64 * 2**10
+"""Requests up to this size are not counted, so that large ones cannot keep them out."""
+
+
+class Memory:
+    """Counts the bytes that requests hold. Use it in one event loop.
+
+    Args:
+        limit: int, maximum bytes.
+    Attributes:
+        num_held: bytes that are held now.
+    """
+
+    def __init__(self, limit):
+        self.limit = limit
+        self.num_held = 0
+
+
+class Share:
+    """What one request holds of a `Memory`."""
+
+    def __init__(self, memory):
+        self._memory = memory
+        self._num_held = 0
+
+    def hold(self, num_bytes):
+        """Sets the bytes that the request holds from now on.
+
+        Raises:
+            ServingError: UNAVAILABLE if the requests would hold too many. The share is then as
+                large as before.
+        """
+        counted = num_bytes if num_bytes > SMALL_BYTES else 0
+        memory, more = self._memory, counted - self._num_held
+        if more > 0 and memory.num_held + more > memory.limit:
+            raise unavailable(
+                "The server has no memory left for this request. Received: "
+                f"{more} bytes, while {memory.num_held} of at most {memory.limit} are held. "
+                "Try again later."
+            )
+        memory.num_held += more
+        self._num_held = counted
+
+    def close(self):
+        """Holds nothing anymore."""
+        self.hold(0)
