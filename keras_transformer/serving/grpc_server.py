@@ -12,6 +12,7 @@ from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
 from keras_transformer.serving import LOG, errors, protos
 from keras_transformer.serving.grpc_services import Health, ModelService, PredictionService
+from keras_transformer.serving.memory import Memory, Share
 
 STREAMS_PER_CONNECTION = 64
 """Calls at the same time on one connection. Further calls wait in the client."""
@@ -19,7 +20,6 @@ MAX_MESSAGES_READ = 16
 """Messages that are received at the same time, in addition to one on each connection. Each may have
 up to `max_body_bytes`."""
 SMALL_BYTES = 2**13  # messages below this size are parsed in the event loop
-UNCOUNTED_BYTES = 2**16  # answers up to this size are sent even if large ones take all memory
 LONG_METHODS = {"HandleReloadConfigRequest"}
 """Methods without the time limit of a request: they wait until versions are loaded."""
 MAX_AGE_IN_REQUESTS = 2
@@ -110,7 +110,8 @@ class Calls:
     def __init__(self, settings, metrics):
         self._settings = settings
         self._metrics = metrics
-        self._open = {}  # context of each call that has a message to the reserved bytes
+        self._num_open = 0  # calls that have a message
+        self._memory = Memory(settings.max_queued_bytes)  # of answers, which clients may never read
         self._reading = set()  # connections on which a message is received
         self._reading_more = asyncio.Semaphore(MAX_MESSAGES_READ)
         # one thread: several large messages at once would add up in memory
@@ -171,21 +172,15 @@ class Calls:
     def _take_slot(self, context):
         """Counts a call as open until its answer has been sent."""
         limit = self._settings.max_connections
-        if len(self._open) >= limit:
+        if self._num_open >= limit:
             raise errors.unavailable(
                 f"Expected at most {limit} calls at the same time. Received more. Try again later."
             )
-        self._open[context] = 0
-        context.add_done_callback(self._open.pop)
+        self._num_open += 1
+        context.add_done_callback(self._release_slot)
 
-    def _reserve(self, num_bytes, context):
-        """Reserves memory for a large answer, which the client may never read."""
-        if num_bytes > UNCOUNTED_BYTES:
-            if sum(self._open.values()) + num_bytes > self._settings.max_queued_bytes:
-                raise errors.unavailable(
-                    "The server has no memory left for this answer. Try again later."
-                )
-            self._open[context] = num_bytes
+    def _release_slot(self, _context):
+        self._num_open -= 1
 
     async def _call(self, answer, message_class, api, _messages, context):
         """Answers and counts a call; an exception becomes its status."""
@@ -203,7 +198,9 @@ class Calls:
             except asyncio.TimeoutError:
                 raise errors.timed_out(seconds) from None
             answer = response.SerializeToString()
-            self._reserve(len(answer), context)
+            share = Share(self._memory)
+            share.hold(len(answer))
+            context.add_done_callback(lambda _: share.close())
             status = grpc.StatusCode.OK
             return answer
         except Exception as error:
