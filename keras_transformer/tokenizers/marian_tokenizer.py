@@ -107,7 +107,7 @@ class MarianTokenizer(Tokenizer):
         pieces = map(self._processor.id_to_piece, range(self._processor.get_piece_size()))
         return SubwordSampler(self._processor), [self._ids.get(p, UNKNOWN_ID) for p in pieces]
 
-    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "Iterator[list[int]]":
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> Iterator[list[int]]:
         """As `SentencePieceTokenizer.encode_sampled`; the tag stays one token."""
         sampler, ids = self._sampler
         tags = [TAG.match(sentence) for sentence in sentences]

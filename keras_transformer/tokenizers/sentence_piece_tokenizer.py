@@ -113,7 +113,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _sampler(self):
         return SubwordSampler(self._processor)
 
-    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "Iterator[list[int]]":
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> Iterator[list[int]]:
         """Returns one random segmentation of each sentence, as the base class.
 
         Args:

@@ -108,7 +108,7 @@ class Tokenizer(tf.Module, abc.ABC):
         return self._detokenize(tf.ragged.boolean_mask(ids, kept))
 
     @abc.abstractmethod
-    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "Iterator[list[int]]":
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> Iterator[list[int]]:
         """Returns one random segmentation of each sentence (subword regularization).
 
         Runs on the host, outside any graph. The draw of a sentence depends on `seed` and on the

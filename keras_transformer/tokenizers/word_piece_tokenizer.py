@@ -118,7 +118,7 @@ class WordPieceTokenizer(Tokenizer):
         text = tf.strings.regex_replace(text, r"([(\[{]) ", r"\1")
         return tf.strings.regex_replace(text, r" (['’-]) ", r"\1")
 
-    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> "Iterator[list[int]]":
+    def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> Iterator[list[int]]:
         """Raises ValueError, because WordPiece splits a word in only one way."""
         raise InputError(
             f"Expected no sampling with WordPiece. Received: sampling={sampling}. "

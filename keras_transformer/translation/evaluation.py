@@ -81,10 +81,12 @@ def bleu(
 
 def tokenizer_hint(references: Texts, tokenize: str) -> str | None:
     """Returns which tokenizer to use for text without spaces; None: `tokenize` suits the text."""
+    if tokenize not in ("13a", "intl", "none"):
+        return None
     words = [word for reference in references for word in reference.split()]
     length = sum(map(len, words))
     unspaced = sum(len(UNSPACED.findall(word)) for word in words)
-    if tokenize not in ("13a", "intl", "none") or unspaced <= length / 2 or length < 5 * len(words):
+    if unspaced <= length / 2 or length < 5 * len(words):
         return None  # another script, or words that a tokenizer has separated already
     return (
         f"The references have no spaces between words, so that BLEU with {tokenize} takes a whole "
