@@ -14,6 +14,7 @@ from keras_transformer.convert.tensor_files import read_tensors
 from keras_transformer.convert.tokenizer_files import read_tokenizer
 from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError
+from keras_transformer.files.checksums import check_if_listed
 from keras_transformer.types import StrPath
 
 ARCHITECTURES = {"bert": bert, "gpt2": gpt2, "vit": vit}
@@ -48,6 +49,7 @@ def from_hugging_face(directory: StrPath) -> Imported:
             package cannot represent. The message names them.
     """
     directory = pathlib.Path(directory)
+    check_if_listed(directory)
     config = Settings.read(directory / "config.json")
     model_type = config.get("model_type")
     if model_type == "marian":

@@ -14,6 +14,7 @@ from keras_transformer.convert.marian_npz import read_npz
 from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import new_directory
+from keras_transformer.files.checksums import check_if_listed
 from keras_transformer.files.text import check_directory
 from keras_transformer.files.version_numbers import remedy_for
 from keras_transformer.runs.checkpoints import Checkpoints, TrainingState
@@ -47,6 +48,7 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
         raise InputError(
             f"Expected the directory of a model. Received: {directory}: no such directory."
         )
+    check_if_listed(directory)
     if (directory / "config.json").exists():
         config = Settings.read(directory / "config.json")
         model_type = config.get("model_type")

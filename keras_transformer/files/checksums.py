@@ -9,6 +9,13 @@ import pathlib
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
+from keras_transformer.files.regular import (
+    VOCABULARY_BYTES,
+    check_regular_files,
+    is_named,
+    read_regular,
+    regular_file,
+)
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 
 CHECKSUMS = "SHA256SUMS"
@@ -55,18 +62,16 @@ def check_checksums(directory, names=None):
         directory: path.
         names: names of the files to check, relative to the directory; None: all listed files.
     """
-    directory = pathlib.Path(directory)
-    try:
-        listed = (directory / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        raise InputError(f"{CHECKSUMS} is missing") from None
-    lines = (line.partition("  ") for line in listed.split("\n") if line)
-    expected = {name: digest for digest, _, name in lines}
+    if not is_named(directory, CHECKSUMS):
+        raise InputError(f"{CHECKSUMS} is missing")
+    listed = read_regular(directory, CHECKSUMS, "checksums", VOCABULARY_BYTES)
+    lines = (line.partition(" ") for line in listed.decode(errors="replace").split("\n") if line)
+    expected = {name[1:]: digest for digest, _, name in lines}  # after a space or an asterisk
     if not expected:
         raise InputError(f"{CHECKSUMS} is empty")
     for name in sorted(expected) if names is None else names:
         try:
-            if checksum(directory / name) == expected.get(name):
+            if checksum(regular_file(directory, name)) == expected.get(name):
                 continue
         except OSError as error:
             raise InputError(f"{name}: {error.strerror}") from None
@@ -74,9 +79,28 @@ def check_checksums(directory, names=None):
 
 
 def check_export(path):
-    """Raises `ValueError` where a file of a SavedModel is missing or differs from its checksum.
+    """Raises `ValueError` where a file of an export is missing or differs from its checksum.
 
-    SavedModels that are no exports of this package need no checksums.
+    SavedModels that are no exports of this package need no checksums, but regular files.
     """
-    if any(pathlib.Path(path, name).exists() for name in (EXPORT_SETTINGS, CHECKSUMS)):
+    try:
+        check_regular_files(path)
+    except PermissionError:  # a server says it in other words than that a file is damaged
+        raise
+    except OSError as error:
+        raise InputError(f"{pathlib.Path(error.filename).name}: {error.strerror}") from None
+    if any(is_named(path, name) for name in (EXPORT_SETTINGS, CHECKSUMS)):
         check_checksums(path)
+
+
+def check_if_listed(directory):
+    """Raises `ValueError` where checksums lie beside files of which one is another or missing."""
+    if not is_named(directory, CHECKSUMS):
+        return
+    try:
+        check_checksums(directory)
+    except ValueError as error:
+        raise InputError(
+            f"Expected the files that {CHECKSUMS} lists. Received: {directory}, where {error}. "
+            f"Copy them again; or remove {CHECKSUMS}, if you have changed them."
+        ) from None

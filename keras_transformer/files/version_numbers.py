@@ -8,6 +8,8 @@ import json
 import os
 import pathlib
 
+from keras_transformer.files.regular import read_regular
+
 PACKAGE_VERSION = "0.1.0"
 """The version of this package, which `keras_transformer.__version__` names."""
 
@@ -77,7 +79,7 @@ def remedy_for(directory, otherwise):
 def _is_marian(path):
     """Returns whether a directory has a translator's files of Hugging Face or of Marian."""
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        config = json.loads(read_regular(path, "config.json", "settings"))
         return isinstance(config, dict) and config.get("model_type") == "marian"
     except (OSError, ValueError, RecursionError):
         return _exists(path, "decoder.yml")

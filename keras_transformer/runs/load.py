@@ -1,6 +1,7 @@
 """The weights of a run: which there are, which training chose, and the model that has them."""
 
 import contextlib
+import inspect
 import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.config import Config
 from keras_transformer.errors import InputError
 from keras_transformer.files.checksums import checksum
+from keras_transformer.files.regular import is_named, regular_file
 from keras_transformer.models.from_config import check_model_settings, model_class_of
 from keras_transformer.runs.checkpoints import WEIGHTS, DamagedCheckpoint
 from keras_transformer.runs.model_state import read_weights
@@ -42,6 +44,7 @@ def load_run(
         raise InputError(f"{error} (file: {run.config_path})") from None
     path_of_weights = weights_path(run, checkpoint)
     tokenizers = run.load_tokenizers(config)
+    _check_sizes(config, tokenizers, path_of_weights)
     model = build_model(config, *tokenizers)
     load_weights(model, path_of_weights)
     return model, *tokenizers, config
@@ -66,14 +69,61 @@ def build_model(config, source_tokenizer, target_tokenizer, dtype=None, model_cl
 
 def load_weights(model, path):
     """Gives the model the weights in a file; raises `InputError` if they do not fit."""
-    try:
+    with _naming_the_weights(path):
         read_weights(model, path)
+
+
+@contextlib.contextmanager
+def _naming_the_weights(path):
+    try:
+        yield
     except (OSError, ValueError, KeyError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"Expected the weights of the model in config.yaml. Received: {path}: {reason} "
             "The file or the settings are damaged: restore a copy, or choose another checkpoint."
         ) from None
+
+
+def _check_sizes(config, tokenizers, path):
+    """Raises `InputError` if a file of weights is too small for the model of the settings.
+
+    A run that somebody else has made may describe a model that no memory can hold. So its large
+    weights are looked up in the file before it is built.
+    """
+    parameters = inspect.signature(model_class_of(config).__init__).parameters
+    sizes = {
+        name: config.model_arguments.get(name, parameters[name].default) for name in parameters
+    }
+    d_model, num_layers = sizes["d_model"], sizes["num_layers"]
+    num_blocks = num_layers + (sizes["num_decoder_layers"] or num_layers)
+    needed = [(tokenizer.vocab_size, d_model, 1, "d_model") for tokenizer in tokenizers]
+    needed += [(d_model, sizes["ff_dim"], num_blocks, "ff_dim")] if "ff_dim" in sizes else []
+    needed += [(sizes["units"], sizes["units"], num_blocks, "units")] if "units" in sizes else []
+    if sizes.get("positions") == "learned":
+        needed.append((sizes["max_length"], d_model, 1, "max_length"))
+    for attention in filter(lambda value: isinstance(value, dict), sizes.values()):
+        if "num_features" in attention:
+            needed.append((attention["num_features"], 1, 1, "num_features"))
+    with _naming_the_weights(path):
+        shapes = _shapes_in(path)
+        for rows, columns, number, name in needed:
+            if sum(shape[0] == rows and shape[1] >= columns for shape in shapes) < number:
+                raise InputError(
+                    f"{number} of the shape ({rows}, {columns}), as its {name} says, are not there."
+                )
+
+
+def _shapes_in(path):
+    """Returns the shapes of the matrices in a file of weights, which must have all their bytes."""
+    import h5py
+
+    found = []
+    with h5py.File(path) as file:
+        file.visititems(lambda _, each: found.append(each) if hasattr(each, "shape") else None)
+        if sum(dataset.nbytes for dataset in found) > path.stat().st_size:
+            raise InputError("it has fewer bytes than its arrays.")
+        return [dataset.shape for dataset in found if dataset.ndim == 2]
 
 
 def weights_path(run: Run, checkpoint: str | None = None) -> pathlib.Path:
@@ -135,14 +185,18 @@ def _path_of(run, checkpoint):
         InputError: there are none.
     """
     if checkpoint == "averaged":
-        if not run.averaged_path.is_file():
+        if not is_named(run.path, run.averaged_path.name):
             end = "." if run.is_imported else ", or train to the end."
             raise InputError(
                 "Expected averaged weights, which a run has after the end of its training. "
                 f"Received: {run.path}, which has none. Use best or last{end}"
             )
         expected = (run.finished() or {}).get("averaged_checksum")
-        if expected not in (None, checksum(run.averaged_path)):
+        try:
+            found = checksum(regular_file(run.path, run.averaged_path.name))
+        except OSError as error:
+            raise DamagedCheckpoint(run.averaged_path, error.strerror) from None
+        if expected not in (None, found):
             reason = "it does not match its checksum in finished.json"
             raise DamagedCheckpoint(run.averaged_path, reason)
         return run.averaged_path

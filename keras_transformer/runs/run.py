@@ -26,6 +26,12 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import is_being_written, replacing
+from keras_transformer.files.regular import (
+    SETTINGS_BYTES,
+    is_named,
+    read_regular,
+    regular_file,
+)
 from keras_transformer.files.version_numbers import remedy_for
 from keras_transformer.runs.checkpoints import Checkpoints
 from keras_transformer.types import StrPath
@@ -121,13 +127,13 @@ class Run:
     @property
     def identity(self) -> Identity:
         """The `Identity` of the run; raises `InputError` if its file is damaged."""
+        if not is_named(self.path, self.identity_path.name):
+            return Identity(Checkpoints(self.path / "checkpoints").stored_run_id())
         try:
-            content = json.loads(self.identity_path.read_text())
+            content = json.loads(read_regular(self.path, self.identity_path.name, "an identity"))
             if not all(isinstance(value, str | None) for value in content.values()):
                 raise InputError
             return Identity(content.pop("run_id"), **content)
-        except FileNotFoundError:
-            return Identity(Checkpoints(self.path / "checkpoints").stored_run_id())
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InputError(
                 f"Expected the identity of a run. Received: {self.identity_path}, which is "
@@ -240,7 +246,12 @@ class Run:
                     "`keras-transformer import`.",
                 )
             )
-        return Config.load(self.config_path)
+        try:
+            return Config.load(regular_file(self.path, self.config_path.name, SETTINGS_BYTES))
+        except OSError as error:
+            raise InputError(
+                f"Expected the settings of a run. Received: {self.config_path}: {error.strerror}."
+            ) from None
 
     def load_tokenizers(self, config: Config) -> "tuple[Tokenizer, Tokenizer]":
         """Returns `(source, target)`, the same tokenizer twice where one file is for both.
@@ -278,11 +289,11 @@ class Run:
 
     def finished(self) -> dict[str, Any] | None:
         """Returns the content of `finished.json`, or None if training has not ended."""
-        try:
-            finished = json.loads(self.finished_path.read_text())
-            _check_finished(finished)
-        except FileNotFoundError:
+        if not is_named(self.path, self.finished_path.name):
             return None
+        try:
+            finished = json.loads(read_regular(self.path, self.finished_path.name, "its end"))
+            _check_finished(finished)
         except (ValueError, TypeError, KeyError, RecursionError):
             raise InputError(
                 f"Expected how the training ended. Received: {self.finished_path}, which is "

@@ -3,6 +3,7 @@
 import pathlib
 
 from keras_transformer.errors import InputError
+from keras_transformer.files.regular import VOCABULARY_BYTES, read_regular
 from keras_transformer.tokenizers.marian_tokenizer import MarianTokenizer
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SentencePieceTokenizer
 from keras_transformer.tokenizers.tokenizer import Tokenizer
@@ -39,7 +40,8 @@ def load(directory: StrPath, name: str = "tokenizer") -> Tokenizer:
             f"Received: {directory} with {len(found)} of them."
         )
     ((cls, path),) = found.items()
-    return _read(cls, path)
+    content = read_regular(directory, path.name, "a tokenizer file", VOCABULARY_BYTES)
+    return _tokenizer(cls, content, path)
 
 
 def from_file(path: StrPath) -> Tokenizer:
@@ -52,16 +54,20 @@ def from_file(path: StrPath) -> Tokenizer:
         ValueError: the file is missing or contains something else.
     """
     path = pathlib.Path(path)
-    if path.suffix != ".txt":
-        return _read(SentencePieceTokenizer, path)
-    is_uncased = path.name.endswith(UncasedWordPieceTokenizer.SUFFIX)
-    return _read(UncasedWordPieceTokenizer if is_uncased else WordPieceTokenizer, path)
-
-
-def _read(cls, path):
     try:
-        return cls(path.read_bytes())
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"Expected a tokenizer file. Received: {path}: {error.strerror}") from None
+    if path.suffix != ".txt":
+        return _tokenizer(SentencePieceTokenizer, content, path)
+    is_uncased = path.name.endswith(UncasedWordPieceTokenizer.SUFFIX)
+    return _tokenizer(
+        UncasedWordPieceTokenizer if is_uncased else WordPieceTokenizer, content, path
+    )
+
+
+def _tokenizer(cls, content, path):
+    try:
+        return cls(content)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error

@@ -6,6 +6,7 @@ import pathlib
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError, import_library
 from keras_transformer.files.checksums import check_export
+from keras_transformer.files.regular import is_named, read_regular
 from keras_transformer.files.text import without_surrogates
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 from keras_transformer.translation.base_translator import BaseTranslator, Translation, check_is_list
@@ -27,15 +28,16 @@ class ExportedTranslator(BaseTranslator):
 
     def __init__(self, path: StrPath) -> None:
         self.path = pathlib.Path(path)
-        try:
-            self.settings = json.loads((self.path / EXPORT_SETTINGS).read_text())
-            if "n_best" in self.settings:
-                check_export(self.path)
-        except FileNotFoundError:
+        if not is_named(path, EXPORT_SETTINGS):
             raise InputError(
                 f"Expected an export of this package. Received: path={path}, without "
                 f"{EXPORT_SETTINGS}."
-            ) from None
+            )
+        content = read_regular(path, EXPORT_SETTINGS, "the settings of an export")
+        try:
+            self.settings = json.loads(content)
+            if "n_best" in self.settings:
+                check_export(self.path)
         except ValueError as error:
             raise InputError(
                 f"Expected a whole export. Received: {path}, which is damaged ({error}). "

@@ -10,6 +10,7 @@ A tokens in every shortlist; L links and E entries of the lexicon, see `_links`.
 """
 
 import itertools
+import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from keras_transformer.config import MAX_TRANSLATIONS
 from keras_transformer.decoding import Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
+from keras_transformer.files.regular import regular_file
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.types import Self, StrPath, Tensor
 
@@ -130,6 +132,7 @@ class Lexicon(NamedTuple):
             ValueError: there is none, it is damaged, or it belongs to other tokenizers.
         """
         try:
+            path = regular_file(pathlib.Path(path).parent, pathlib.Path(path).name)
             with np.load(path) as arrays:
                 parts = {name: arrays[name] for name in cls._fields}
                 stored = str(arrays["tokenizers"])

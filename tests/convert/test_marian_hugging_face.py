@@ -21,6 +21,7 @@ from keras_transformer.convert import (
 )
 from keras_transformer.convert.tensor_files import write_tensors
 from keras_transformer.data import ParallelCorpus
+from keras_transformer.files.checksums import write_checksums
 from keras_transformer.quickstart.phrases import phrase_corpus
 from keras_transformer.training import train
 from keras_transformer.translation.evaluation import bleu
@@ -275,6 +276,19 @@ def test_a_tensor_that_is_there_twice_is_refused(marian, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match=f"Expected each tensor in one of .* Received: {name} in"):
         read_marian(tmp_path)
+
+
+@pytest.mark.parametrize("read", [read_marian, from_hugging_face])
+def test_checksums_beside_the_files_are_checked(marian, read, tmp_path):
+    """One flipped bit leaves a file that can be read, and other translations."""
+    marian.hugging_face(tmp_path)
+    write_checksums(tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="where model.safetensors is not what .* Copy them again"):
+        read(tmp_path)
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path):
