@@ -14,6 +14,7 @@ import requests
 import tensorflow as tf
 
 from keras_transformer import cli
+from keras_transformer.export.saved_model import write_warmup_requests
 from keras_transformer.serving import LOG
 from keras_transformer.serving.server import Server
 
@@ -47,6 +48,12 @@ def pipe(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     return path
+
+
+def write_hanging(writer, path, pipe):
+    """Writes an export whose loading waits until somebody reads a named pipe."""
+    shutil.copytree(writer, path)
+    write_warmup_requests(path, [("serving_default", {"text": [str(pipe)]})])
 
 
 def ask(server, path, num_rows=1, version=""):
@@ -128,8 +135,7 @@ def test_a_second_signal_waits_for_no_request_and_no_version(writer, start_serve
     directory = tmp_path / "m"
     shutil.copytree(writer, directory / "1")
     server = start_server(directory, *PATIENT)
-    (directory / "half").mkdir()
-    os.mkfifo(directory / "half" / "saved_model.pb")
+    write_hanging(writer, directory / "half", pipe)
     (directory / "half").rename(directory / "2")
     server.wait_for_line("loading version 2")
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
@@ -152,16 +158,9 @@ def is_refused(server):
     return False
 
 
-def end_loading(pipe):
-    """Ends the thread that reads a named pipe, and that would wait if it read it again."""
-    with open(pipe, "wb"):
-        pipe.unlink()
-
-
-def test_a_server_that_is_loading_is_stopped_at_once(tmp_path):
-    (tmp_path / "1").mkdir()
-    os.mkfifo(tmp_path / "1" / "saved_model.pb")  # reading it waits for a writer
-    server = Server(tmp_path, port=0, grpc_port=0)
+def test_a_server_that_is_loading_is_stopped_at_once(writer, tmp_path, pipe):
+    write_hanging(writer, tmp_path / "m" / "1", pipe)
+    server = Server(tmp_path / "m", port=0, grpc_port=0)
     starting = threading.Thread(target=server.start)
     starting.start()
     wait_until(lambda: any(thread.name == "loading" for thread in threading.enumerate()))
@@ -170,7 +169,7 @@ def test_a_server_that_is_loading_is_stopped_at_once(tmp_path):
     for thread in (stopping, starting):
         thread.join(300)  # less than the time limit of loading
         assert not thread.is_alive()
-    end_loading(tmp_path / "1" / "saved_model.pb")
+    pipe.read_bytes()  # ends the thread that loads
 
 
 def test_a_signal_that_another_thread_gets_is_obeyed(tmp_path):
@@ -231,20 +230,25 @@ def serve(capsys):
         ("label", "for the label stable"),
     ],
 )
-def test_a_server_that_cannot_start_says_why_in_one_line(writer, tmp_path, serve, case, message):
+def test_a_server_that_cannot_start_says_why_in_one_line(
+    writer, tmp_path, pipe, serve, case, message
+):
+    directory = tmp_path / "m"
+    directory.mkdir()
     ports = ["--port", "0", "--grpc-port", "0"]
-    if case in ("broken", "hangs"):
-        (tmp_path / "1").mkdir()
-        model = tmp_path / "1" / "saved_model.pb"
-        model.write_bytes(b"no model") if case == "broken" else os.mkfifo(model)
+    if case == "broken":
+        (directory / "1").mkdir()
+        (directory / "1" / "saved_model.pb").write_bytes(b"no model")
+    if case == "hangs":
+        write_hanging(writer, directory / "1", pipe)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
         arguments = {
-            "empty": [tmp_path, *ports],
-            "broken": [tmp_path, *ports],
-            "hangs": [tmp_path, *ports, "--load-timeout", "0.2"],
+            "empty": [directory, *ports],
+            "broken": [directory, *ports],
+            "hangs": [directory, *ports, "--load-timeout", "1"],
             "version": [writer.parent, *ports, "--versions", "7"],
             "label": [writer.parent, *ports, "--label", "stable=7"],
             "port": [writer.parent, "--port", number, "--grpc-port", 0],
@@ -254,4 +258,4 @@ def test_a_server_that_cannot_start_says_why_in_one_line(writer, tmp_path, serve
         (line,) = serve(*arguments[case])
     assert message.format(number=number) in line
     if case == "hangs":
-        end_loading(model)
+        pipe.read_bytes()  # ends the thread that loads
