@@ -126,6 +126,7 @@ def _environment(num_threads):
     environment = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
+        "TF_CPP_MIN_LOG_LEVEL": "3",  # no TensorFlow chatter among the stored outputs
         "TF_NUM_INTRAOP_THREADS": str(num_threads),
         "TF_NUM_INTEROP_THREADS": str(num_threads),
         "OMP_NUM_THREADS": str(num_threads),
