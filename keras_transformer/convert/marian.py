@@ -15,6 +15,7 @@ from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import new_directory
 from keras_transformer.files.checksums import check_if_listed
+from keras_transformer.files.regular import is_named
 from keras_transformer.files.text import check_directory
 from keras_transformer.files.version_numbers import remedy_for
 from keras_transformer.runs.checkpoints import Checkpoints, TrainingState
@@ -49,7 +50,7 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
             f"Expected the directory of a model. Received: {directory}: no such directory."
         )
     check_if_listed(directory)
-    if (directory / "config.json").exists():
+    if is_named(directory, "config.json"):
         config = Settings.read(directory / "config.json")
         model_type = config.get("model_type")
         if model_type != "marian":
@@ -60,7 +61,7 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
                 "Vision Transformer."
             )
         return _read(directory, lambda: read_hugging_face(directory, config, write))
-    if (directory / "decoder.yml").exists():
+    if is_named(directory, "decoder.yml"):
         return _read(directory, lambda: read_npz(directory))
     raise InputError(
         "Expected a model of OPUS-MT: Hugging Face's config.json with its files, or Marian's "

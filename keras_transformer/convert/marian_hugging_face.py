@@ -8,14 +8,15 @@ from keras_transformer.convert.marian_model import (
     block_shapes,
     check_ids,
     copy_tables,
-    read_bytes,
+    read_sentence_piece,
     search_of,
     settings_of,
     vocabulary,
 )
-from keras_transformer.convert.tensor_files import INDEX, read_pytorch_tensors, read_tensors
+from keras_transformer.convert.tensor_files import INDEX, MODEL, read_pytorch_tensors, read_tensors
 from keras_transformer.convert.weights import Settings, Weights
 from keras_transformer.errors import InputError
+from keras_transformer.files.regular import is_named
 from keras_transformer.layers import sinusoidal_encoding
 
 EXPECTED = {
@@ -87,10 +88,7 @@ def read_hugging_face(directory, config, write):
     settings = _settings(directory, config, tokenizer_config)
     shared = not tokenizer_config.flag("separate_vocabs", False)
     source, target = _vocabularies(directory, config, tokenizer_config, search, shared)
-    models = tuple(
-        read_bytes(directory / f"{side}.spm", "the SentencePiece models of Marian")
-        for side in ("source", "target")
-    )
+    models = tuple(read_sentence_piece(directory, f"{s}.spm") for s in ("source", "target"))
     decoding = _decoding(config, tokenizer_config, search)
     forbidden = _forbidden(search, target.num_rows)
     files = Files(settings, source, target, models, decoding)
@@ -277,8 +275,8 @@ def _report(search, tokenizer_config, num_positions, write):
 
 
 def _tensors(directory):
-    has_safetensors = any((directory / name).exists() for name in ("model.safetensors", INDEX))
-    if not has_safetensors and (directory / "pytorch_model.bin").exists():
+    has_safetensors = any(is_named(directory, name) for name in (MODEL, INDEX))
+    if not has_safetensors and is_named(directory, "pytorch_model.bin"):
         return read_pytorch_tensors(directory / "pytorch_model.bin")
     return read_tensors(directory)
 

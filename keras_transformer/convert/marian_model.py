@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
+from keras_transformer.files.regular import VOCABULARY_BYTES, read_regular
 from keras_transformer.models import Transformer
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translation.translator import Translator
@@ -209,9 +210,6 @@ def block_shapes(settings, parts):
                     yield side, number, part, shapes.get(name, (d_model, d_model))
 
 
-def read_bytes(path, what):
-    """Returns the bytes of a file that must be there."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"Expected {what}. Received: {path}: {error.strerror}.") from None
+def read_sentence_piece(directory, name):
+    """Returns the bytes of a SentencePiece model, which must be there."""
+    return read_regular(directory, name, "the SentencePiece models of Marian", VOCABULARY_BYTES)

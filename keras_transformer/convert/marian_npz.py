@@ -3,10 +3,12 @@
 Marian is described in Junczys-Dowmunt et al., 2018, https://arxiv.org/abs/1804.00344.
 """
 
+import math
 import zipfile
 
 import numpy as np
 import yaml
+from numpy.lib import format as npy
 
 from keras_transformer.config.yaml import parse_yaml
 from keras_transformer.convert.marian_model import (
@@ -14,13 +16,20 @@ from keras_transformer.convert.marian_model import (
     block_shapes,
     check_ids,
     copy_tables,
-    read_bytes,
+    read_sentence_piece,
     search_of,
     settings_of,
     vocabulary,
 )
 from keras_transformer.convert.weights import Settings, Weights, layers_of
 from keras_transformer.errors import InputError
+from keras_transformer.files.regular import (
+    VOCABULARY_BYTES,
+    is_named,
+    memory_bytes,
+    read_regular,
+    regular_file,
+)
 
 SETTINGS = "special:model.yml"
 """The array with Marian's settings: bytes of YAML, with a zero at the end."""
@@ -80,17 +89,18 @@ def read_npz(directory):
     Raises:
         InputError: see `read_marian`.
     """
-    decoder = _yaml(read_bytes(directory / "decoder.yml", "Marian's decoder.yml"), "decoder.yml")
-    (model_path,) = _paths(directory, decoder, "models", (1,))
-    paths = _paths(directory, decoder, "vocabs", (2,))
-    arrays, config = _read_arrays(model_path)
+    content = read_regular(directory, "decoder.yml", "Marian's decoder.yml")
+    decoder = _yaml(content, "decoder.yml")
+    (model_name,) = _names(directory, decoder, "models", (1,))
+    names = _names(directory, decoder, "vocabs", (2,))
+    arrays, config = _read_arrays(directory, model_name)
     config.check(EXPECTED)
-    weights = Weights(arrays, files=model_path.name, settings=SETTINGS)
+    weights = Weights(arrays, files=model_name, settings=SETTINGS)
     settings = _settings(config, weights)
-    source, target = _vocabularies(paths, settings["share_embeddings"])
+    source, target = _vocabularies(directory, names, settings["share_embeddings"])
     models = tuple(
-        _sentence_piece_model(directory, side, path)
-        for side, path in zip(("source", "target"), paths, strict=True)
+        _sentence_piece_model(directory, side, name)
+        for side, name in zip(("source", "target"), names, strict=True)
     )
     files = Files(settings, source, target, models, _decoding(decoder))
 
@@ -106,8 +116,8 @@ def read_npz(directory):
     return files.translator(model)
 
 
-def _paths(directory, decoder, name, counts):
-    """Returns the paths in a list of decoder.yml, which are relative to the directory."""
+def _names(directory, decoder, name, counts):
+    """Returns the names of files in a list of decoder.yml, which are relative to the directory."""
     names = decoder.get(name)
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         names = []
@@ -116,12 +126,14 @@ def _paths(directory, decoder, name, counts):
             f"Expected {counts[0]} of {name} in decoder.yml. Received: {name}={names}, in "
             f"{directory}. Ensembles of models and models of several sources are not supported."
         )
-    return [directory / each for each in names]
+    return names
 
 
-def _read_arrays(path):
+def _read_arrays(directory, name):
     """Returns `(arrays, settings)` of an .npz file."""
+    path = directory / name
     try:
+        _check_sizes(regular_file(directory, name))
         with np.load(path) as archive:  # refuses pickles
             arrays = {name: archive[name] for name in archive.files}
     except OSError as error:
@@ -147,6 +159,19 @@ def _read_arrays(path):
             )
         weights[name] = array.astype("float32")
     return weights, settings
+
+
+def _check_sizes(path):
+    """Raises `ValueError` for arrays that need more memory than there is, or than the file has."""
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > memory_bytes():
+            raise ValueError("it is larger than the memory")
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                shape, _, dtype = readers[npy.read_magic(file)](file)
+                if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+                    raise ValueError(f"{member.filename} has another size than its shape {shape}")
 
 
 def _yaml(content, name):
@@ -193,14 +218,15 @@ def _settings(config, weights):
     )
 
 
-def _vocabularies(paths, share_embeddings):
+def _vocabularies(directory, names, share_embeddings):
     """Returns the `Vocabulary` of source and target, twice the same object if they are equal."""
     sides = []
-    for path in paths:
-        ids = _ids_of(path)
+    for name in names:
+        ids = _ids_of(directory, name)
         if END not in ids or UNKNOWN not in ids:
             raise InputError(
-                f"Expected a vocabulary with {END} and {UNKNOWN}. Received: {path}, without them."
+                f"Expected a vocabulary with {END} and {UNKNOWN}. Received: {directory / name}, "
+                "without them."
             )
         sides.append(vocabulary(ids, ids[UNKNOWN], ids[END]))
     source, target = sides
@@ -209,14 +235,15 @@ def _vocabularies(paths, share_embeddings):
     if share_embeddings:
         raise InputError(
             "Expected one vocabulary where source and target share one table, Wemb. Received: "
-            f"{' and '.join(path.name for path in paths)}, which differ."
+            f"{' and '.join(names)}, which differ."
         )
     return source, target
 
 
-def _ids_of(path):
+def _ids_of(directory, name):
     """Returns the dict from pieces to ids of a vocabulary: SentencePiece, YAML, or a list."""
-    content = read_bytes(path, "the vocabularies that decoder.yml names")
+    path, expected = directory / name, "the vocabularies that decoder.yml names"
+    content = read_regular(directory, name, expected, VOCABULARY_BYTES)
     if path.suffix == ".spm":
         # which needs TensorFlow
         from keras_transformer.tokenizers.sentence_piece_model import processor_of
@@ -239,17 +266,17 @@ def _ids_of(path):
     return ids
 
 
-def _sentence_piece_model(directory, side, vocabulary_path):
+def _sentence_piece_model(directory, side, vocabulary_name):
     """Returns the bytes of the SentencePiece model of a side."""
-    if vocabulary_path.suffix == ".spm":
-        return vocabulary_path.read_bytes()
-    path = directory / f"{side}.spm"
-    if not path.exists() and (directory / f"{side}.bpe").exists():
+    if vocabulary_name.endswith(".spm"):
+        return read_sentence_piece(directory, vocabulary_name)
+    name = f"{side}.spm"
+    if not is_named(directory, name) and is_named(directory, f"{side}.bpe"):
         raise InputError(
-            f"Expected {path.name}, a SentencePiece model. Received: {directory} with {side}.bpe: "
+            f"Expected {name}, a SentencePiece model. Received: {directory} with {side}.bpe: "
             "models of text that Moses and subword-nmt have split are not supported."
         )
-    return read_bytes(path, "the SentencePiece models of Marian")
+    return read_sentence_piece(directory, name)
 
 
 def _decoding(decoder):

@@ -1,13 +1,21 @@
 """The tensors in files of safetensors or of PyTorch, as float32 arrays; no code in them is run."""
 
 import json
+import os
 import pickle
 import re
 
 import numpy as np
 
 from keras_transformer.errors import PACKAGES, InputError, import_library
+from keras_transformer.files.regular import (
+    VOCABULARY_BYTES,
+    is_named,
+    read_regular,
+    regular_file,
+)
 
+MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 SAFE_PYTORCH = (2, 6)
@@ -17,25 +25,27 @@ SAFE_PYTORCH = (2, 6)
 def read_tensors(directory):
     """Returns a dict from names to arrays.
 
-    Reads model.safetensors or, if there is an index, the files that it names. Floating-point
-    numbers become float32; tensors of other numbers, such as masks and positions, are left out.
+    Reads model.safetensors or, without it, the files that the index names, as `transformers` does.
+    Floating-point numbers become float32; tensors of other numbers, such as masks and positions,
+    are left out.
 
     Raises:
         InputError: no such file, a damaged one, one that misses tensors of the index, or the
             library `safetensors` is not installed.
     """
-    if not (directory / INDEX).exists():
-        return _read_file(directory / "model.safetensors")
+    if is_named(directory, MODEL) or not is_named(directory, INDEX):
+        return _read_file(directory, MODEL)
+    content = read_regular(directory, INDEX, "an index of weights", VOCABULARY_BYTES)
     try:
-        file_of_name = json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        files = sorted({directory / file for file in file_of_name.values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        file_of_name = json.loads(content.decode("utf-8"))["weight_map"]
+        files = sorted({os.fspath(file) for file in file_of_name.values()})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"Expected a JSON object with weight_map. Received: {directory / INDEX}: {error!r}."
         ) from None
     tensors = {}
     for file in files:
-        found = _read_file(file)
+        found = _read_file(directory, file)
         twice = sorted(set(tensors) & set(found))
         if twice:
             raise InputError(
@@ -52,10 +62,10 @@ def read_tensors(directory):
     return tensors
 
 
-def _read_file(path):
-    safetensors = import_library("safetensors")
+def _read_file(directory, name):
+    safetensors, path = import_library("safetensors"), directory / name
     try:
-        tensors = safetensors.deserialize(path.read_bytes())
+        tensors = safetensors.deserialize(regular_file(directory, name).read_bytes())
     except OSError as error:
         raise InputError(
             f"Expected weights in safetensors files. Received: {path}: {error.strerror}. If there "
@@ -110,12 +120,13 @@ def read_pytorch_tensors(path):
             f"Install it: pip install {PACKAGES['torch']}{instead}"
         )
     try:
+        regular_file(path.parent, path.name)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-        return {
-            name: tensor.float().numpy()
-            for name, tensor in tensors.items()
-            if tensor.is_floating_point()
-        }
+        floating = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+        for name, tensor in floating.items():
+            if tensor.nbytes > tensor.untyped_storage().nbytes():  # the same numbers many times
+                raise ValueError(f"{name} has fewer numbers than its shape {tuple(tensor.shape)}.")
+        return {name: tensor.float().numpy() for name, tensor in floating.items()}
     except pickle.UnpicklingError:  # its message advises to load the file without this protection
         raise InputError(
             f"Expected a file of tensors alone. Received: {path}, which is damaged, or has objects "

@@ -4,6 +4,12 @@ import json
 
 from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError, import_library
+from keras_transformer.files.regular import (
+    VOCABULARY_BYTES,
+    is_named,
+    read_regular,
+    regular_file,
+)
 
 END_OF_TEXT = "<|endoftext|>"
 """GPT-2's special token, which its vocab.json has and does not mark."""
@@ -35,20 +41,21 @@ def read_tokenizer(directory):
         InputError: a tokenizer of another type, or one that has no library here.
     """
     path = directory / "tokenizer.json"
-    if not path.exists():
-        if (directory / "merges.txt").exists():
+    if not is_named(directory, path.name):
+        if is_named(directory, "merges.txt"):
             return _byte_level_bpe(directory), None
         path = directory / "vocab.txt"
-        if not path.exists():
+        if not is_named(directory, path.name):
             return None, None
         is_uncased = _is_uncased({"lowercase": True}, directory)
         return _word_piece(_lines(path), path, is_uncased)
+    file = read_regular(directory, path.name, "a tokenizer", VOCABULARY_BYTES)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(file.decode("utf-8"))
         model = content["model"]
         model_type = model["type"]
         is_damaged = model_type == "WordPiece" and not _is_vocabulary(model["vocab"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         is_damaged = True
     if is_damaged:
         raise InputError(
@@ -59,7 +66,7 @@ def read_tokenizer(directory):
         return _word_piece(model["vocab"], path, is_uncased)
     library = import_library("tokenizers")
     try:
-        tokenizer = library.Tokenizer.from_file(str(path))
+        tokenizer = library.Tokenizer.from_buffer(file)
     except Exception as error:  # the library has no class of its own
         raise InputError(
             f"Expected a tokenizer of the library tokenizers. Received: {path}: {error}."
@@ -84,6 +91,8 @@ def _byte_level_bpe(directory):
     library = import_library("tokenizers")
     files = [str(directory / name) for name in ("vocab.json", "merges.txt")]
     try:
+        for name in ("vocab.json", "merges.txt"):
+            regular_file(directory, name, VOCABULARY_BYTES)
         tokenizer = library.Tokenizer(library.models.BPE.from_file(*files))
     except Exception as error:  # the library has no class of its own
         raise InputError(
@@ -98,8 +107,9 @@ def _byte_level_bpe(directory):
 
 def _lines(path):
     """Returns a dict from the lines of vocab.txt to their numbers, which are the ids."""
+    content = read_regular(path.parent, path.name, "a vocabulary", VOCABULARY_BYTES)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"Expected UTF-8. Received: {path}: {error}.") from None
     lines = text.removesuffix("\n").split("\n")

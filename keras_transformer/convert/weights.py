@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.errors import InputError
+from keras_transformer.files.regular import VOCABULARY_BYTES, is_named, read_regular
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -173,16 +174,19 @@ class Settings(dict[str, Any]):
 
     @classmethod
     def read(cls, path, optional=False):
-        """Returns those in a JSON file of Hugging Face's, none if an optional file is missing."""
-        if optional and not path.exists():
+        """Returns those in a JSON file of Hugging Face's, none if an optional file is missing.
+
+        A name that is there and cannot be read, such as a link to a missing file, is an error.
+        """
+        if optional and not is_named(path.parent, path.name):
             return cls({}, path.name)
+        expected = "a directory that save_pretrained of transformers has written"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(
-                "Expected a directory that save_pretrained of transformers has written. "
-                f"Received: {path}: {error.strerror}."
-            ) from None
+            content = json.loads(
+                read_regular(path.parent, path.name, expected, VOCABULARY_BYTES).decode("utf-8")
+            )
+        except InputError:
+            raise
         except (ValueError, RecursionError) as error:
             raise InputError(f"Expected JSON. Received: {path}: {error}.") from None
         if not isinstance(content, dict):

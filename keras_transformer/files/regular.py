@@ -45,7 +45,7 @@ def regular_file(directory, name, most_bytes=None):
         OSError: it is missing, no regular file, outside of the directory, or too large.
     """
     path = pathlib.Path(directory, name)
-    most_bytes = most_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most_bytes = most_bytes or memory_bytes()
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -64,6 +64,11 @@ def regular_file(directory, name, most_bytes=None):
     else:
         return path
     raise OSError(errno.EINVAL, reason, str(path))
+
+
+def memory_bytes():
+    """Returns the size of the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def read_regular(directory, name, expected, most_bytes=SETTINGS_BYTES):

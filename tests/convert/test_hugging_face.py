@@ -1,6 +1,7 @@
 """Directories of Hugging Face's: what is read from them, and what is refused."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -262,23 +263,24 @@ def damage_weights(directory):
     path.write_bytes(path.read_bytes()[:-10])
 
 
-def write_index(directory):
-    index = {"weight_map": {"a.weight": "model.safetensors", "b.weight": "model.safetensors"}}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+def index(content):
+    """Returns a function that leaves one shard and an index, which alone is read then."""
+
+    def change(directory):
+        (directory / "model.safetensors").rename(directory / "shard.safetensors")
+        (directory / "model.safetensors.index.json").write_text(json.dumps(content))
+
+    return change
 
 
-def break_index(directory):
-    (directory / "model.safetensors.index.json").write_text("[]")
+def link_config(directory):
+    (directory / "config.json").unlink()
+    (directory / "config.json").symlink_to("../blobs/missing")
 
 
-def break_file_names(directory):
-    index = {"weight_map": {"a.weight": 1}}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def lose_a_shard(directory):
-    index = {"weight_map": {"a.weight": "model-00001-of-00002.safetensors"}}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+def pipe_weights(directory):
+    (directory / "model.safetensors").unlink()
+    os.mkfifo(directory / "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -289,10 +291,19 @@ def lose_a_shard(directory):
         (remove_config, "Received: .*config.json: No such file"),
         (remove_weights, "Received: .*model.safetensors: No such file"),
         (damage_weights, "Expected a safetensors file. Received: "),
-        (write_index, "without a.weight, b.weight"),
-        (break_index, "Expected a JSON object with weight_map"),
-        (break_file_names, "Expected a JSON object with weight_map"),
-        (lose_a_shard, "Received: .*model-00001-of-00002.safetensors: No such file"),
+        (link_config, "Received: .*config.json: a link to ../blobs/missing, which is missing"),
+        (pipe_weights, "Received: .*model.safetensors: not a regular file"),
+        (
+            index({"weight_map": dict.fromkeys(["a.weight", "b.weight"], "shard.safetensors")}),
+            "without a.weight, b.weight",
+        ),
+        (index([]), "Expected a JSON object with weight_map"),
+        (index({"weight_map": {"a.weight": 1}}), "Expected a JSON object with weight_map"),
+        (index({"weight_map": {"a.weight": "b"}}), "Received: .*/b: No such file"),
+        (
+            index({"weight_map": {"a.weight": "/dev/zero"}}),
+            "Received: /dev/zero: a file outside of the directory",
+        ),
     ],
 )
 def test_damaged_directories(directory, damage, message):

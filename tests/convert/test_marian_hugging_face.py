@@ -274,7 +274,37 @@ def test_a_tensor_that_is_there_twice_is_refused(marian, tmp_path):
     write_tensors(tmp_path / "b.safetensors", {name: tensors[name] + 1, "other": tensors[name]})
     index = {"weight_map": {**dict.fromkeys(tensors, "a.safetensors"), "other": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=f"Expected each tensor in one of .* Received: {name} in"):
+        read_marian(tmp_path)
+
+
+def test_one_file_of_weights_comes_before_shards_as_in_transformers(marian, tmp_path):
+    """Old shards may lie beside it."""
+    tensors = marian.hugging_face(tmp_path)
+    index = {"weight_map": dict.fromkeys(tensors, "old.safetensors")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    write_tensors(tmp_path / "old.safetensors", {name: 0 * tensors[name] for name in tensors})
+    found = read_marian(tmp_path).model.encoder.blocks[0].feed_forward.inner.kernel
+    kernel = tensors["model.encoder.layers.0.fc1.weight"].T
+    np.testing.assert_array_equal(ops.convert_to_numpy(found), kernel)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "source.spm"],
+)
+@pytest.mark.parametrize("make", ["link", "pipe"])
+def test_what_is_named_and_cannot_be_read_is_an_error(marian, tmp_path, name, make):
+    """As in the cache of a hub whose blob is missing: it is not as if there were no such file."""
+    marian.hugging_face(tmp_path, generation={"num_beams": 6})
+    (tmp_path / name).unlink()
+    if make == "link":
+        (tmp_path / name).symlink_to("../../blobs/5a")
+    else:
+        os.mkfifo(tmp_path / name)
+    reason = {"link": "a link to .*5a, which is missing", "pipe": "not a regular file"}[make]
+    with pytest.raises(ValueError, match=f"Received: .*{name}: {reason}"):
         read_marian(tmp_path)
 
 
@@ -445,6 +475,10 @@ def test_a_pickle_of_tensors_is_read_and_one_with_code_is_not(transformers, mari
     path, proof = tmp_path / "pytorch_model.bin", tmp_path / "the code has run"
     torch.save(model.state_dict(), path)  # with the positions and the copies of the table
     assert_same_logits(model, read_marian(tmp_path))
+
+    torch.save({"model.shared.weight": torch.ones(1).expand(10**6, 10**6)}, path)
+    with pytest.raises(ValueError, match="fewer numbers than its shape .1000000, 1000000"):
+        read_marian(tmp_path)
 
     class Code:
         def __reduce__(self):

@@ -1,6 +1,8 @@
 """Marian's own files, against Hugging Face's of the same numbers, and against CTranslate2."""
 
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -216,6 +218,15 @@ def lose(name):
     return lambda directory: change_arrays(directory, lambda old: old.pop(name))
 
 
+def absurd_shape(directory):
+    """An array whose header asks for 4 TB, of which the file has 16 bytes."""
+    header = io.BytesIO()
+    fields = {"descr": "<f4", "fortran_order": False, "shape": (10**6, 10**6)}
+    np.lib.format.write_array_header_1_0(header, fields)
+    with zipfile.ZipFile(directory / "opus.npz", "a") as archive:
+        archive.writestr("more.npy", header.getvalue() + bytes(16))
+
+
 def lose_a_line(directory):
     path = directory / "opus.vocab.yml"
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -239,12 +250,16 @@ def lose_a_line(directory):
         ({}, {"models": ["opus.npz", "opus.npz"]}, None, "Ensembles of models"),
         ({}, {"vocabs": ["opus.vocab.yml"]}, None, "Expected 2 of vocabs"),
         ({}, {"models": ["none.npz"]}, None, "none.npz: No such file"),
+        ({}, {"models": ["../opus.npz"]}, None, "No such file"),
+        ({}, {"models": ["/dev/zero"]}, None, "/dev/zero: a file outside of the directory"),
         ({}, {"vocabs": ["none.yml", "none.yml"]}, None, "none.yml: No such file"),
+        ({}, {"vocabs": ["/etc/passwd"] * 2}, None, "/etc/passwd: a file outside"),
         ({}, {"word-penalty": 0.5}, None, "Received: word-penalty=0.5"),
         ({}, {"beam-size": 10**9}, None, "beam_size of at most 1,000 in decoder.yml"),
         ({}, {"normalize": "x"}, None, "Received: decoding.length_penalty='x'.* decoder.yml"),
         ({}, {"beam-size": 0}, None, "Received: decoding.beam_size=0.* decoder.yml"),
         ({}, {}, cut, "Received: .*opus.npz"),
+        ({}, {}, absurd_shape, r"more.npy has another size than its shape \(1000000, 1000000\)"),
         ({}, {}, remove("target.spm"), "target.spm: No such file"),
         ({}, {}, rename("source.spm", "source.bpe"), "Moses and subword-nmt have split"),
         ({}, {}, lose("special:model.yml"), "Expected Marian's settings in the array"),
