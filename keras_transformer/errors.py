@@ -12,12 +12,27 @@ PACKAGES = {
 }
 """What pip installs for each library that only a few functions need."""
 
+MESSAGE_CHARACTERS = 2000, 800
+"""Characters of a message that are kept at its beginning and at its end."""
+
 
 class InputError(ValueError):
     """Input that the package refuses: the message says what it expected, received and suggests.
 
-    The command line answers it with one line and exit code 2; a program may catch `ValueError`.
+    The command line answers it with one line and exit code 2; a program may catch `ValueError`. Of
+    a value that fills pages, the message has the beginning, and the end with the remedy.
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(shortened(message))
+
+
+def shortened(message):
+    """Returns a message, without its middle if it is too long to be read."""
+    first, last = MESSAGE_CHARACTERS
+    if len(message) <= first + last:
+        return message
+    return f"{message[:first]} [...of {len(message):,} characters...] {message[-last:]}"
 
 
 def check_positive_integers(optional=(), **sizes):

@@ -9,7 +9,7 @@ from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
 from keras_transformer.config.settings import LARGEST, NUM_CORES, plain_type, settings
 from keras_transformer.config.yaml import yaml_word
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, shortened
 from keras_transformer.files.text import check_no_input
 
 CHUNK_LINES = max(1024, 512 * NUM_CORES)
@@ -41,6 +41,7 @@ class Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message):
+        message = shortened(message)
         self.exit(2, f"{self.prog}: error: {message} (`{self.prog} --help` shows the usage)\n")
 
 

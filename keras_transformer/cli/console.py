@@ -22,7 +22,7 @@ import tempfile
 import traceback
 import warnings
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, shortened
 
 PROGRAM = "keras-transformer"
 REFUSED_PATHS = (
@@ -195,7 +195,7 @@ def say(text):
     """Prints a line to standard error after the program's name; ignored if nobody reads it."""
     with contextlib.suppress(OSError):
         # in one piece: `print` would write the line break by itself, after that of another thread
-        print(f"{PROGRAM}: {text}\n", end="", file=sys.stderr, flush=True)
+        print(f"{PROGRAM}: {shortened(text)}\n", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -4,12 +4,15 @@ PyYAML alone follows YAML 1.1, which reads 010 as 8, 1:30 as 90, `no` as false a
 and lets the last of two equal keys win.
 """
 
+import math
 import re
 
 import yaml
 
 from keras_transformer.errors import InputError
 
+MAX_CHARACTERS = 2**20
+"""Characters that aliases may add to a text: each stands for a value that may hold further ones."""
 MAX_DIGITS = 1000
 """Maximum digits of a number. Python refuses to print one of more than 4,300 digits."""
 
@@ -18,7 +21,8 @@ def parse_yaml(text):
     """Returns the value of a YAML text; `<<` merges one mapping into another.
 
     Raises:
-        ValueError: the text is not YAML, or a mapping has a key twice; the message is one line.
+        ValueError: the text is not YAML, a mapping has a key twice, or aliases stand for more than
+            can be worth it; the message is one line.
     """
     try:
         return yaml.load(text, _Loader)
@@ -72,6 +76,15 @@ class _Loader(yaml.SafeLoader):
         for tag in (*(f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map")), None)
     }
 
+    def get_single_node(self):
+        node, text = super().get_single_node(), self.buffer or ""
+        if node is not None and _size(node, {}) > len(text) + MAX_CHARACTERS:
+            raise InputError(
+                f"Expected YAML whose aliases stand for at most {MAX_CHARACTERS:,} characters. "
+                "Received: more, or an alias within its own value. Write the values out."
+            )
+        return node
+
     def compose_mapping_node(self, anchor):
         node = super().compose_mapping_node(anchor)
         seen = set()
@@ -84,6 +97,22 @@ class _Loader(yaml.SafeLoader):
                     )
                 seen.add((key.tag, key.value))
         return node
+
+
+def _size(node, sizes):
+    """Returns the number of characters of a node, in which each alias is replaced by its value.
+
+    Args:
+        sizes: dict from the nodes that were seen to their sizes; infinite while one is not known.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return 1 + len(node.value)
+    if node not in sizes:
+        sizes[node] = math.inf
+        is_mapping = isinstance(node, yaml.MappingNode)
+        parts = [part for pair in node.value for part in pair] if is_mapping else node.value
+        sizes[node] = 2 + sum(_size(part, sizes) for part in parts)
+    return sizes[node]
 
 
 class _Dumper(yaml.SafeDumper):

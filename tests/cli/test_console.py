@@ -1,5 +1,6 @@
 """How the command ends: its exit code, and one line that says why."""
 
+import contextlib
 import importlib.metadata
 import shlex
 import signal
@@ -9,6 +10,7 @@ import textwrap
 
 import pytest
 
+from keras_transformer import cli
 from keras_transformer.cli import console
 from keras_transformer.config import Config
 from keras_transformer.files.atomic import partial_directory
@@ -38,6 +40,23 @@ def test_an_error_of_the_package_is_an_input_error(capsys):
     error = capsys.readouterr().err
     assert error.startswith("keras-transformer: error: Expected max_steps to be")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "{huge}"],
+        ["translate", "run", "--beam-size", "{huge}"],
+        ["train", "--config", "{huge}", "--output", "run"],
+        ["train", "--set", "training.max_steps={huge}", "--output", "run"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:3]),
+)
+def test_a_value_of_a_megabyte_is_not_echoed_whole(arguments, capsys):
+    with contextlib.suppress(SystemExit):
+        assert cli.main([argument.format(huge=2**20 * "x") for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert "xxx" in error and len(error) < 4000 and error.count("\n") == 1
 
 
 def test_a_system_that_refuses_a_path_is_an_input_error(tmp_path, capsys):

@@ -167,6 +167,25 @@ def test_yaml_is_read_as_its_version_1_2_reads_it(text, value):
     assert type(parse_yaml(text)) is type(value)
 
 
+def nested_aliases(first, line):
+    """A text of nine lines, each of which has the one before ten times."""
+    lines = [line.format(i=i, values=",".join(10 * [f"*a{i - 1}"])) for i in range(1, 9)]
+    return "\n".join([first, *lines])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        nested_aliases("a0: &a0 [x, y]", "a{i}: &a{i} [{values}]"),
+        nested_aliases("a0: &a0 {x: 1}", "a{i}: &a{i} {{<<: [{values}]}}"),
+        "a: &a [*a]",
+    ],
+)
+def test_yaml_of_more_aliases_than_can_be_worth_it_is_refused(text):
+    with pytest.raises(ValueError, match="whose aliases stand for at most 1,048,576 characters"):
+        parse_yaml(text)
+
+
 @pytest.mark.parametrize("text", ["010", "1:30", "1e3", "1.5e3", "0o10", "yes", "~", "2001-01-01"])
 def test_a_text_that_looks_like_a_number_is_saved_as_text(text):
     assert parse_yaml(to_yaml({"key": text})) == {"key": text}
