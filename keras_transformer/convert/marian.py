@@ -62,7 +62,7 @@ def read_marian(directory: StrPath, write: Callable[[str], Any] = print) -> Tran
             )
         return _read(directory, lambda: read_hugging_face(directory, config, write))
     if is_named(directory, "decoder.yml"):
-        return _read(directory, lambda: read_npz(directory))
+        return _read(directory, lambda: read_npz(directory, write))
     raise InputError(
         "Expected a model of OPUS-MT: Hugging Face's config.json with its files, or Marian's "
         f"decoder.yml with its files. Received: {directory}, without either. "

@@ -9,6 +9,7 @@ from keras_transformer.convert.marian_model import (
     check_ids,
     copy_tables,
     read_sentence_piece,
+    report_not_applied,
     search_of,
     settings_of,
     vocabulary,
@@ -18,6 +19,7 @@ from keras_transformer.convert.weights import Settings, Weights
 from keras_transformer.errors import InputError
 from keras_transformer.files.regular import is_named
 from keras_transformer.layers import sinusoidal_encoding
+from keras_transformer.special_ids import END_ID
 
 EXPECTED = {
     "is_encoder_decoder": (True,),
@@ -45,28 +47,56 @@ NAMES = {
 
 TABLES = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 TOKENIZER_CONFIG = "tokenizer_config.json"
+ADDED_TOKENS = "added_tokens.json"
 SEARCH_FILES = "generation_config.json or config.json"
 
 LAYER_NORM_EPSILON = 1e-5  # of PyTorch; config.json has no such setting
 MAX_LENGTH = 512  # where the files name none: OPUS-MT's
 
+READ = """
+    activation_function bad_words_ids d_model decoder_attention_heads decoder_ffn_dim
+    decoder_layers decoder_start_token_id decoder_vocab_size dropout encoder_attention_heads
+    encoder_ffn_dim encoder_layers eos_token_id length_penalty max_length max_new_tokens
+    max_position_embeddings model_type num_beams scale_embedding share_encoder_decoder_embeddings
+    tie_word_embeddings vocab_size
+""".split()
+WITHOUT_EFFECT = """
+    _from_model_config _name_or_path _num_labels activation_dropout add_bias_logits architectures
+    attention_dropout attn_implementation bos_token_id cache_implementation chunk_size_feed_forward
+    classif_dropout classifier_dropout decoder_layerdrop dtype encoder_layerdrop
+    extra_pos_embeddings finetuning_task gradient_checkpointing id2label init_std is_decoder
+    label2id low_memory num_hidden_layers num_labels output_attentions output_hidden_states
+    output_past output_scores pad_token_id problem_type pruned_heads remove_invalid_values
+    return_dict return_dict_in_generate task_specific_params temperature tf_legacy_loss
+    tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16
+    use_cache
+""".split()
+"""Settings of the file, of training or, as `temperature`, of sampling: no translation depends on
+them."""
 NOT_APPLIED = {
     "begin_suppress_tokens": None,
+    "constraints": None,
     "diversity_penalty": 0.0,
     "do_sample": False,
     "early_stopping": False,
     "encoder_no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
     "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
     "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
     "guidance_scale": None,
+    "max_time": None,
     "min_length": 0,
     "min_new_tokens": None,
     "no_repeat_ngram_size": 0,
     "num_beam_groups": 1,
+    "num_return_sequences": 1,
+    "penalty_alpha": None,
     "renormalize_logits": False,
     "repetition_penalty": 1.0,
     "sequence_bias": None,
+    "stop_strings": None,
     "suppress_tokens": None,
 }
 """Settings of `generate` that our searches do not have, and the values that mean nothing."""
@@ -84,15 +114,18 @@ def read_hugging_face(directory, config, write):
     """
     tokenizer_config = Settings.read(directory / TOKENIZER_CONFIG, optional=True)
     generation = Settings.read(directory / "generation_config.json", optional=True)
-    search = Settings({**config, **generation}, SEARCH_FILES)
+    search = Settings(generation or config, SEARCH_FILES)  # as `transformers`: not some of each
     settings = _settings(directory, config, tokenizer_config)
     shared = not tokenizer_config.flag("separate_vocabs", False)
-    source, target = _vocabularies(directory, config, tokenizer_config, search, shared)
+    added = Settings.read(directory / ADDED_TOKENS, optional=True)
+    source, target = _vocabularies(directory, config, tokenizer_config, search, shared, added)
     models = tuple(read_sentence_piece(directory, f"{s}.spm") for s in ("source", "target"))
     decoding = _decoding(config, tokenizer_config, search)
     forbidden = _forbidden(search, target.num_rows)
     files = Files(settings, source, target, models, decoding)
-    _report(search, tokenizer_config, config.size("max_position_embeddings"), write)
+    _report(config, search, tokenizer_config, write)
+    for token in set(added) & set(target.pieces[END_ID + 1 :]):
+        write(f"not applied added token {token!r}, which is split like other text when it is read")
 
     weights, tables = Weights(_tensors(directory), prefix="model."), files.tables(*TABLES)
     shapes = block_shapes(settings, NAMES)
@@ -146,7 +179,7 @@ def _settings(directory, config, tokenizer_config):
     )
 
 
-def _vocabularies(directory, config, tokenizer_config, search, shared):
+def _vocabularies(directory, config, tokenizer_config, search, shared, added):
     """Returns the `Vocabulary` of source and target, twice the same if they share it."""
     for name in ("eos_token_id", "decoder_start_token_id"):
         if search.get(name) not in (None, config.get(name)):
@@ -154,12 +187,12 @@ def _vocabularies(directory, config, tokenizer_config, search, shared):
                 f"Expected the same {name} in config.json and generation_config.json. "
                 f"Received: {config.get(name)!r} and {search[name]!r}."
             )
-    path = directory / "vocab.json"
-    ids, special = _read_vocabulary(path, config, "vocab_size", tokenizer_config)
-    source = vocabulary(ids, **special)
+    path, num_rows = directory / "vocab.json", config.size("vocab_size")
+    ids, special = _read_vocabulary(path, added, num_rows, tokenizer_config)
+    source = vocabulary(ids, **special, num_rows=num_rows)
     if not shared:
-        path = directory / "target_vocab.json"
-        ids, special = _read_vocabulary(path, config, "decoder_vocab_size", tokenizer_config)
+        path, num_rows = directory / "target_vocab.json", config.size("decoder_vocab_size")
+        ids, special = _read_vocabulary(path, {}, num_rows, tokenizer_config)
     for name in ("eos_token_id", "decoder_start_token_id"):
         value = config.get(name)
         if type(value) is not int or not 0 <= value < len(ids):
@@ -172,18 +205,20 @@ def _vocabularies(directory, config, tokenizer_config, search, shared):
             f"Expected eos_token_id in config.json to be the id of the end token in {path}, "
             f"{special['end']}. Received: eos_token_id={config['eos_token_id']}."
         )
-    target = vocabulary(ids, **special, start=config["decoder_start_token_id"])
+    start = config["decoder_start_token_id"]
+    target = vocabulary(ids, **special, start=start, num_rows=num_rows)
     return (target, target) if shared else (source, target)
 
 
-def _read_vocabulary(path, config, size_name, tokenizer_config):
+def _read_vocabulary(path, added, num_rows, tokenizer_config):
     """Returns `(ids, special)`: dict from piece to id, dict with the ids of unknown, end and pad.
 
     Args:
         path: the file.
-        size_name: the setting in config.json with the number of tokens.
+        added: dict from further tokens to their ids.
+        num_rows: the number of rows of the table; `resize_token_embeddings` makes more than tokens.
     """
-    ids = Settings.read(path)
+    ids = {**added, **Settings.read(path)}
     check_ids(ids, path)
     special = {}
     for ours, token, default in (
@@ -209,10 +244,10 @@ def _read_vocabulary(path, config, size_name, tokenizer_config):
             f"Received: eos_token, unk_token and pad_token, which have the ids {special['end']}, "
             f"{special['unknown']} and {special['pad']} in {path}."
         )
-    if config.get(size_name) != len(ids):
+    if len(ids) > num_rows:
         raise InputError(
-            f"Expected as many tokens in {path} as config.json says. Received: "
-            f"{len(ids):,} tokens, {size_name}={config.get(size_name)!r}."
+            f"Expected a vocabulary of at most {num_rows:,} tokens, as config.json says. "
+            f"Received: {path}, which has {len(ids):,} with those of {ADDED_TOKENS}."
         )
     return ids, special
 
@@ -262,14 +297,16 @@ def _forbidden(search, vocab_size):
     return forbidden
 
 
-def _report(search, tokenizer_config, num_positions, write):
+def _report(config, search, tokenizer_config, write):
     """Writes a line about each setting that changes their answers and is not applied."""
+    num_positions = config.size("max_position_embeddings")
     for name in ("max_length", "max_new_tokens"):
         if (search.get(name) or 0) > num_positions:
             write(f"not applied {name}={search[name]}, as there are {num_positions} positions")
-    for name, neutral in NOT_APPLIED.items():
-        if search.get(name, neutral) not in (neutral, None):
-            write(f"not applied {name}={search[name]!r}, which the searches here do not have")
+    of_model = {name: value for name, value in config.items() if name not in NOT_APPLIED}
+    report_not_applied(
+        {**of_model, **search}, (*READ, *WITHOUT_EFFECT, *EXPECTED), NOT_APPLIED, write
+    )
     if tokenizer_config.get("clean_up_tokenization_spaces"):
         write("not applied clean_up_tokenization_spaces=true, which changes their output text")
 

@@ -6,6 +6,7 @@ Here padding, unknown, start and end have the ids 0 to 3 as in every model of th
 other tokens follow in their order. So the tables have a row for the start token of its own.
 """
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,11 +37,8 @@ class Vocabulary(NamedTuple):
     """The token of each id."""
     rows: list[int | None]
     """For each id, the row of their tables; None where they have none."""
-
-    @property
-    def num_rows(self):
-        """The number of rows of their tables."""
-        return 1 + max(row for row in self.rows if row is not None)
+    num_rows: int
+    """The number of rows of their tables; those of no token are left out."""
 
     def in_our_order(self, table):
         """Returns the rows of their table `(V, ...)` in our order, zeros where they have none."""
@@ -164,7 +162,25 @@ def search_of(files, **settings):
     return decoding
 
 
-def vocabulary(ids, unknown, end, pad=None, start=None):
+def report_not_applied(settings, known, not_applied, write):
+    """Writes a line about each setting that may change their translations and not ours.
+
+    Args:
+        settings: dict of all settings in the files.
+        known: names that are honoured, refused elsewhere, or without effect on a translation. A
+            name that is nowhere is reported too.
+        not_applied: dict from the names that are not honoured to the value that means nothing.
+        write: called with each line.
+    """
+    for name, value in sorted(settings.items(), key=lambda item: str(item[0])):
+        if name in not_applied:
+            if value not in (not_applied[name], None):
+                write(f"not applied {name}={value!r:.200}, which the searches here do not have")
+        elif name not in known:
+            write(f"not applied {name!s:.200}={value!r:.200}, which is not known here")
+
+
+def vocabulary(ids, unknown, end, pad=None, start=None, num_rows=None):
     """Returns the `Vocabulary` of a dict from pieces to their ids.
 
     Args:
@@ -172,11 +188,16 @@ def vocabulary(ids, unknown, end, pad=None, start=None):
         unknown, end: their ids of the special tokens.
         pad: the same of padding; None: they have none.
         start: the id whose embedding the decoder starts with; None: a zero vector.
+        num_rows: number of rows of their tables; None: one for each id.
     """
     names = {i: piece for piece, i in ids.items()}
-    rest = [i for i in range(len(names)) if i not in (pad, unknown, start, end)]
+    if start is not None and not re.fullmatch("<+s>+", names[start]):
+        unwritten = pad, unknown, end  # an ordinary token that also starts may be written
+    else:
+        unwritten = pad, unknown, start, end
+    rest = [i for i in range(len(names)) if i not in unwritten]
     pieces = [*SPECIAL_PIECES, *(names[i] for i in rest)]
-    return Vocabulary(pieces, [pad, unknown, start, end, *rest])
+    return Vocabulary(pieces, [pad, unknown, start, end, *rest], num_rows or len(names))
 
 
 def check_ids(ids, path):

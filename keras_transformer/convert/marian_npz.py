@@ -17,6 +17,7 @@ from keras_transformer.convert.marian_model import (
     check_ids,
     copy_tables,
     read_sentence_piece,
+    report_not_applied,
     search_of,
     settings_of,
     vocabulary,
@@ -59,6 +60,38 @@ dropout, a addition and n normalization."""
 
 ACTIVATIONS = {"swish": "silu", "relu": "relu", "gelu": "gelu_sigmoid"}
 
+READ = """
+    beam-size models normalize relative-paths vocabs word-penalty
+""".split()
+WITHOUT_EFFECT = """
+    clear-gemm-cache cpu-threads devices fp16 gemm-type log log-level log-time-zone maxi-batch
+    maxi-batch-sort mini-batch mini-batch-sort mini-batch-words model-mmap num-devices optimize
+    port precision quantize-range quiet quiet-translation seed sentencepiece-alphas skip-model-
+    config-check stat-freq tsv tsv-fields version workspace
+""".split()
+"""How Marian computes and what it prints beside a translation."""
+NOT_APPLIED: dict[str, object] = {
+    "alignment": None,
+    "allow-special": False,
+    "allow-unk": False,
+    "force-decode": False,
+    "max-length": 1000,
+    "max-length-crop": False,
+    "max-length-factor": 3,
+    "n-best": False,
+    "no-spm-decode": False,
+    "output-approx-knn": [],
+    "output-omit-bias": False,
+    "output-sampling": [],
+    "scorers": [],
+    "shortlist": [],
+    "skip-cost": False,
+    "summary": [],
+    "weights": [],
+    "word-scores": False,
+}
+"""Settings of Marian's decoder that our searches do not have, and its defaults."""
+
 NAMES = {
     "self.query": ("self_Wq", "self_bq"),
     "self.key": ("self_Wk", "self_bk"),
@@ -83,9 +116,12 @@ MAX_LENGTH = 511  # tokens without the end token; Marian has no such limit
 END, UNKNOWN = "</s>", "<unk>"
 
 
-def read_npz(directory):
+def read_npz(directory, write):
     """Returns the `Translator` in a directory of Marian's own files.
 
+    Args:
+        directory: `pathlib.Path`.
+        write: called with a line about each setting of the search that is not applied.
     Raises:
         InputError: see `read_marian`.
     """
@@ -93,6 +129,7 @@ def read_npz(directory):
     decoder = _yaml(content, "decoder.yml")
     (model_name,) = _names(directory, decoder, "models", (1,))
     names = _names(directory, decoder, "vocabs", (2,))
+    report_not_applied(decoder, (*READ, *WITHOUT_EFFECT), NOT_APPLIED, write)
     arrays, config = _read_arrays(directory, model_name)
     config.check(EXPECTED)
     weights = Weights(arrays, files=model_name, settings=SETTINGS)

@@ -238,11 +238,13 @@ def test_what_changes_on_the_way_to_hugging_face_and_back(marian, tmp_path, monk
     before = marian.hugging_face(
         files, {"decoder_start_token_id": start}, generation={"bad_words_ids": bad_words}
     )
+    names = {i: piece for piece, i in marian.ids.items()}
+    vocabulary = {names[i].replace(names[start], "<<s>>"): i for i in names}
+    (files / "vocab.json").write_text(json.dumps(vocabulary))
     monkeypatch.setattr(export.hugging_face, "verify_greedy", lambda *_: Verification(1, 0))
     translator = read_marian(files)
     path = export.export_hugging_face(translator, tmp_path / "models")
     after, ids = read_tensors(path), json.loads((path / "vocab.json").read_text())
-    names = {i: piece for piece, i in marian.ids.items()}
     assert set(ids) == set(marian.ids) - {names[start]} | {"<s>"}
     moved = [ids["<s>" if i == start else names[i]] for i in range(marian.vocab_size)]
     assert moved[-1] == marian.vocab_size - 1 and moved[start] == marian.vocab_size - 2

@@ -113,6 +113,53 @@ def test_settings_of_the_search_are_those_of_the_files(marian, tmp_path):
     ]
 
 
+def test_what_a_search_here_does_not_do_is_named_and_the_files_are_not_mixed(marian, tmp_path):
+    """A search in config.json is not read beside generation_config.json, as in `transformers`."""
+    config = {"num_beams": 2, "repetition_penalty": 5.0, "new_in_the_model": [1], "use_cache": True}
+    generation = {"forced_eos_token_id": 0, "new_in_the_search": 1, "num_beams": 6, "top_k": 50}
+    marian.hugging_face(tmp_path, config, generation)
+    lines = []
+    assert read_marian(tmp_path, lines.append).decoding.beam_size == 6
+    assert [line.partition(",")[0] for line in lines] == [
+        "not applied forced_eos_token_id=0",
+        "not applied new_in_the_model=[1]",
+        "not applied new_in_the_search=1",
+    ]
+
+
+def test_an_ordinary_token_that_starts_may_also_be_written(marian, tmp_path):
+    tensors = marian.hugging_face(tmp_path, {"decoder_start_token_id": 30})
+    translator = read_marian(tmp_path)
+    assert translator.tokenizer.pieces[4:] == list(marian.ids)[2:-1]
+    table = translator.model.source_embedding.get_weights()[0]
+    for i in (2, 30 + 2):  # the start token, and the ordinary one
+        np.testing.assert_array_equal(table[i], tensors["model.shared.weight"][30])
+
+
+def test_rows_beyond_the_vocabulary_are_left_out_and_added_tokens_are_read(marian, tmp_path):
+    """As after `add_tokens` and `resize_token_embeddings` to a multiple of 8."""
+    (tmp_path / "resized").mkdir()
+    tensors, size = marian.hugging_face(tmp_path), marian.vocab_size
+    expected = read_marian(tmp_path)
+    marian.hugging_face(tmp_path / "resized", {"vocab_size": size + 6})
+    for name, axis in (("model.shared.weight", 0), ("final_logits_bias", 1)):
+        more = np.ones_like(tensors[name].take([0], axis))
+        tensors[name] = np.concatenate([tensors[name], *6 * [more]], axis)
+    write_tensors(tmp_path / "resized" / "model.safetensors", tensors)
+    added = {"<unk>": 1, "Häuschen": size, "<new>": size + 1}
+    (tmp_path / "resized" / "added_tokens.json").write_text(json.dumps(added))
+    lines = []
+    found = read_marian(tmp_path / "resized", lines.append)
+    assert found.tokenizer.pieces == [*expected.tokenizer.pieces, "Häuschen", "<new>"]
+    assert sorted(line.partition(",")[0] for line in lines) == [
+        "not applied added token '<new>'",
+        "not applied added token 'Häuschen'",
+    ]
+    inputs = {"source_ids": np.array([[5, 9, 3]]), "target_ids": np.array([[2, 7]])}
+    logits, others = (ops.convert_to_numpy(x.model(inputs)) for x in (expected, found))
+    np.testing.assert_allclose(others[..., :-2], logits, rtol=1e-5, atol=1e-5)
+
+
 def test_a_checkpoint_before_generation_config_has_its_search_in_config(marian, tmp_path):
     config = {"num_beams": 2, "max_length": 50, "bad_words_ids": [[marian.vocab_size - 1]]}
     marian.hugging_face(tmp_path, config)
@@ -178,7 +225,7 @@ def without_an_entry(directory):
         (without_an_entry, "has lost entries"),
         (change("vocab", x=3), "has lost entries"),
         (change("vocab", new=300), "has lost entries"),
-        (change("config", vocab_size=99), "Received: .* tokens, vocab_size=99"),
+        (change("config", vocab_size=99), "at most 99 tokens, .*Received: .*vocab.json, which"),
         (change("config", d_model=10), "of shape .*, which follows from config.json"),
         (heads(3), "d_model must be divisible by num_heads"),
         (change("config", encoder_layers=3), "Expected a tensor encoder.layers.2.self_attn.q_proj"),
@@ -474,7 +521,9 @@ def test_a_pickle_of_tensors_is_read_and_one_with_code_is_not(transformers, mari
     (tmp_path / "model.safetensors").unlink()
     path, proof = tmp_path / "pytorch_model.bin", tmp_path / "the code has run"
     torch.save(model.state_dict(), path)  # with the positions and the copies of the table
-    assert_same_logits(model, read_marian(tmp_path))
+    lines = []
+    assert_same_logits(model, read_marian(tmp_path, lines.append))
+    assert [line.partition(",")[0] for line in lines] == ["not applied forced_eos_token_id=0"]
 
     torch.save({"model.shared.weight": torch.ones(1).expand(10**6, 10**6)}, path)
     with pytest.raises(ValueError, match="fewer numbers than its shape .1000000, 1000000"):

@@ -197,6 +197,18 @@ def test_scores_are_those_of_ctranslate2(
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
+def test_what_a_search_here_does_not_do_is_named(marian, tmp_path):
+    decoder = {"mini-batch": 64, "allow-unk": True, "n-best": False, "new": "x" * 999}
+    marian.npz(tmp_path, decoder=decoder)
+    lines = []
+    read_marian(tmp_path, lines.append)
+    assert [line[:30] for line in lines] == [
+        "not applied allow-unk=True, wh",
+        f"not applied new='{13 * 'x'}",
+    ]
+    assert len(lines[1]) < 300
+
+
 def cut(directory):
     content = (directory / "opus.npz").read_bytes()
     (directory / "opus.npz").write_bytes(content[: len(content) // 2])
