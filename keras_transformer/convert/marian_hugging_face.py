@@ -59,12 +59,8 @@ NOT_APPLIED = {
     "exponential_decay_length_penalty": None,
     "forced_bos_token_id": None,
     "guidance_scale": None,
-    "min_length": 0,
-    "min_new_tokens": None,
-    "no_repeat_ngram_size": 0,
     "num_beam_groups": 1,
     "renormalize_logits": False,
-    "repetition_penalty": 1.0,
     "sequence_bias": None,
     "suppress_tokens": None,
 }
@@ -233,10 +229,19 @@ def _decoding(config, tokenizer_config, search):
     longest = length(tokenizer_config, "model_max_length", MAX_LENGTH)
     limit = length(search, "max_length", MAX_LENGTH)
     limit = length(search, "max_new_tokens", limit - 1) + 1
-    num_beams, length_penalty = search.get("num_beams"), search.get("length_penalty")
+    min_length = search.get("min_length")
+    if search.get("min_new_tokens") is not None:
+        min_length = search.size("min_new_tokens") + 1
+    given = {
+        "beam_size": search.get("num_beams"),
+        "min_length": min_length,
+        "no_repeat_ngram": search.get("no_repeat_ngram_size"),
+        "repetition_penalty": search.get("repetition_penalty"),
+    }
+    length_penalty = search.get("length_penalty")
     return search_of(
         SEARCH_FILES,
-        beam_size=1 if num_beams is None else num_beams,
+        **{"beam_size": 1, **{name: value for name, value in given.items() if value is not None}},
         length_penalty=1.0 if length_penalty is None else length_penalty,
         keep_beam_full=True,
         max_length=max(min(limit, positions) - 1, 1),
