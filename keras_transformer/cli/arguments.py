@@ -99,7 +99,8 @@ def add_decoding(parser):
     )
     add_settings(group, DecodingConfig, "N", ["beam_size"])
     add_settings(group, DecodingConfig, "ALPHA", ["length_penalty"])
-    add_settings(group, DecodingConfig, "N", ["max_length"])
+    add_settings(group, DecodingConfig, "N", ["max_length", "min_length", "no_repeat_ngram"])
+    add_settings(group, DecodingConfig, "THETA", ["repetition_penalty"])
     add_settings(group, DecodingConfig, "K", ["shortlist"])
     add_checkpoint(group)
 

@@ -25,6 +25,7 @@ Translations = Annotated[
         lambda number: 0 <= number <= MAX_TRANSLATIONS,
     ),
 ]
+Factor = Annotated[float, Range("a number of at least 1", lambda number: number >= 1)]
 STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
 
 
@@ -240,3 +241,12 @@ class DecodingConfig(SettingsGroup):
     keep_beam_full: Annotated[
         bool, "Whether the next best hypothesis fills the beam when one ends."
     ] = False
+    min_length: Annotated[
+        CountOrZero, "Minimum tokens of a translation, including the end token; 0 means none."
+    ] = 0
+    no_repeat_ngram: Annotated[
+        CountOrZero, "Number of tokens of which no sequence occurs twice; 0 means any may."
+    ] = 0
+    repetition_penalty: Annotated[
+        Factor, "Factor on the log-probability of tokens that the output has; 1 means no penalty."
+    ] = 1.0

@@ -57,8 +57,9 @@ READ = """
     activation_function bad_words_ids d_model decoder_attention_heads decoder_ffn_dim
     decoder_layers decoder_start_token_id decoder_vocab_size dropout encoder_attention_heads
     encoder_ffn_dim encoder_layers eos_token_id length_penalty max_length max_new_tokens
-    max_position_embeddings model_type num_beams scale_embedding share_encoder_decoder_embeddings
-    tie_word_embeddings vocab_size
+    max_position_embeddings min_length min_new_tokens model_type no_repeat_ngram_size num_beams
+    repetition_penalty scale_embedding share_encoder_decoder_embeddings tie_word_embeddings
+    vocab_size
 """.split()
 WITHOUT_EFFECT = """
     _from_model_config _name_or_path _num_labels activation_dropout add_bias_logits architectures
@@ -87,14 +88,10 @@ NOT_APPLIED = {
     "forced_eos_token_id": None,
     "guidance_scale": None,
     "max_time": None,
-    "min_length": 0,
-    "min_new_tokens": None,
-    "no_repeat_ngram_size": 0,
     "num_beam_groups": 1,
     "num_return_sequences": 1,
     "penalty_alpha": None,
     "renormalize_logits": False,
-    "repetition_penalty": 1.0,
     "sequence_bias": None,
     "stop_strings": None,
     "suppress_tokens": None,
@@ -266,10 +263,19 @@ def _decoding(config, tokenizer_config, search):
     longest = length(tokenizer_config, "model_max_length", MAX_LENGTH)
     limit = length(search, "max_length", MAX_LENGTH)
     limit = length(search, "max_new_tokens", limit - 1) + 1
-    num_beams, length_penalty = search.get("num_beams"), search.get("length_penalty")
+    min_length = search.get("min_length")
+    if search.get("min_new_tokens") is not None:
+        min_length = search.size("min_new_tokens") + 1
+    given = {
+        "beam_size": search.get("num_beams"),
+        "min_length": min_length,
+        "no_repeat_ngram": search.get("no_repeat_ngram_size"),
+        "repetition_penalty": search.get("repetition_penalty"),
+    }
+    length_penalty = search.get("length_penalty")
     return search_of(
         SEARCH_FILES,
-        beam_size=1 if num_beams is None else num_beams,
+        **{"beam_size": 1, **{name: value for name, value in given.items() if value is not None}},
         length_penalty=1.0 if length_penalty is None else length_penalty,
         keep_beam_full=True,
         max_length=max(min(limit, positions) - 1, 1),

@@ -8,6 +8,7 @@ from keras_transformer.decoding.batch_search import BatchSearch
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.hypotheses import DecodingStart, SearchResult
+from keras_transformer.decoding.processors import MinLength, NoRepeatNgram, RepetitionPenalty
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.scoring import length_penalty, score
 from keras_transformer.decoding.search import decode, decode_sampled, stream
@@ -17,6 +18,9 @@ from keras_transformer.decoding.shortlist import Shortlist
 __all__ = [
     "BatchSearch",
     "DecodingStart",
+    "MinLength",
+    "NoRepeatNgram",
+    "RepetitionPenalty",
     "SearchNode",
     "SearchResult",
     "SearchTree",

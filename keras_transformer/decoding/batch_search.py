@@ -14,6 +14,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
+from keras_transformer.decoding.processors import Processor
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
@@ -37,6 +38,8 @@ class BatchSearch:
         batch_size: maximum number of inputs that are decoded together.
         shortlist: function of ids `(B, S)` that returns their `Shortlist`; None: all tokens may be
             chosen.
+        processors: functions that change log-probabilities, see `decoding.processors`, after those
+            that `config` asks for.
     Raises:
         ValueError: batch_size below 1.
 
@@ -51,12 +54,14 @@ class BatchSearch:
         config: Any,
         batch_size: int = 64,
         shortlist: Callable[[Any], Shortlist] | None = None,
+        processors: Sequence[Processor] = (),
     ) -> None:
         check_positive_integers(batch_size=batch_size)
         self.model = model
         self.config = config
         self.batch_size = batch_size
         self.shortlist = shortlist
+        self.processors = processors
         self._seed_generator = keras.random.SeedGenerator(0)
         self._seed_lock = threading.Lock()  # held from setting the seed to the end of the draw
         self._compiled: dict[Hashable, Callable[..., Any]] = {}
@@ -89,7 +94,7 @@ class BatchSearch:
         """
 
         def find(ids):
-            return decode(self.model, ids, self.config, n_best, shortlist=self.shortlist_of(ids))
+            return decode(self.model, ids, self.config, n_best, **self._steering(ids))
 
         compiled = self.compiled(("decode", n_best), find)
         num_threads = backend.num_search_threads()
@@ -116,9 +121,9 @@ class BatchSearch:
         check_seed(seed)
 
         def draw(ids):
-            options = temperature, top_k, top_p
-            seeded = dict(seed=self._seed_generator, shortlist=self.shortlist_of(ids))
-            return decode_sampled(self.model, ids, self.config, *options, **seeded)
+            options, seed = (temperature, top_k, top_p), self._seed_generator
+            steering = self._steering(ids)
+            return decode_sampled(self.model, ids, self.config, *options, seed=seed, **steering)
 
         return self._draws(self.compiled(("sample", temperature, top_k, top_p), draw), rows, seed)
 
@@ -128,6 +133,9 @@ class BatchSearch:
                 self._seed_generator.state.assign([seed, number])  # a different draw per batch
                 found = self._result(compiled, rows, indices)
             yield indices, found
+
+    def _steering(self, ids):
+        return {"shortlist": self.shortlist_of(ids), "processors": self.processors}
 
     def shortlist_of(self, ids: Any) -> Shortlist | None:
         """Returns the shortlist of ids `(B, S)`, None if all tokens may be chosen."""

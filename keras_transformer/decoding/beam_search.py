@@ -5,7 +5,7 @@ Shapes: B batch (inputs), P prompt length, N live hypotheses of each input (the 
 length, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from keras import ops, tree
@@ -20,9 +20,9 @@ from keras_transformer.decoding.hypotheses import (
     count_tokens,
     ends_output,
 )
+from keras_transformer.decoding.processors import Processor
 from keras_transformer.decoding.scoring import normalized_score
 from keras_transformer.errors import InputError
-from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
 
@@ -39,6 +39,7 @@ def beam_search(
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
     length_normalization: str = "gnmt",
     keep_beam_full: bool = False,
+    processors: Sequence[Processor] = (),
 ) -> SearchResult:
     """Returns the hypotheses with the best normalized scores among those that the beam finds.
 
@@ -71,6 +72,7 @@ def beam_search(
             one that has ended, as in `generate` of Hugging Face and in CTranslate2. Otherwise the
             beam gets narrower by one, as in Marian. The N most probable ones decide which end. A
             beam of 1 stays greedy search.
+        processors: functions that change log-probabilities, see `decoding.processors`.
     Returns:
         `SearchResult` with M hypotheses.
     Raises:
@@ -79,7 +81,9 @@ def beam_search(
     """
     start = DecodingStart(step_fn, state, prompts, limits, max_length)
     normalization = length_penalty, length_normalization
-    search = BeamSearch(start, special_ids, beam_size, normalization, n_best, keep_beam_full)
+    search = BeamSearch(
+        start, special_ids, beam_size, normalization, n_best, keep_beam_full, processors
+    )
 
     def extend(step, beam, cache, memory):
         """Makes all live hypotheses one token longer."""
@@ -133,12 +137,14 @@ class BeamSearch(Search):
     """The steps of a beam search; `beam_search` and `search_tree` repeat `propose` and `choose`.
 
     Args:
-        start, special_ids: see `Search`.
+        start, special_ids, processors: see `Search`.
         beam_size, n_best, keep_beam_full: see `beam_search`.
         normalization: length_penalty and length_normalization.
     """
 
-    def __init__(self, start, special_ids, beam_size, normalization, n_best, keep_beam_full):
+    def __init__(
+        self, start, special_ids, beam_size, normalization, n_best, keep_beam_full, processors
+    ):
         n_best, (length_penalty, _) = beam_size if n_best is None else n_best, normalization
         if not 1 <= n_best <= beam_size:
             raise InputError(
@@ -150,7 +156,7 @@ class BeamSearch(Search):
                 f"length_penalty must be 0 or more. Received: {length_penalty=}. "
                 "0 prefers short answers most."
             )
-        super().__init__(start, special_ids)
+        super().__init__(start, special_ids, processors)
         self.beam_size = beam_size
         self.normalization = normalization
         self.n_best = n_best
@@ -179,10 +185,13 @@ class BeamSearch(Search):
         Returns:
             The `Candidates`, and the model's cache with a row for each that may live on.
         """
-        state = DecodingState(cache, memory["model"])
-        logits, state = self.step_fn(beam.tokens, step, state)
+        logits, cache = self.predict(step, beam.tokens, beam.live_ids, cache, memory)
         log_probs, parents, tokens = best_continuations(
-            logits, beam.live_log_probs, self.num_candidates, self.special_ids.num_forbidden
+            logits,
+            beam.live_log_probs,
+            self.num_candidates,
+            self.special_ids.num_forbidden,
+            self.are_log_probs,
         )
         ends = ends_output(tokens, self.special_ids.end)
         if self.keep_beam_full:
@@ -206,7 +215,7 @@ class BeamSearch(Search):
 
         row_starts = ops.arange(ops.shape(parents)[0], dtype="int32")[:, None] * self.beam_size
         rows = ops.reshape(self._may_live(parents) + row_starts, (-1,))
-        cache = tree.map_structure(lambda tensor: backend.take_rows(tensor, rows), state.cache)
+        cache = tree.map_structure(lambda tensor: backend.take_rows(tensor, rows), cache)
         return Candidates(ids, tokens, log_probs, parents, ends, place + 1), cache
 
     def _live_first(self, log_probs, parents, tokens, ends):

@@ -17,7 +17,9 @@ MIN_BLOCKS = 3
 is kept full, which needs 2 N continuations, and N more for blocks that forbidden tokens win."""
 
 
-def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN):
+def best_continuations(
+    logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN, are_log_probs=False
+):
     """Returns the most probable one-token continuations of the hypotheses of each input.
 
     Args:
@@ -26,6 +28,7 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
         log_probs: `(B, N)`, of the hypotheses.
         num_best: M, at most N * (V - num_forbidden), and 2 N if V is not static.
         num_forbidden: how many ids, from 0 on, may not be chosen.
+        are_log_probs: whether `logits` are log-probabilities already, which need no log softmax.
     Returns:
         `(log_probs, parents, tokens)`, each `(B, M)`, the best first: the log-probability of the
         hypothesis plus that of the token (log softmax over all of V), the index of the hypothesis
@@ -35,7 +38,7 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
     blocks = _blocks(logits)  # (B, N, number, size)
     num_blocks, block_size = ops.shape(blocks)[2:]
     maxima = ops.max(blocks, axis=-1)  # (B, N, number)
-    best_logits, best_log_probs = _best_tokens(logits, blocks, maxima)  # (B, N)
+    best_logits, best_log_probs = _best_tokens(logits, blocks, maxima, are_log_probs)  # (B, N)
     log_probs = log_probs + best_log_probs
 
     # The best tokens are in the blocks with the largest maxima. Blocks whose maximum is a forbidden
@@ -60,7 +63,7 @@ def best_continuations(logits, log_probs, num_best, num_forbidden=NUM_FORBIDDEN)
     return log_probs, backend.batch_gather(parents, best // block_size), tokens
 
 
-def best_continuation(logits, num_forbidden=NUM_FORBIDDEN):
+def best_continuation(logits, num_forbidden=NUM_FORBIDDEN, are_log_probs=False):
     """Returns what `best_continuations` does for one hypothesis and one continuation, in less time.
 
     Args:
@@ -79,24 +82,29 @@ def best_continuation(logits, num_forbidden=NUM_FORBIDDEN):
     tokens = _in_vocabulary(ops.reshape(tokens, candidates), logits)
     best_logits, best = _top(values, 1)
     allowed_logits, allowed = _top(forbid(values, tokens, num_forbidden), 1)
+    if are_log_probs:
+        return allowed_logits, backend.batch_gather(tokens, allowed)
     best_log_probs = _log_prob(logits, backend.batch_gather(tokens, best))
     log_probs = best_log_probs + (allowed_logits - best_logits)
     return log_probs, backend.batch_gather(tokens, allowed)
 
 
-def _best_tokens(logits, blocks, maxima):
+def _best_tokens(logits, blocks, maxima, are_log_probs):
     """Returns the logit and the log softmax of each hypothesis's best token, `(B, N)`.
 
     The log softmax of any other token follows from these two.
     """
     num_blocks, block_size = ops.shape(blocks)[2:]
+    shape = (-1, logits.shape[1])
     best_logits, best_block = _top(ops.reshape(maxima, (-1, num_blocks)), 1)  # (B * N, 1)
+    if are_log_probs:
+        best_logits = ops.reshape(best_logits, shape)
+        return best_logits, best_logits
     blocks = ops.reshape(blocks, (-1, num_blocks, block_size))
     _, place = _top(backend.batch_gather(blocks, best_block)[:, 0], 1)
     flat_logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))  # (B * N, V)
     best = _in_vocabulary(best_block * block_size + place, logits)
     log_probs = _log_prob(flat_logits, best)
-    shape = (-1, logits.shape[1])
     return ops.reshape(best_logits, shape), ops.reshape(log_probs, shape)
 
 

@@ -6,7 +6,7 @@ Shapes: B batch (inputs), P prompt length, N hypotheses of each input (1), L max
 V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -20,8 +20,8 @@ from keras_transformer.decoding.hypotheses import (
     count_tokens,
     ends_output,
 )
+from keras_transformer.decoding.processors import Processor
 from keras_transformer.decoding.scoring import normalized_score
-from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
 
@@ -35,6 +35,7 @@ def greedy_search(
     length_penalty: float = 0.6,
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
     length_normalization: str = "gnmt",
+    processors: Sequence[Processor] = (),
 ) -> SearchResult:
     """Returns one hypothesis of each input, made of the most probable token at every step.
 
@@ -44,22 +45,24 @@ def greedy_search(
         step_fn, state, prompts, limits, max_length, special_ids: see `beam_search`; N is 1.
         length_penalty, length_normalization: see `beam_search`; they normalize the scores, and do
             not affect the choice.
+        processors: functions that change log-probabilities, see `decoding.processors`.
     Returns:
         `SearchResult` with N = 1.
     """
     start = DecodingStart(step_fn, state, prompts, limits, max_length)
-    search = SingleSearch(start, special_ids, most_probable)
+    search = SingleSearch(start, special_ids, most_probable, processors=processors)
     return search.run(length_penalty, length_normalization)
 
 
-def most_probable(logits, place, choices, special_ids):
+def most_probable(logits, place, choices, special_ids, are_log_probs):
     """Returns the most probable ids and their log-probabilities, each `(B,)`.
 
     Args:
         logits: `(B, 1, V)`.
         place, choices: have no effect.
+        are_log_probs: whether `logits` are log-probabilities already.
     """
-    log_probs, tokens = best_continuation(logits[:, 0], special_ids.num_forbidden)
+    log_probs, tokens = best_continuation(logits[:, 0], special_ids.num_forbidden, are_log_probs)
     return tokens[:, 0], log_probs[:, 0]
 
 
@@ -80,15 +83,15 @@ class SingleSearch(Search):
     """The steps of a search for one hypothesis of each input, which `run` and `stream` repeat.
 
     Args:
-        start, special_ids: see `Search`.
+        start, special_ids, processors: see `Search`.
         choose: function of the logits `(B, 1, V)`, the position of the token in the output (a
-            scalar or `(B,)`, see `Prompts.place`), `choices` and `special_ids`. Returns ids and
-            log-probabilities, each `(B,)`.
+            scalar or `(B,)`, see `Prompts.place`), `choices`, `special_ids` and `are_log_probs`.
+            Returns ids and log-probabilities, each `(B,)`.
         choices: nested tensors `(B, ...)` that `choose` needs.
     """
 
-    def __init__(self, start, special_ids, choose, choices=()):
-        super().__init__(start, special_ids)
+    def __init__(self, start, special_ids, choose, choices=(), processors=()):
+        super().__init__(start, special_ids, processors)
         self.memory["choices"] = choices
         self.choose = choose
 
@@ -104,10 +107,12 @@ class SingleSearch(Search):
 
     def append(self, step, hypothesis, cache, memory):
         """Makes one step; returns the `Hypothesis` with one token more, and the model's cache."""
-        state = DecodingState(cache, memory["model"])
-        logits, state = self.step_fn(hypothesis.tokens, step, state)
+        ids = hypothesis.ids[:, None]
+        logits, cache = self.predict(step, hypothesis.tokens, ids, cache, memory)
         place = self.prompts.place(step, memory["prompts"])
-        chosen, log_probs = self.choose(logits, place, memory["choices"], self.special_ids)
+        chosen, log_probs = self.choose(
+            logits, place, memory["choices"], self.special_ids, self.are_log_probs
+        )
         tokens, is_given = self.prompts.replace(step, memory["prompts"], chosen[:, None])
         ends = ends_output(tokens[:, 0], self.special_ids.end)
         if is_given is not None:
@@ -122,7 +127,7 @@ class SingleSearch(Search):
             ids=ops.where(is_place, tokens, hypothesis.ids),
             log_probs=hypothesis.log_probs + ops.where(active, log_probs, 0.0),
         )
-        return hypothesis, state.cache
+        return hypothesis, cache
 
     def run(self, length_penalty, length_normalization):
         """Appends tokens until each output has ended or reached its limit: the `SearchResult`."""

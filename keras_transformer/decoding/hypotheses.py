@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import PAD_ID
 
 IMPOSSIBLE = -1e9
@@ -124,21 +125,42 @@ class Search:
     Args:
         start: `DecodingStart`.
         special_ids: `SpecialIds` of the vocabulary.
+        processors: list of functions that change log-probabilities, see `decoding.processors`.
     Attributes:
         cache: the model's cache before the first step.
         memory: what each step reads and does not change: nested tensors `(B, ...)`.
         num_steps: L + P - 1.
+        are_log_probs: bool, whether `predict` returns log-probabilities instead of logits.
     """
 
-    def __init__(self, start, special_ids):
+    def __init__(self, start, special_ids, processors=()):
         self.step_fn, state, prompts, limits, self.max_length = start
         self.special_ids = special_ids
+        self.processors = processors
+        self.are_log_probs = bool(processors)
         self.prompts = Prompts(prompts, special_ids.pad)
         self.limits = ops.minimum(ops.cast(limits, "int32"), self.max_length)
         self.positions = ops.arange(self.max_length, dtype="int32")  # (L,)
         self.num_steps = self.max_length + self.prompts.num_extra_steps
         self.cache = state.cache
         self.memory = {"model": state.memory, "limits": self.limits, "prompts": self.prompts.memory}
+
+    def predict(self, step, tokens, ids, cache, memory):
+        """Asks the model for the token after the `tokens` `(B, N)`, and then the processors.
+
+        Args:
+            ids: `(B, N, L)`, the tokens of each hypothesis so far.
+        Returns:
+            `(B, N, V)` float32, logits without processors and log-probabilities with them; and the
+            model's cache after the step.
+        """
+        logits, state = self.step_fn(tokens, step, DecodingState(cache, memory["model"]))
+        if self.processors:
+            logits = ops.log_softmax(logits)
+            lengths = ops.reshape(self.prompts.place(step, memory["prompts"]), (-1, 1))
+            for processor in self.processors:
+                logits = processor(logits, ids, lengths)
+        return logits, state.cache
 
     def one_by_one(self, advance, state):
         """Makes the steps for one input, outside of any compiled function.

@@ -4,7 +4,7 @@ Shapes: B batch (inputs), N hypotheses of each input (1), L maximum output lengt
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -14,6 +14,7 @@ from keras_transformer import backend
 from keras_transformer.decoding.candidates import forbid, largest
 from keras_transformer.decoding.greedy import SingleSearch
 from keras_transformer.decoding.hypotheses import DecodingStart, SearchResult
+from keras_transformer.decoding.processors import Processor
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
@@ -36,6 +37,7 @@ def sample(
     length_penalty: float = 0.6,
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
     length_normalization: str = "gnmt",
+    processors: Sequence[Processor] = (),
 ) -> SearchResult:
     """Returns one random hypothesis of each input.
 
@@ -53,6 +55,8 @@ def sample(
         top_p: total probability of the tokens to draw from, in (0, 1].
         seed: int, or a `keras.random.SeedGenerator` for a new draw each call. The same seed, batch
             and `max_length` give the same answer.
+        processors: functions that change log-probabilities, see `decoding.processors`; the scores
+            are then of what they return.
     Returns:
         `SearchResult` with N = 1.
     Raises:
@@ -65,7 +69,7 @@ def sample(
 
     start = DecodingStart(step_fn, state, prompts, limits, max_length)
     choose = functools.partial(draw, temperature, top_k, top_p)
-    search = SingleSearch(start, special_ids, choose, uniforms)
+    search = SingleSearch(start, special_ids, choose, uniforms, processors)
     return search.run(length_penalty, length_normalization)
 
 
@@ -84,18 +88,19 @@ def check_sampling(temperature, top_k, top_p):
         )
 
 
-def draw(temperature, top_k, top_p, logits, place, uniforms, special_ids):
+def draw(temperature, top_k, top_p, logits, place, uniforms, special_ids, are_log_probs):
     """Returns the ids that are drawn and their log-probabilities, each `(B,)`.
 
     Args:
         temperature, top_k, top_p, special_ids: see `sample`.
-        logits, place: see the `choose` of `SingleSearch`.
+        logits, place, are_log_probs: see the `choose` of `SingleSearch`.
         uniforms: its `choices`: `(B, L)`, uniform random numbers in [0, 1).
     """
     logits = logits[:, 0]
     vocab_size, num_forbidden = ops.shape(logits)[-1], special_ids.num_forbidden
     ids = ops.broadcast_to(ops.arange(vocab_size, dtype="int32"), ops.shape(logits))
-    log_probs = forbid(ops.log_softmax(logits), ids, num_forbidden)
+    log_probs = logits if are_log_probs else ops.log_softmax(logits)
+    log_probs = forbid(log_probs, ids, num_forbidden)
     if top_k or top_p < 1:
         num_likely = top_k or vocab_size
         if isinstance(vocab_size, int):

@@ -4,7 +4,7 @@ Shapes: B batch (inputs), S source length, N hypotheses of each input, L maximum
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ from keras_transformer import backend
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import SingleSearch, greedy_search, most_probable
 from keras_transformer.decoding.hypotheses import DecodingStart, SearchResult
+from keras_transformer.decoding.processors import Processor, processors_from_config
 from keras_transformer.decoding.sampling import check_sampling, draw, sample
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.errors import check_seed
@@ -27,6 +28,7 @@ def decode(
     n_best: int = 1,
     weights: Any = None,
     shortlist: Shortlist | None = None,
+    processors: Sequence[Processor] = (),
 ) -> SearchResult:
     """Returns the most probable outputs, by beam search or, with one beam, greedy search.
 
@@ -42,6 +44,8 @@ def decode(
         weights: from `model.decoding_weights()`, if they are kept for many calls; None: computed.
         shortlist: the tokens to choose from, for a `TranslationModel`; None: all tokens. Scores are
             then of the softmax over the shortlist.
+        processors: functions that change log-probabilities, see `decoding.processors`, after those
+            that `config` asks for. With a shortlist, ids are places in it.
     Returns:
         `SearchResult`.
     Raises:
@@ -49,7 +53,7 @@ def decode(
     """
     beam_size = config.beam_size
     start: DecodingStart = _start(model, inputs, config.max_length, beam_size, weights, shortlist)
-    scoring = _scoring(model, config)
+    scoring = search_arguments(model, config, processors)
     if beam_size == 1 and n_best == 1:
         found = greedy_search(*start, **scoring)
     else:
@@ -69,18 +73,20 @@ def decode_sampled(
     *,
     seed: Any,
     shortlist: Shortlist | None = None,
+    processors: Sequence[Processor] = (),
 ) -> SearchResult:
     """Returns one random output of each input. Like `decode`, with `sample` as the search.
 
     Args:
-        model, inputs, shortlist: see `decode`.
+        model, inputs, shortlist, processors: see `decode`.
         config: `DecodingConfig`; its beam_size has no effect.
         temperature, top_k, top_p, seed: see `sample`.
     Returns:
         `SearchResult` with N = 1.
     """
     start: DecodingStart = _start(model, inputs, config.max_length, 1, None, shortlist)
-    found = sample(*start, temperature, top_k, top_p, seed=seed, **_scoring(model, config))
+    scoring = search_arguments(model, config, processors)
+    found = sample(*start, temperature, top_k, top_p, seed=seed, **scoring)
     return _with_ids(found, shortlist)
 
 
@@ -136,12 +142,14 @@ def _start(model, inputs, max_length, num_hypotheses, weights, shortlist):
     return model.start_decoding(*arguments, shortlist)
 
 
-def _scoring(model, config):
-    """Returns the arguments that all searches have in common."""
+def search_arguments(model, config, processors=()):
+    """Returns the arguments that all searches have in common, see `decode`."""
+    special_ids = special_ids_of(model)
     return dict(
         length_penalty=config.length_penalty,
         length_normalization=config.length_normalization,
-        special_ids=special_ids_of(model),
+        special_ids=special_ids,
+        processors=[*processors_from_config(config, special_ids), *processors],
     )
 
 

@@ -3,7 +3,7 @@
 Shapes: P prompt length, N hypotheses (the beam), V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -11,6 +11,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE, DecodingStart
+from keras_transformer.decoding.processors import Processor
 from keras_transformer.decoding.scoring import normalized_score
 from keras_transformer.special_ids import OUR_SPECIAL_IDS, SpecialIds
 from keras_transformer.types import Tensor
@@ -54,6 +55,7 @@ def search_tree(
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
     length_normalization: str = "gnmt",
     keep_beam_full: bool = False,
+    processors: Sequence[Processor] = (),
 ) -> SearchTree:
     """Returns the `SearchTree` of the search that finds the best output for one input.
 
@@ -62,15 +64,15 @@ def search_tree(
     Args:
         step_fn, state, prompts, limits, max_length: see `beam_search`; one input, with a limit of
             at least 1.
-        beam_size, length_penalty, special_ids, length_normalization, keep_beam_full: see
-            `beam_search`.
+        beam_size, length_penalty, special_ids, length_normalization, keep_beam_full, processors:
+            see `beam_search`.
     Raises:
         ValueError: beam_size or length_penalty outside its range.
     """
     step_fn = backend.without_gradients(step_fn)
     start = DecodingStart(step_fn, state, prompts, limits, max_length)
     normalization = length_penalty, length_normalization
-    search = BeamSearch(start, special_ids, beam_size, normalization, 1, keep_beam_full)
+    search = BeamSearch(start, special_ids, beam_size, normalization, 1, keep_beam_full, processors)
     prompt_steps = search.prompts.last_step()
     nodes = [SearchNode(0, None, int(prompts[0][prompt_steps]), 0.0, None, "dropped")]
     live = [0] * beam_size  # the node of each live hypothesis

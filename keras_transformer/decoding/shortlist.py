@@ -12,6 +12,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.decoding.candidates import BLOCK_SIZE, MIN_BLOCKS
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.occurrences import has_token
 from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import END_ID, PAD_ID
 from keras_transformer.types import Self, Tensor
@@ -44,16 +45,8 @@ class Shortlist(NamedTuple):
             candidates: `(B, M)` int32, in any order, also repeatedly; 0 is no candidate.
             vocab_size: V.
         """
-        num_inputs, num_candidates = ops.shape(candidates)
-        row_starts = ops.arange(num_inputs, dtype="int32")[:, None] * vocab_size
-        places = ops.reshape(candidates + row_starts, (num_inputs * num_candidates, 1))
-        is_in = ops.scatter_update(
-            ops.zeros((num_inputs * vocab_size,), dtype="bool"),
-            places,
-            ops.ones((num_inputs * num_candidates,), dtype="bool"),
-        )
         ids = ops.arange(vocab_size, dtype="int32")
-        is_in = ops.reshape(is_in, (num_inputs, vocab_size)) | (ids < NUM_SPECIAL)
+        is_in = has_token(candidates[:, None], True, vocab_size)[:, 0] | (ids < NUM_SPECIAL)
         no_bias = ops.zeros((), "float32")  # two Python numbers would have the dtype of floatx
         if keras.backend.backend() == "jax":
             return cls(ids, ops.where(is_in, no_bias, IMPOSSIBLE))
@@ -65,7 +58,7 @@ class Shortlist(NamedTuple):
             MIN_BLOCKS * BLOCK_SIZE - ops.shape(ids)[0], -ops.shape(ids)[0] % BLOCK_SIZE
         )
         padding = ops.full((missing,), PAD_ID, dtype="int32")
-        padding_bias = ops.full((num_inputs, missing), IMPOSSIBLE, dtype="float32")
+        padding_bias = ops.full((ops.shape(bias)[0], missing), IMPOSSIBLE, dtype="float32")
         ids = ops.concatenate([ids, padding])
         return cls(ids, ops.concatenate([bias, padding_bias], axis=1))
 

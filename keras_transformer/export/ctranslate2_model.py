@@ -140,6 +140,9 @@ def check_model(translator):
         raise CTRANSLATE2.refusal(
             f"positions among {', '.join(POSITIONS)}", f"positions={positions!r}"
         )
+    penalty = translator.decoding.repetition_penalty
+    if penalty != 1:  # it changes logits, and other hypotheses win
+        raise CTRANSLATE2.refusal("a repetition penalty of 1", f"repetition_penalty={penalty}")
 
 
 def transformer_spec(translator):

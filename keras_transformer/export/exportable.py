@@ -14,15 +14,16 @@ from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
 from keras_transformer.translation.translator import Translator
 
 
-def exportable_translator(translator, n_best, has_shortlists=False):
+def exportable_translator(translator, n_best, is_saved_model=False):
     """Returns `translator`, or one with the same weights that computes in float32.
 
     Args:
         n_best: maximum number of translations of a text in the export.
-        has_shortlists: whether the format has lexical shortlists.
+        is_saved_model: whether it becomes a SavedModel, which alone has shortlists, and processors
+            that are no settings.
     Raises:
         ValueError: `translator` is no `Translator`, `n_best` is larger than its beam, or its search
-            has shortlists and the format does not.
+            has what the format does not.
     """
     if not isinstance(translator, Translator):
         raise InputError(
@@ -34,11 +35,12 @@ def exportable_translator(translator, n_best, has_shortlists=False):
             "n_best must be from 1 to the beam size. Received: "
             f"n_best={n_best}, beam_size={translator.decoding.beam_size}. Raise the beam size."
         )
-    shortlist = translator.decoding.shortlist
-    if shortlist and not has_shortlists:
+    shortlist, processors = translator.decoding.shortlist, translator.processors
+    if (shortlist or processors) and not is_saved_model:
         raise InputError(
-            "Expected a search without shortlists, which only a SavedModel has. "
-            f"Received: shortlist={shortlist}. Export with shortlist=0, or as a SavedModel."
+            "Expected a search without shortlists and processors of your own, which only a "
+            f"SavedModel has. Received: {shortlist=}, {processors=}. Export with shortlist=0 and "
+            "without the processors, or as a SavedModel."
         )
     model = in_float32(translator.model)
     return translator if model is translator.model else with_model(translator, model)
@@ -46,10 +48,8 @@ def exportable_translator(translator, n_best, has_shortlists=False):
 
 def with_model(translator, model):
     """Returns a translator like `translator`, with another model."""
-    tokenizers = translator.tokenizer, translator.target_tokenizer
-    return Translator(
-        model, *tokenizers, translator.decoding, translator.batch_size, translator.lexicon
-    )
+    make, (_, *others) = translator.__reduce__()
+    return make(model, *others)
 
 
 def check_weights(weights, types):

@@ -206,6 +206,9 @@ def _generation(decoding, special, unknown):
         "num_beams": decoding.beam_size,
         "length_penalty": slope * decoding.length_penalty,
         "max_length": decoding.max_length + 1,  # theirs counts the start token
+        "min_length": decoding.min_length,  # which it counts too, but before the end token
+        "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        "repetition_penalty": decoding.repetition_penalty,
         "bad_words_ids": [[i] for i in forbidden],
     }
 

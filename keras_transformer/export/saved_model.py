@@ -63,7 +63,7 @@ def export_saved_model(
     """
     check_can_export(directory, version)
     check_weights(weights, WEIGHTS)
-    translator = exportable_translator(translator, n_best, has_shortlists=True)
+    translator = exportable_translator(translator, n_best, is_saved_model=True)
     quantized = None
     if weights != "float32":
         quantized = QuantizedWeights(translator.model, weights)

@@ -78,6 +78,7 @@ class Signatures:
     ):
         self._model, self._decoding = translator.model, translator.decoding
         self._source, self._target = translator.tokenizer, translator.target_tokenizer
+        self._processors = translator.processors
         self._n_best, self._split_sentences = n_best, split_sentences
         self._lexicon, self._read_decoding_weights = lexicon, read_decoding_weights
         self._reading_weights = reading_weights
@@ -147,7 +148,8 @@ class Signatures:
         def search_group(ids):
             shortlist = None if self._lexicon is None else self._lexicon.shortlist(ids)
             weights = self._read_decoding_weights()
-            return decode(self._model, ids, self._decoding, num_hypotheses, weights, shortlist)
+            steering = weights, shortlist, self._processors
+            return decode(self._model, ids, self._decoding, num_hypotheses, *steering)
 
         def search(text):
             source_ids, truncated, blank = self._read(text)

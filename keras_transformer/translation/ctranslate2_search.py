@@ -134,7 +134,8 @@ class CTranslate2Search:
             # with a length penalty, the beam searches on until it is full, so all of it is there
             num_hypotheses=beam_size if beam_size > 1 and alpha else n_best,
             length_penalty=alpha,
-            min_decoding_length=0,
+            min_decoding_length=max(0, self.decoding["min_length"] - 1),  # without the end token
+            no_repeat_ngram_size=self.decoding["no_repeat_ngram"],
             max_decoding_length=max(map(self._limit, rows)),
             suppress_sequences=self._forbidden,
             return_scores=True,

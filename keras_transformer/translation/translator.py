@@ -5,6 +5,7 @@ Shapes: B batch (texts), N hypotheses of each text, S source length, T target le
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
 from keras_transformer.decoding.batch_search import check_scores, length_batches, padded_rows
+from keras_transformer.decoding.processors import Processor
+from keras_transformer.decoding.search import search_arguments
 from keras_transformer.errors import InputError
 from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.special_ids import PAD_ID, shift_right
@@ -62,6 +65,8 @@ class Translator(BaseTranslator):
             model's learned positions.
         batch_size: maximum number of texts that are decoded together.
         lexicon: `Lexicon`, for the shortlists that `decoding.shortlist` asks for; None without one.
+        processors: functions that steer the search, see `decoding.processors`, beside those that
+            `decoding` asks for. With a shortlist, they see places in it instead of ids.
     Raises:
         ValueError: a tokenizer has more tokens than the model has embeddings, a batch_size below 1,
             or a shortlist without a lexicon; in a call, scores that are not finite.
@@ -78,6 +83,7 @@ class Translator(BaseTranslator):
         decoding: DecodingConfig | None = None,
         batch_size: int = 64,
         lexicon: Lexicon | None = None,
+        processors: Sequence[Processor] = (),
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -85,8 +91,11 @@ class Translator(BaseTranslator):
         self.decoding = _within_positions(decoding or DecodingConfig(), model)
         self.n_best = self.decoding.beam_size
         self.lexicon = lexicon
+        self.processors = tuple(processors)
         shortlist = self._checked_shortlist()
-        self._batch_search = BatchSearch(model, self.decoding, batch_size, shortlist)
+        self._batch_search = BatchSearch(
+            model, self.decoding, batch_size, shortlist, self.processors
+        )
         self._check_vocabulary("source", self.tokenizer, model.source_vocab_size)
         self._check_vocabulary("target", self.target_tokenizer, model.output_vocab_size)
         if not model.built:
@@ -100,8 +109,8 @@ class Translator(BaseTranslator):
     def __reduce__(self):
         """For `pickle` and `copy`: the arguments; the copy compiles its searches again."""
         tokenizers = self.tokenizer, self.target_tokenizer
-        parts = self.model, *tokenizers, self.decoding, self.batch_size, self.lexicon
-        return type(self), parts
+        search = self.decoding, self.batch_size, self.lexicon, self.processors
+        return type(self), (self.model, *tokenizers, *search)
 
     def _limit_of_n_best(self):
         return f"beam_size={self.n_best}. Search with a wider beam."
@@ -227,13 +236,9 @@ class Translator(BaseTranslator):
         arguments = source_row[None], config.max_length, config.beam_size
         shortlist = self._batch_search.shortlist_of(source_row[None])
         start = self.model.start_decoding(*arguments, shortlist=shortlist)
-        tree = search_tree(
-            *start,
-            config.beam_size,
-            config.length_penalty,
-            length_normalization=config.length_normalization,
-            keep_beam_full=config.keep_beam_full,
-        )
+        options = search_arguments(self.model, config, self.processors)
+        options["keep_beam_full"] = config.keep_beam_full
+        tree = search_tree(*start, config.beam_size, **options)
         tokens = np.array([node.token for node in tree.nodes], "int32")
         if shortlist is not None:
             tokens = ops.convert_to_numpy(shortlist.tokens(tokens[None]))[0]

@@ -62,6 +62,9 @@ OTHER_VALUES = {
     "decoding.length_normalization": "length",
     "decoding.max_length": 19,
     "decoding.max_source_length": 23,
+    "decoding.min_length": 3,
+    "decoding.no_repeat_ngram": 5,
+    "decoding.repetition_penalty": 1.2,
     "decoding.shortlist": 24,
     "decoding.keep_beam_full": True,
 }

@@ -97,25 +97,26 @@ def test_settings_of_the_search_are_those_of_the_files(marian, tmp_path):
         "forced_bos_token_id": 30,
         "no_repeat_ngram_size": 3,
         "early_stopping": True,
-        "repetition_penalty": 1.0,
+        "repetition_penalty": 1.2,
+        "min_length": 5,
+        "encoder_repetition_penalty": 1.0,
     }
     marian.hugging_face(tmp_path, generation=generation, tokenizer={"model_max_length": 30})
     lines = []
     translator = read_marian(tmp_path, lines.append)
-    assert translator.decoding == DecodingConfig(6, 0.5, "length", 39, 29, 0, True)
+    assert translator.decoding == DecodingConfig(6, 0.5, "length", 39, 29, 0, True, 5, 3, 1.2)
     biases = ops.convert_to_numpy(translator.model.output_biases)
     assert biases[9 + 2] == -100
     assert biases[3] > -1  # 0 is the end token, without which no translation would end
     assert [line.partition(",")[0] for line in lines] == [
         "not applied early_stopping=True",
         "not applied forced_bos_token_id=30",
-        "not applied no_repeat_ngram_size=3",
     ]
 
 
 def test_what_a_search_here_does_not_do_is_named_and_the_files_are_not_mixed(marian, tmp_path):
     """A search in config.json is not read beside generation_config.json, as in `transformers`."""
-    config = {"num_beams": 2, "repetition_penalty": 5.0, "new_in_the_model": [1], "use_cache": True}
+    config = {"num_beams": 2, "num_beam_groups": 2, "new_in_the_model": [1], "use_cache": True}
     generation = {"forced_eos_token_id": 0, "new_in_the_search": 1, "num_beams": 6, "top_k": 50}
     marian.hugging_face(tmp_path, config, generation)
     lines = []
@@ -162,10 +163,11 @@ def test_rows_beyond_the_vocabulary_are_left_out_and_added_tokens_are_read(maria
 
 def test_a_checkpoint_before_generation_config_has_its_search_in_config(marian, tmp_path):
     config = {"num_beams": 2, "max_length": 50, "bad_words_ids": [[marian.vocab_size - 1]]}
+    config |= {"min_new_tokens": 7, "min_length": 3}  # the first one counts
     marian.hugging_face(tmp_path, config)
     (tmp_path / "generation_config.json").unlink()
     (tmp_path / "tokenizer_config.json").unlink()
-    assert read_marian(tmp_path).decoding == DecodingConfig(2, 1.0, "length", 49, 63, 0, True)
+    assert read_marian(tmp_path).decoding == DecodingConfig(2, 1.0, "length", 49, 63, 0, True, 8)
 
 
 def change(name, **values):
@@ -647,23 +649,34 @@ def trained(transformers, marian_of_phrases, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_strings_are_those_of_generate(transformers, trained, beam_size, record_property):
+@pytest.mark.parametrize(
+    ("beam_size", "theirs", "ours"),
+    [
+        (1, {}, {}),
+        (4, {}, {}),
+        (1, {"no_repeat_ngram_size": 1, "min_length": 7}, {"no_repeat_ngram": 1, "min_length": 7}),
+        (4, {"no_repeat_ngram_size": 2}, {"no_repeat_ngram": 2}),
+        (4, {"repetition_penalty": 1.5}, {"repetition_penalty": 1.5}),
+        (4, {"min_length": 8}, {"min_length": 8}),
+    ],
+)
+def test_strings_are_those_of_generate(
+    transformers, trained, beam_size, theirs, ours, record_property
+):
     """The few others: `generate` ends sooner, and has no limit of twice the source's length."""
     import torch
 
-    theirs = transformers.MarianMTModel.from_pretrained(trained).eval()
+    their_model = transformers.MarianMTModel.from_pretrained(trained).eval()
     tokenizer = transformers.MarianTokenizer.from_pretrained(trained)
     corpus = phrase_corpus(1200)
     sources = [source for source, _ in [*corpus.test, *corpus.train[:250]]]
     translator = read_marian(trained)
-    decoding = dataclasses.replace(translator.decoding, beam_size=beam_size)
+    decoding = dataclasses.replace(translator.decoding, beam_size=beam_size, **ours)
     parts = translator.model, translator.tokenizer, translator.target_tokenizer, decoding
     found = Translator(*parts)(sources)
     with torch.no_grad():
-        outputs = theirs.generate(
-            **tokenizer(sources, return_tensors="pt", padding=True), num_beams=beam_size
-        )
+        inputs = tokenizer(sources, return_tensors="pt", padding=True)
+        outputs = their_model.generate(**inputs, num_beams=beam_size, **theirs)
     expected = tokenizer.batch_decode(outputs, skip_special_tokens=True)
     assert len(set(expected)) > 250 and np.mean([len(text) for text in expected]) > 15
     num_different = sum(one != other for one, other in zip(found, expected, strict=True))

@@ -88,7 +88,10 @@ def test_weights_beyond_float16_are_named(translator, tmp_path):
         message = "range of float16. Received: .*source_embedding/embeddings, with 70,000"
         with pytest.raises(ValueError, match=message):
             write(other, tmp_path / "models", weights="float16")
-        assert not (tmp_path / "models").exists()
+        steered = Translator(translator.model, translator.tokenizer, processors=[min])
+    with pytest.raises(ValueError, match="Received: shortlist=0, processors=.*SavedModel"):
+        export_ctranslate2(steered, tmp_path / "models")
+    assert not (tmp_path / "models").exists()
 
 
 def test_a_translation_does_not_depend_on_its_neighbours(read_back, texts):

@@ -38,7 +38,7 @@ def marian_tokenizer(tokenizer):
 @pytest.mark.parametrize(
     "arguments",
     [
-        dict(share_embeddings=False, activation="gelu"),
+        dict(share_embeddings=False, activation="gelu", min_length=5, no_repeat_ngram=1),
         dict(normalize_first=True, positions="rotary", tie_output=False, activation="silu"),
         dict(separate=True, positions="learned", max_length=40, activation="gelu_tanh"),
         dict(
@@ -66,6 +66,8 @@ def test_translations_and_scores_are_the_translators(
     if arguments.pop("marian", False):
         tokenizer, texts = marian_tokenizer, [">>deu<<" + text for text in texts[:15]] + texts[15:]
         decoding = dataclasses.replace(DECODING, length_normalization="length")
+    for name in set(arguments) & {"min_length", "no_repeat_ngram"}:
+        decoding = dataclasses.replace(decoding, **{name: arguments.pop(name)})
     sizes = [tokenizer.vocab_size]
     if target_tokenizer is not None:
         sizes.append(target_tokenizer.vocab_size)
@@ -112,6 +114,10 @@ def test_other_models_and_tokenizers_are_refused(tokenizer):
     model = RnnSeq2Seq(tokenizer.vocab_size, d_model=8)
     with pytest.raises(ValueError, match="Received: the model RnnSeq2Seq"):
         check_model(Translator(model, tokenizer))
+    penalty = dataclasses.replace(DECODING, repetition_penalty=1.2)
+    model = Transformer(tokenizer.vocab_size, **SIZES)
+    with pytest.raises(ValueError, match="Received: repetition_penalty=1.2"):
+        check_model(Translator(model, tokenizer, decoding=penalty))
     word_piece = WordPieceTokenizer(b"[UNK]\na\nb\n")
     model = Transformer(word_piece.vocab_size, **SIZES)
     with pytest.raises(ValueError, match="the source tokenizer WordPieceTokenizer"):

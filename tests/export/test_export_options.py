@@ -1,4 +1,4 @@
-"""One export with every option: int8 weights, shortlists, and texts split into sentences."""
+"""One export with every option: int8 weights, shortlists, processors, and texts split."""
 
 import dataclasses
 import json
@@ -8,10 +8,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_transformer.decoding import MinLength
 from keras_transformer.export import export_saved_model, saved_model, verification
+from keras_transformer.export.exportable import with_model
 from keras_transformer.export.quantized_weights import QuantizedWeights
 from keras_transformer.export.serving_session import xla_in
 from keras_transformer.export.verification import Verification
+from keras_transformer.special_ids import END_ID
 from keras_transformer.translation import loading
 from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.translation.loading import load
@@ -27,16 +30,16 @@ def shortlisted(translator, corpus, tokenizer):
     rows = [[row.numpy() for row in tokenizer.encode(side)] for side in sides]
     lexicon = Lexicon.learn(*rows, tokenizer.vocab_size)
     lexicon = lexicon._replace(frequent=lexicon.frequent[:20])
-    decoding = dataclasses.replace(translator.decoding, shortlist=SHORTLIST)
-    return Translator(translator.model, tokenizer, decoding=decoding, lexicon=lexicon)
+    decoding = dataclasses.replace(translator.decoding, shortlist=SHORTLIST, no_repeat_ngram=2)
+    search = dict(decoding=decoding, lexicon=lexicon, processors=[MinLength(4, END_ID)])
+    return Translator(translator.model, tokenizer, **search)
 
 
 @pytest.fixture(scope="module")
 def rounded(shortlisted):
     """What the export must translate as: the same with rounded weights."""
     model = QuantizedWeights(shortlisted.model, "int8").model
-    others = shortlisted.decoding, shortlisted.batch_size, shortlisted.lexicon
-    return Translator(model, shortlisted.tokenizer, None, *others)
+    return with_model(shortlisted, model)
 
 
 @pytest.fixture(scope="module")
