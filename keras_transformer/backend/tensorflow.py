@@ -27,25 +27,35 @@ CHUNK_ROWS = 256
 REPLICA_STRIDE = 0x3C6EF372
 """Difference between the dropout seeds of two replicas; any large number makes the bits differ."""
 
+MAX_ROUNDING = 0.02
+"""Largest relative error of a dropout rate that is rounded to a random byte."""
+
 
 def dropout(x, rate, seed_generator):
     """Dropout that needs one random byte per entry, a quarter of the usual random numbers.
 
-    The rate is therefore rounded to a multiple of 1/256. The entries that are kept are scaled by
-    the rounded rate, so that the expectation is exact.
+    The rate is therefore rounded to a multiple of 1/256, unless that changes the share of what is
+    dropped or kept by more than 2 %, as for rates near 0 and 1: then each entry has 32 bits. The
+    entries that are kept are scaled by the rounded rate, so that the expectation is exact.
     """
-    threshold = min(round(rate * 256), 255)  # a rate below 1 does not drop everything
-    size = tf.size(x)
+    threshold, size = round(rate * 256), tf.size(x)
+    has_byte = abs(threshold / 256 - rate) <= MAX_ROUNDING * min(rate, 1 - rate)
     seed = tf.cast(tf.convert_to_tensor(seed_generator.next()), tf.int32)
     replica = tf.distribute.get_replica_context()  # all replicas have the same seed
     if replica is not None and replica.num_replicas_in_sync > 1:
         seed += tf.stack([REPLICA_STRIDE * replica.replica_id_in_sync_group, 0])
+    num_words = (size + 3) // 4 if has_byte else size
     words = tf.random.stateless_uniform(
-        [(size + 3) // 4], seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
+        [num_words], seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )
-    random_bytes = tf.reshape(tf.bitcast(words, tf.uint8), [-1])[:size]
-    keep = tf.reshape(random_bytes >= tf.cast(threshold, tf.uint8), tf.shape(x))
-    scale = 256.0 / (256 - threshold)
+    if has_byte:
+        random_bytes = tf.reshape(tf.bitcast(words, tf.uint8), [-1])[:size]
+        keep = random_bytes >= tf.cast(threshold, tf.uint8)
+        scale = 256.0 / (256 - threshold)
+    else:
+        keep = words >= min(round(rate * 2**32) - 2**31, 2**31 - 1)
+        scale = 1.0 / (1.0 - rate)
+    keep = tf.reshape(keep, tf.shape(x))
     return x * tf.where(keep, tf.cast(scale, x.dtype), tf.cast(0.0, x.dtype))
 
 

@@ -27,7 +27,8 @@ class Dropout(keras.layers.Dropout):
 
     Source: Srivastava et al., 2014, https://jmlr.org/papers/v15/srivastava14a.html.
     On TensorFlow one random byte decides for each entry, so the rate is rounded to a multiple of
-    1/256. The entries that are kept are scaled by the rounded rate.
+    1/256, where that changes it by at most 2 %; other rates, such as 0.001, are exact. The entries
+    that are kept are scaled by the rounded rate.
 
     Args:
         rate: fraction of the entries that are set to zero in training, in `[0, 1)`.
