@@ -33,10 +33,8 @@ def read_tokenizer(directory):
         a pair of None.
 
         The normalizer in tokenizer.json says which of the two it is, or `do_lower_case` in
-        tokenizer_config.json; a vocab.txt without it is uncased, as in `transformers`. There are
-        four differences from there: an unknown character does not make its whole word unknown;
-        words are unknown above 100 bytes instead of 100 characters; a special token that stands in
-        the text, such as `[MASK]`, is split like any word; and control characters are kept.
+        tokenizer_config.json; a vocab.txt without it is uncased, as in `transformers`.
+        `WordPieceTokenizer` names the differences from there.
     Raises:
         InputError: a tokenizer of another type, or one that has no library here.
     """

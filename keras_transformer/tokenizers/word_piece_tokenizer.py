@@ -9,7 +9,7 @@ from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
 
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.tokenizer import Tokenizer
+from keras_transformer.tokenizers.tokenizer import Tokenizer, valid_texts
 from keras_transformer.types import Self, Texts
 
 SPECIAL_TOKENS = {
@@ -18,6 +18,16 @@ SPECIAL_TOKENS = {
     START_ID: ("[START]", "[CLS]"),  # the first name is ours, the second BERT's
     END_ID: ("[END]", "[SEP]"),
 }
+REMOVED = r"[\x{FFFD}\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F\p{Cf}\p{Co}]"
+SPACES = r"[\t\n\r\p{Z}]"
+IDEOGRAPHS = (  # the blocks in BERT's own code, one of which ends too early there
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
+    r"\x{2B920}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
+)
+PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+"""Characters as BERT's normalizer and pre-tokenizer class them, for RE2."""
+MAX_CHARACTERS = 100
+"""Characters of the longest word that is split; a longer one is unknown, as in BERT."""
 SUFFIX_INDICATOR = "##"
 SLACK = 0.05  # share of vocab_size by which the vocabulary may be smaller
 CHUNK = 4096  # sentences per call of the word splitter
@@ -25,6 +35,13 @@ CHUNK = 4096  # sentences per call of the word splitter
 
 class WordPieceTokenizer(Tokenizer):
     """Splits text into words at white space and punctuation, and words into WordPieces.
+
+    The ids are those of BERT's tokenizer in the library `tokenizers`: control and format characters
+    are removed, ideographs are words, and a word of which a part is not in the vocabulary, or with
+    more than 100 characters, is one unknown token. Two differences remain. A special token that
+    stands in the text, such as `[MASK]`, is split like other text. And about 700 of the
+    1,112,064 characters, all of which Unicode has added or changed since 2016, are classed
+    otherwise, as the libraries have its tables of different years.
 
     Case is kept: for the vocabulary of an uncased model, use `UncasedWordPieceTokenizer`.
 
@@ -41,7 +58,6 @@ class WordPieceTokenizer(Tokenizer):
     """
 
     SUFFIX = ".vocab.txt"
-    NORMALIZATION_FORM: str | None = "NFC"  # of text, before it is split into words
 
     def __init__(self, vocabulary: bytes) -> None:
         super().__init__(name="word_piece_tokenizer")
@@ -53,12 +69,11 @@ class WordPieceTokenizer(Tokenizer):
             ),
             default_value=UNKNOWN_ID,
         )
-        self._ops = tensorflow_text.BertTokenizer(
+        self._ops = tensorflow_text.WordpieceTokenizer(
             table,
             suffix_indicator=SUFFIX_INDICATOR,
+            max_bytes_per_word=4 * MAX_CHARACTERS,
             unknown_token=pieces[UNKNOWN_ID],
-            split_unknown_characters=True,
-            normalization_form=self.NORMALIZATION_FORM,
         )
 
     @classmethod
@@ -72,14 +87,16 @@ class WordPieceTokenizer(Tokenizer):
             ValueError: no text, or text that has too few words or too many different characters
                 for `vocab_size`.
         """
-        sentences = [sentence for sentence in sentences if sentence.strip()]
-        if not sentences:
+        words = cls._words(valid_texts(list(sentences)))
+        texts = tf.strings.reduce_join(words, axis=1, separator=" ").numpy()
+        texts = [text for text in texts if text]
+        if not texts:
             raise InputError(
                 "Expected sentences to learn a vocabulary from. Received: no text at all."
             )
-        pieces = _learn(sentences, vocab_size, cls.NORMALIZATION_FORM)
+        pieces = _learn(texts, vocab_size)
         if len(pieces) < (1 - SLACK) * vocab_size:
-            pieces = _learn(sentences, vocab_size, cls.NORMALIZATION_FORM, lowest_only=True)
+            pieces = _learn(texts, vocab_size, lowest_only=True)
         if len(pieces) < (1 - SLACK) * vocab_size:
             raise InputError(
                 f"Vocabulary too large for the corpus: expected at most {len(pieces)} tokens. "
@@ -107,8 +124,25 @@ class WordPieceTokenizer(Tokenizer):
         return "".join(f"{piece}\n" for piece in self._pieces).encode()
 
     def _tokenize(self, texts):
-        ids = self._ops.tokenize(texts)  # (B, words, pieces)
+        words = self._words(texts)
+        is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > MAX_CHARACTERS
+        unknown = self._pieces[UNKNOWN_ID]
+        words = words.with_flat_values(tf.where(is_long, unknown, words.flat_values))
+        ids = self._ops.tokenize(words)  # (B, words, pieces)
         return tf.cast(ids.merge_dims(1, 2), tf.int32)
+
+    @classmethod
+    def _words(cls, texts):
+        """Returns the words of strings `(B,)`, ragged `(B, None)`."""
+        replace = tf.strings.regex_replace
+        texts = replace(replace(texts, REMOVED, ""), SPACES, " ")
+        texts = cls._normalized(replace(texts, f"({IDEOGRAPHS})", r" \1 "))
+        words = tf.strings.split(replace(texts, f"({PUNCTUATION})", r" \1 "), " ")
+        return tf.ragged.boolean_mask(words, words != "")
+
+    @staticmethod
+    def _normalized(texts):
+        return texts
 
     def _detokenize(self, ids):
         pieces = tf.ragged.map_flat_values(tf.gather, tf.constant(self._pieces), ids)
@@ -129,42 +163,39 @@ class WordPieceTokenizer(Tokenizer):
 class UncasedWordPieceTokenizer(WordPieceTokenizer):
     """A `WordPieceTokenizer` that removes accents and case before it splits a text.
 
-    As in BERT's own code (https://arxiv.org/abs/1810.04805): the text is decomposed (NFD),
-    non-spacing marks are removed, and the rest is lowercased. So `decode` returns lowercase text
-    without accents.
+    As in BERT: the text is decomposed (NFD), non-spacing marks are removed, and the rest is
+    lowercased. So `decode` returns lowercase text without accents.
 
     Args, Raises: see `WordPieceTokenizer`.
     """
 
     SUFFIX = ".uncased.vocab.txt"
-    NORMALIZATION_FORM = None  # the text stays decomposed
 
-    @classmethod
-    def train(cls, sentences: Iterable[str], vocab_size: int) -> Self:
-        texts = _uncased(tf.constant(list(sentences), tf.string))
-        return super().train([text.decode() for text in texts.numpy()], vocab_size)
-
-    def _tokenize(self, texts):
-        return super()._tokenize(_uncased(texts))
+    @staticmethod
+    def _normalized(texts):
+        texts = tensorflow_text.normalize_utf8(texts, "NFD")
+        texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+        texts = tf.strings.regex_replace(texts, "Σ", "σ")  # never a final sigma
+        return tf.strings.lower(texts, encoding="utf-8")
 
 
-def _learn(sentences, vocab_size, normalization_form, lowest_only=False):
+def _learn(texts, vocab_size, lowest_only=False):
     """Returns the tokens that TensorFlow's learner finds, the special ones first.
 
     Args:
+        texts: list of bytes, with a space between two words.
         lowest_only: whether to take every token that occurs, without searching for the minimum
             count that leaves about `vocab_size` tokens.
     """
 
     def chunks():
-        for start in range(0, len(sentences), CHUNK):
-            yield np.array([text.encode() for text in sentences[start : start + CHUNK]], object)
+        for start in range(0, len(texts), CHUNK):
+            yield np.array(texts[start : start + CHUNK], object)
 
     return bert_vocab_from_dataset.bert_vocab_from_dataset(
         tf.data.Dataset.from_generator(chunks, output_signature=tf.TensorSpec([None], tf.string)),
         vocab_size,
         [names[0] for _, names in sorted(SPECIAL_TOKENS.items())],
-        bert_tokenizer_params={"normalization_form": normalization_form},
         learn_params={
             "lower_thresh": 1,
             "slack_ratio": SLACK,
@@ -197,9 +228,3 @@ def _with_our_special_ids(vocabulary):
         for _, names in sorted(SPECIAL_TOKENS.items())
     ]
     return special + [piece for piece in pieces if piece not in special]
-
-
-def _uncased(texts):
-    texts = tensorflow_text.normalize_utf8(texts, "NFD")
-    texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
-    return tf.strings.lower(texts, encoding="utf-8")
