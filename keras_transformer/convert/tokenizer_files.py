@@ -85,7 +85,7 @@ def _is_vocabulary(vocabulary):
 
 
 def _byte_level_bpe(directory):
-    """Returns the tokenizer of GPT-2's own files, vocab.json and merges.txt."""
+    """Returns the tokenizer of GPT-2's own files: vocab.json, merges.txt and those beside them."""
     library = import_library("tokenizers")
     files = [str(directory / name) for name in ("vocab.json", "merges.txt")]
     try:
@@ -96,11 +96,38 @@ def _byte_level_bpe(directory):
         raise InputError(
             f"Expected the files of a byte-level BPE. Received: {', '.join(files)}: {error}."
         ) from None
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    settings = Settings.read(directory / TOKENIZER_CONFIG, optional=True)
+    add_prefix_space = settings.flag("add_prefix_space", False)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.decoder = library.decoders.ByteLevel()
-    if tokenizer.token_to_id(END_OF_TEXT) is not None:
-        tokenizer.add_special_tokens([END_OF_TEXT])
+    special_tokens = Settings.read(directory / "special_tokens_map.json", optional=True)
+    special = _special_tokens({**settings, **special_tokens}) or [END_OF_TEXT]
+    added = Settings.read(directory / "added_tokens.json", optional=True)
+    for token in sorted(added, key=added.get):
+        (tokenizer.add_special_tokens if token in special else tokenizer.add_tokens)([token])
+        if tokenizer.token_to_id(token) != added[token]:
+            raise InputError(
+                f"Expected the ids in added_tokens.json to follow those of {files[0]}. Received: "
+                f"{token!r} with the id {added[token]}. Copy the files of one model."
+            )
+    tokenizer.add_special_tokens([x for x in special if tokenizer.token_to_id(x) is not None])
     return tokenizer
+
+
+def _special_tokens(settings):
+    """Returns the special tokens in tokenizer_config.json or special_tokens_map.json."""
+    names = "bos_token", "eos_token", "unk_token", "pad_token", "additional_special_tokens"
+    tokens = []
+    for name in names:
+        value = settings.get(name) or []
+        for token in value if isinstance(value, list) else [value]:
+            tokens.append(token.get("content") if isinstance(token, dict) else token)
+    if not all(isinstance(token, str) for token in tokens):
+        raise InputError(
+            f"Expected tokens in {TOKENIZER_CONFIG} and special_tokens_map.json. "
+            f"Received: {tokens!r}."
+        )
+    return list(dict.fromkeys(tokens))
 
 
 def _lines(path):

@@ -177,6 +177,33 @@ def test_the_files_of_gpt2_itself(tmp_path, sentence_pairs):
         read_tokenizer(tmp_path)
 
 
+def test_what_lies_beside_the_files_of_gpt2_is_read_as_in_transformers(tmp_path, sentence_pairs):
+    """A space before the text, other special tokens, and tokens that were added later."""
+    transformers = pytest.importorskip("transformers", reason="needs the extra test-backends")
+    trained, special = tokenizers.ByteLevelBPETokenizer(), ["</s>", "<pad>"]
+    texts = [text for pair in sentence_pairs for text in pair]
+    trained.train_from_iterator(texts, 300, show_progress=False, special_tokens=special)
+    trained.save_model(str(tmp_path))
+    size = trained.get_vocab_size()
+    names = dict.fromkeys(["bos_token", "eos_token", "unk_token"], "</s>") | {"pad_token": "<pad>"}
+    config = {**names, "add_prefix_space": True, "tokenizer_class": "GPT2Tokenizer"}
+    files = {
+        "tokenizer_config": config,
+        "special_tokens_map": {**names, "additional_special_tokens": ["<end>"]},
+        "added_tokens": {"<new>": size, "<end>": size + 1},
+    }
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+    ours, _ = read_tokenizer(tmp_path)
+    for text in (TEXT, "dog</s>A cat", "The <new> dog<end>", "<new>", " the dog", ""):
+        assert ours.encode(text).ids == theirs(text)["input_ids"], text
+    assert ours.decode(ours.encode("dog</s><end>").ids).strip() == "dog"
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<new>": size + 3}))
+    with pytest.raises(ValueError, match="Received: '<new>' with the id"):
+        read_tokenizer(tmp_path)
+
+
 def test_a_damaged_byte_level_tokenizer(directory, sentence_pairs):
     path = directory / "tokenizer.json"
     byte_level_bpe(path, sentence_pairs)
