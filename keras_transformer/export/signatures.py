@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding import decode, score
-from keras_transformer.decoding.hypotheses import SearchResult
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
 from keras_transformer.export import sentences
 from keras_transformer.models.translation_model import output_limits
 from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID, shift_right
@@ -44,7 +44,8 @@ class Signatures:
     the translation "", with score 0. A text's answer does not depend on the other texts.
 
     - serving_default(text) -> translation, score, truncated, each `(B,)`.
-    - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first.
+    - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first. Those of a
+      text differ: where the search has found fewer, the rest are "" with the score `IMPOSSIBLE`.
     - attention(text) -> translation `(B,)`; source_pieces `(B, S)` and target_pieces `(B, T)`, the
       tokens, padded with ""; weights `(B, layers, H, T, S)` of the cross-attention, padded with 0.
       Left out if the cross-attention is linear, or if there is none.
@@ -58,7 +59,7 @@ class Signatures:
         split_sentences: whether serving_default and n_best translate a text sentence by sentence
             (`sentences.split`) and join the translations. The score of the text is the sum of the
             sentences' scores, it is truncated if one of them is, and its k-th best translation
-            joins their k-th best ones.
+            joins their k-th best ones, or the last that a sentence has.
         lexicon: `Lexicon` of the shortlists, as variables; None: a search chooses from all tokens.
             The scores of a search are then of the softmax over the shortlist, those of `score`
             always over all tokens.
@@ -86,7 +87,9 @@ class Signatures:
         self._source_pieces = self._target_pieces = tf.constant(self._source.pieces)
         if self._target is not self._source:
             self._target_pieces = tf.constant(self._target.pieces)
-        self._searches = {k: self._search_graph(k) for k in (1, n_best)}
+        # several hypotheses may have the same text
+        num_hypotheses = {1, self._decoding.beam_size if n_best > 1 else 1}
+        self._searches = {k: self._search_graph(k) for k in num_hypotheses}
 
     def functions(self):
         """Returns a dict from the name of each signature to its `tf.function`."""
@@ -109,7 +112,9 @@ class Signatures:
         return dict(zip(("translation", "score", "truncated"), columns, strict=True))
 
     def _served_n_best(self, text):
-        columns = self._translate(text, self._n_best)
+        columns, is_there = distinct(self._translate(text, self._n_best), self._n_best)
+        fillers = "", IMPOSSIBLE, False
+        columns = [tf.where(is_there, *each) for each in zip(columns, fillers, strict=True)]
         return dict(zip(("translations", "scores", "truncated"), columns, strict=True))
 
     def _attention(self, text):
@@ -160,25 +165,43 @@ class Signatures:
 
         return _graph(self._reading_weights(search), TEXT)
 
-    def _translate(self, text, num_hypotheses):
-        """Returns translations, scores and whether they were cut, each `(B, num_hypotheses)`."""
+    def _translate(self, text, n_best):
+        """Returns translations, scores and whether they were cut, each `(B, n_best)`."""
         if not self._split_sentences:
-            return self._translate_whole(text, num_hypotheses)
+            return self._translate_whole(text, n_best)
         parts, joints, is_cut = sentences.split(text, self._decoding.max_source_length)
-        found = self._translate_whole(parts.flat_values, num_hypotheses)
-        translations, scores, truncated = found
-        columns = [sentences.join(translations[:, k], joints) for k in range(num_hypotheses)]
+        translations, scores, truncated = self._translate_whole(parts.flat_values, n_best)
+        columns = [sentences.join(translations[:, k], joints) for k in range(n_best)]
         rows = parts.value_rowids()  # every text has a part
         num_truncated = tf.math.segment_sum(tf.cast(truncated, tf.int32), rows)
         truncated = (num_truncated > 0) | is_cut[:, None]
         return tf.stack(columns, axis=1), tf.math.segment_sum(scores, rows), truncated
 
-    def _translate_whole(self, text, num_hypotheses):
-        found = self._searches[num_hypotheses](text)
-        num_texts, _, length = tf.unstack(tf.shape(found.target_ids))
+    def _translate_whole(self, text, n_best):
+        found = self._searches[self._decoding.beam_size if n_best > 1 else 1](text)
+        num_texts, num_hypotheses, length = tf.unstack(tf.shape(found.target_ids))
         rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
         translations = tf.reshape(self._target.decode(rows), [num_texts, num_hypotheses])
-        return translations, found.scores, found.truncated
+        return distinct((translations, found.scores, found.truncated), n_best)[0]
+
+
+def distinct(columns, n_best):
+    """Returns the columns with the first hypothesis of each text, and where there are any.
+
+    Args:
+        columns: tensors `(B, K)`: texts, scores and others.
+        n_best: number of columns to return. Where there are fewer, the last is repeated.
+    """
+    texts, scores, *_ = columns
+    places = tf.range(tf.shape(texts)[1])
+    is_same = tf.cast(texts[:, :, None] == texts[:, None], tf.int32)  # (B, K, K)
+    is_first = tf.argmax(is_same, axis=2, output_type=tf.int32) == places
+    is_first &= (scores > IMPOSSIBLE / 2) | (places == 0)
+    order = tf.argsort(tf.cast(~is_first, tf.int32), axis=1, stable=True)
+    num_first = tf.math.count_nonzero(is_first, axis=1, keepdims=True, dtype=tf.int32)
+    order = tf.gather(order, tf.minimum(tf.range(n_best), num_first - 1), batch_dims=1)
+    columns = tuple(tf.gather(column, order, batch_dims=1) for column in columns)
+    return columns, tf.range(n_best) < num_first
 
 
 def search_by_length(search, source_ids, num_hypotheses, max_length):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_transformer.decoding.batch_search import padded_rows
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, PREDICT, Signature
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
@@ -63,6 +64,8 @@ class LoadedCTranslate2:
         """Returns the outputs of a search by name, in the order text, score, truncated."""
         shape = (len(text), *next(iter(outputs.values()))[1][1:])  # (B,) or (B, K)
         rows = self._search.translate(text, *shape[1:])
+        if shape[1:]:  # `Signatures` says how a text with fewer translations is answered
+            rows = [[*row, *[("", IMPOSSIBLE, False)] * (shape[1] - len(row))] for row in rows]
         columns = zip(*(hypothesis for row in rows for hypothesis in row), strict=True)
         texts, scores, truncated = columns if rows else ((), (), ())
         columns = [one.encode() for one in texts], scores, truncated

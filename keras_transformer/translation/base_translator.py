@@ -45,11 +45,12 @@ class BaseTranslator(abc.ABC):
         return [best.text for (best,) in self.translate(texts)]
 
     def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
-        """Returns for each text the list of its `n_best` `Translation`s, the best first.
+        """Returns for each text the list of its best `Translation`s, the best first.
 
         Args:
             texts: list of str.
-            n_best: at most the attribute `n_best`.
+            n_best: maximum length of a list, at most the attribute `n_best`. Its texts differ: of
+                hypotheses with the same text, only the best is listed.
         Raises:
             ValueError: n_best below 1 or above its limit, or a score that is not finite.
         """

@@ -70,7 +70,9 @@ class CTranslate2Search:
         )
 
     def translate(self, texts, n_best=1, batch_size=64):
-        """Returns the list of the `n_best` `(text, score, truncated)` of each text, best first.
+        """Returns the list of up to `n_best` `(text, score, truncated)` of each text, best first.
+
+        The texts of a list differ: of hypotheses with the same text, only the best is listed.
 
         Args:
             texts: list of str, or of bytes in UTF-8.
@@ -87,7 +89,7 @@ class CTranslate2Search:
         searches = [self._search([rows[i][0] for i in batch], n_best) for batch in batches]
 
         def answers():
-            found = [[("", 0.0, False)] * n_best for _ in texts]  # those of blank texts
+            found = [[("", 0.0, False)] for _ in texts]  # those of blank texts
             for batch, search in zip(batches, searches, strict=True):
                 for i, result in zip(batch, search, strict=True):
                     found[i] = self._answer(*rows[i], result.result(), n_best)
@@ -132,7 +134,7 @@ class CTranslate2Search:
             rows,
             beam_size=beam_size,
             # with a length penalty, the beam searches on until it is full, so all of it is there
-            num_hypotheses=beam_size if beam_size > 1 and alpha else n_best,
+            num_hypotheses=beam_size if alpha or n_best > 1 else 1,
             length_penalty=alpha,
             min_decoding_length=0,
             max_decoding_length=max(map(self._limit, rows)),
@@ -147,7 +149,7 @@ class CTranslate2Search:
         return min(2 * len(row) + 10, self.decoding["max_length"])
 
     def _answer(self, row, is_cut, found, n_best):
-        """Returns the `n_best` hypotheses of a row as `(text, score, truncated)`, best first."""
+        """Returns the best hypotheses of a row as `(text, score, truncated)`, best first."""
         if max(map(len, found.hypotheses)) > self._limit(row):
             # its own limit is lower than that of its batch
             found = self._search([row], n_best)[0].result()
@@ -158,7 +160,10 @@ class CTranslate2Search:
             text = self.write(tokens[:-1] if has_ended else tokens)
             score = log_probability / self._penalty(len(tokens))
             ranked.append((text, score, is_cut or not has_ended))
-        return sorted(ranked, key=lambda translation: -translation[1])[:n_best]
+        distinct = {}
+        for translation in sorted(ranked, key=lambda translation: -translation[1]):
+            distinct.setdefault(translation[0], translation)
+        return [*distinct.values()][:n_best]
 
     def _penalty(self, length):
         alpha = self.decoding["length_penalty"]

@@ -15,6 +15,7 @@ from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
 from keras_transformer.decoding.batch_search import check_scores, length_batches, padded_rows
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.errors import InputError
 from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.special_ids import PAD_ID, shift_right
@@ -111,7 +112,9 @@ class Translator(BaseTranslator):
 
     def _submit(self, submit, texts, n_best):
         rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
-        batches = self._batch_search.submit_search(submit, rows, n_best)
+        # several hypotheses may have the same text
+        num_hypotheses = self.decoding.beam_size if n_best > 1 else 1
+        batches = self._batch_search.submit_search(submit, rows, num_hypotheses)
         found = ((indices, result()) for indices, result in batches)
         return lambda: self._translations(texts, truncated, found, n_best)
 
@@ -242,27 +245,29 @@ class Translator(BaseTranslator):
         nodes = [node._replace(token=name) for node, name in zip(tree.nodes, names, strict=True)]
         return SearchTree(nodes, tree.best)
 
-    def _translations(self, texts, truncated, found, num_hypotheses):
-        """Returns a list of the `Translation`s of each text; those of a blank text are blank.
+    def _translations(self, texts, truncated, found, n_best):
+        """Returns a list of the `Translation`s of each text; that of a blank text is blank.
 
         Args:
             texts: list of str.
             truncated: list of bool, whether each text was cut.
             found: iterator of `(indices, SearchResult)`, batch by batch.
-            num_hypotheses: N.
+            n_best: maximum number of translations of a text.
         """
-        answers = [[Translation("", 0.0, False)] * num_hypotheses for _ in texts]
+        answers = [[Translation("", 0.0, False)] for _ in texts]
         for indices, (ids, scores, _, finished) in found:
             check_scores(scores[:, 0], [texts[i] for i in indices])
             decoded = self.target_tokenizer.decode(ids.reshape(-1, ids.shape[-1]))
             decoded = np.asarray(decoded).reshape(scores.shape)  # (B, N)
             for place, i in enumerate(indices):
-                answers[i] = [
-                    Translation(text.decode(), float(value), bool(truncated[i] or not has_ended))
-                    for text, value, has_ended in zip(
-                        decoded[place], scores[place], finished[place], strict=True
-                    )
-                ]
+                distinct = {}  # the first of each text is its best
+                for text, value, has_ended in zip(
+                    decoded[place], scores[place], finished[place], strict=True
+                ):
+                    if value > IMPOSSIBLE / 2:
+                        is_cut = bool(truncated[i] or not has_ended)
+                        distinct.setdefault(text, Translation(text.decode(), float(value), is_cut))
+                answers[i] = [*distinct.values()][:n_best]
         return answers
 
     def _encode(self, tokenizer, texts, max_tokens, keep_blank=False):

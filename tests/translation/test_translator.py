@@ -12,6 +12,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.decoding import batch_search
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
 from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
@@ -114,7 +115,7 @@ def test_blank_texts_are_empty_and_do_not_reach_the_model(
 
     monkeypatch.setattr(batch_search, "decode", fail)
     untouched = Translator(model, tokenizer)
-    assert untouched.translate(BLANK, n_best=2) == [[Translation("", 0.0, False)] * 2] * 4
+    assert untouched.translate(BLANK, n_best=2) == [[Translation("", 0.0, False)]] * 4
     assert untouched.score(BLANK, ["Hund"] * 4).tolist() == [0.0] * 4
 
 
@@ -126,6 +127,24 @@ def test_n_best_are_different_and_ordered_by_score(translator, sources):
         assert scores == sorted(scores, reverse=True)
         assert len({hypothesis.text for hypothesis in hypotheses}) == 3
         assert all(isinstance(value, float) for value in scores)
+
+
+def test_a_text_is_listed_once_with_its_best_score(translator, monkeypatch):
+    """Two hypotheses may be one text, in other tokens; the third is one that was not found."""
+    ids = np.array([[[5, 6, 3, 0], [START_ID, 5, 6, 3], [3, 0, 0, 0], [7, 3, 0, 0]]])
+    scores = np.array([[-1.0, -2.0, IMPOSSIBLE, -3.0]])
+    found = SearchResult(ids, scores, None, np.ones((1, 4), "bool"))
+
+    def submit_search(submit, rows, num_hypotheses):
+        assert num_hypotheses == translator.decoding.beam_size
+        return [([0], lambda: found)]
+
+    monkeypatch.setattr(translator._batch_search, "submit_search", submit_search)
+    texts = [text.decode() for text in translator.target_tokenizer.decode(ids[0]).numpy()]
+    assert len(set(texts)) == 3
+    best, last = Translation(texts[0], -1.0, False), Translation(texts[3], -3.0, False)
+    assert translator.translate(["A dog."], 2) == translator.translate(["A dog."], 3)
+    assert translator.translate(["A dog."], 2) == [[best, last]]
 
 
 @pytest.mark.parametrize("n_best", [0, 5])
@@ -280,7 +299,7 @@ def test_any_number_of_threads_gives_the_same_translations(request, name, source
         found.append(translator.translate(texts, n_best=3))
     texts_of = [[[t._replace(score=0.0) for t in answer] for answer in each] for each in found]
     assert all(each == texts_of[0] for each in texts_of)
-    scores = np.array([[[t.score for t in answer] for answer in each] for each in found])
+    scores = np.array([[t.score for answer in each for t in answer] for each in found])
     np.testing.assert_allclose(scores, scores[:1].repeat(len(found), 0), rtol=1e-4, atol=1e-5)
 
 
