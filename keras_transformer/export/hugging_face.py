@@ -25,7 +25,7 @@ from keras_transformer.export.verification import Tolerance, verify_greedy
 from keras_transformer.export.versions import check_can_export, write_version
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import MarianTokenizer
-from keras_transformer.tokenizers.marian_tokenizer import TAG
+from keras_transformer.tokenizers.tokenizer import TAG
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 

@@ -28,9 +28,11 @@ MAX_TOGETHER = 2**14
 
 
 class _Found(NamedTuple):
-    """The result of a search for a batch of texts; a blank text has no ids and score 0."""
+    """The result of a search for a batch of texts; one that is copied has no ids and score 0."""
 
     source_ids: tf.Tensor  # (B, S) int32
+    is_copied: tf.Tensor  # (B,) bool
+    copies: tf.Tensor  # (B,) strings
     target_ids: tf.Tensor  # (B, K, L) int32, ended by the end token, then padding
     scores: tf.Tensor  # (B, K) float32
     truncated: tf.Tensor  # (B, K) bool, as in `Translation`
@@ -40,8 +42,9 @@ class Signatures:
     """The signatures of a translator's export.
 
     The first dimension of every input and output is the batch. Inputs of other ranks than those
-    below are refused (by the tokenizers: a server does not check them). An empty or blank text has
-    the translation "", with score 0. A text's answer does not depend on the other texts.
+    below are refused (by the tokenizers: a server does not check them). A text that is blank, or
+    of which the tokenizer knows nothing, is answered by a copy (`Tokenizer.copies`), with score 0.
+    A text's answer does not depend on the other texts.
 
     - serving_default(text) -> translation, score, truncated, each `(B,)`.
     - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first. Those of a
@@ -126,25 +129,25 @@ class Signatures:
         _, weights = self._model(inputs, return_attention_weights=True)
         weights = tf.stack(weights["cross"], axis=1)
         return {
-            "translation": self._target.decode(labels),
+            "translation": tf.where(found.is_copied, found.copies, self._target.decode(labels)),
             "source_pieces": _pieces(self._source_pieces, found.source_ids),
             "target_pieces": _pieces(self._target_pieces, labels),
             "weights": tf.where(labels[:, None, None, :, None] != PAD_ID, weights, 0.0),
         }
 
     def _score(self, text, target):
-        source_ids, _, blank = self._read(text)
+        source_ids, _ = self._read(text)
+        is_copied, _ = self._source.copies(text, source_ids)
         tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
         longest = self._model.longest_text(self._decoding.max_length)
         labels, _ = self._target.encode_padded(target, longest)
         logits = self._model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
         normalization = self._decoding.length_penalty, self._decoding.length_normalization
-        return {"score": tf.where(blank, 0.0, score(logits, labels, *normalization))}
+        return {"score": tf.where(is_copied, 0.0, score(logits, labels, *normalization))}
 
     def _read(self, text):
-        """Returns ids `(B, S)`, and for each text whether it was cut and whether it is blank."""
-        ids, truncated = self._source.encode_padded(text, self._decoding.max_source_length)
-        return ids, truncated, tf.math.count_nonzero(ids, axis=1) <= 1  # the end token at most
+        """Returns ids `(B, S)`, and for each text whether it was cut."""
+        return self._source.encode_padded(text, self._decoding.max_source_length)
 
     def _search_graph(self, num_hypotheses):
         """Returns the `tf.function` of a batch of texts that returns `_Found`."""
@@ -155,13 +158,14 @@ class Signatures:
             return decode(self._model, ids, self._decoding, num_hypotheses, weights, shortlist)
 
         def search(text):
-            source_ids, truncated, blank = self._read(text)
+            source_ids, truncated = self._read(text)
+            is_copied, copies = self._source.copies(text, source_ids)
             max_length = output_limits(source_ids, self._decoding.max_length)[1]
             found = search_by_length(search_group, source_ids, num_hypotheses, max_length)
-            target_ids = tf.where(blank[:, None, None], PAD_ID, found.ids)
-            scores = tf.where(blank[:, None], 0.0, found.scores)
-            truncated = (truncated[:, None] | ~found.finished) & ~blank[:, None]
-            return _Found(source_ids, target_ids, scores, truncated)
+            target_ids = tf.where(is_copied[:, None, None], PAD_ID, found.ids)
+            scores = tf.where(is_copied[:, None], 0.0, found.scores)
+            truncated = truncated[:, None] | ~(found.finished | is_copied[:, None])
+            return _Found(source_ids, is_copied, copies, target_ids, scores, truncated)
 
         return _graph(self._reading_weights(search), TEXT)
 
@@ -182,6 +186,7 @@ class Signatures:
         num_texts, num_hypotheses, length = tf.unstack(tf.shape(found.target_ids))
         rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
         translations = tf.reshape(self._target.decode(rows), [num_texts, num_hypotheses])
+        translations = tf.where(found.is_copied[:, None], found.copies[:, None], translations)
         return distinct((translations, found.scores, found.truncated), n_best)[0]
 
 

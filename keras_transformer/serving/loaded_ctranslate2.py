@@ -38,8 +38,8 @@ class LoadedCTranslate2:
         settings = json.loads((path / EXPORT_SETTINGS).read_text())
         self._search = ctranslate2_search(path, settings)
         self._n_best = settings["n_best"]
-        self._ids = {token: i for i, token in enumerate(_vocabulary(path, "source"))}
-        self._pieces = _vocabulary(path, "target")
+        self._ids = {token: i for i, token in enumerate(self._search.source_tokens)}
+        self._pieces = self._search.target_tokens
         text, many = {"text": TEXT}, (None, self._n_best)
         best = {"translation": TEXT, "score": SCORE, "truncated": (tf.bool, (None,))}
         n_best = {
@@ -127,10 +127,3 @@ class FunctionSignature(Signature):
     def __call__(self, inputs, timeout=None):
         found = self._function(**{name: inputs[name] for name in self.inputs})
         return {name: found[name] for name in self.outputs}
-
-
-def _vocabulary(path, side):
-    """Returns the list of the tokens of a side, in the order of their ids."""
-    shared = path / "shared_vocabulary.json"
-    file = shared if shared.exists() else path / f"{side}_vocabulary.json"
-    return json.loads(file.read_text("utf-8"))

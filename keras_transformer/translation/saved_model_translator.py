@@ -7,8 +7,7 @@ from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import first_call_locked, parallel_calls
 from keras_transformer.decoding.batch_search import length_batches
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
-from keras_transformer.files.text import without_surrogates
-from keras_transformer.translation.base_translator import Translation, check_is_list
+from keras_transformer.translation.base_translator import Translation, list_of_texts
 from keras_transformer.translation.exported_translator import ExportedTranslator
 from keras_transformer.types import StrPath
 
@@ -38,8 +37,7 @@ class SavedModelTranslator(ExportedTranslator):
         return parallel_calls(backend.num_search_threads())
 
     def _submit(self, submit, texts, n_best):
-        check_is_list(texts)
-        texts = [without_surrogates(text) for text in texts]
+        texts = list_of_texts(texts)
         lengths = [len(text) for text in texts]
         batches = [
             (indices, submit(self._search, [texts[i] for i in indices], n_best))

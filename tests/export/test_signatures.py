@@ -60,6 +60,16 @@ def test_blank_text_has_an_empty_translation(signatures, blanks):
     assert found["translation"].tolist() == [""] * len(blanks) and not found["weights"].any()
 
 
+def test_a_text_of_which_nothing_is_known_is_copied(signatures, translator):
+    texts = [" \u4e16 \u754c\u3000", "A \u4e16"]
+    expected = ["\u4e16 \u754c", translator(texts[1])]
+    for name in ("serving_default", "attention"):
+        assert call(signatures[name], text=texts)["translation"].tolist() == expected
+    assert call(signatures["serving_default"], text=texts)["score"][0] == 0.0
+    scores = call(signatures["score"], text=texts, target=["Hund", "Hund"])["score"]
+    assert scores[0] == 0.0 > scores[1]
+
+
 def test_empty_batch_has_an_empty_answer(signatures):
     for name, signature in signatures.items():
         inputs = {
@@ -132,7 +142,7 @@ def test_score_with_a_target_tokenizer_and_a_search_of_its_own(tokenizer, corpus
 
 
 def test_bytes_are_no_list_of_texts(exported_translator):
-    with pytest.raises(ValueError, match="Expected a list of texts. Received: b'A dog.'"):
+    with pytest.raises(ValueError, match="Expected a list of texts, .* Received: b'A dog.'"):
         exported_translator.translate(b"A dog.")
 
 

@@ -103,7 +103,7 @@ def test_chunks_are_translated_in_order_with_one_read_ahead(
     ]
 
 
-def test_blank_texts_are_empty_and_do_not_reach_the_model(
+def test_blank_and_unknown_texts_are_copied_and_do_not_reach_the_model(
     translator, model, tokenizer, monkeypatch
 ):
     mixed = [BLANK[0], "A dog runs.", BLANK[1], "Where is the bus?"]
@@ -116,7 +116,12 @@ def test_blank_texts_are_empty_and_do_not_reach_the_model(
     monkeypatch.setattr(batch_search, "decode", fail)
     untouched = Translator(model, tokenizer)
     assert untouched.translate(BLANK, n_best=2) == [[Translation("", 0.0, False)]] * 4
-    assert untouched.score(BLANK, ["Hund"] * 4).tolist() == [0.0] * 4
+    assert untouched.translate([" \u4e16\n"], 2) == [[Translation("\u4e16", 0.0, False)]]
+    assert untouched.translate(["\u4e16" * 20_000])[0][0] == ("\u4e16" * 20_000, 0.0, True)
+    assert untouched.sample(["\u4e16"]) == ["\u4e16"]
+    assert untouched.score([*BLANK, "\u4e16"], ["Hund"] * 5).tolist() == [0.0] * 5
+    with pytest.raises(ValueError, match="Received: text='\u4e16'. Give one with a word"):
+        untouched.attention("\u4e16")
 
 
 def test_n_best_are_different_and_ordered_by_score(translator, sources):
@@ -153,9 +158,21 @@ def test_more_than_the_beam_holds_is_refused(translator, n_best):
         translator.translate(["A dog runs."], n_best)
 
 
-def test_a_bare_text_is_refused_where_a_list_is_expected(translator):
-    with pytest.raises(ValueError, match="list of texts. Received: 'A dog"):
-        translator.translate("A dog runs.")
+@pytest.mark.parametrize("texts", ["A dog runs.", b"A dog", None, 7])
+def test_what_is_no_list_of_texts_is_refused(translator, texts):
+    for call in (translator.translate, translator.sample, lambda _: translator.score(["A"], texts)):
+        with pytest.raises(ValueError, match=f"list of texts, .* Received: {texts!r}. Put"):
+            call(texts)
+    if not isinstance(texts, str):
+        with pytest.raises(ValueError, match=f"list of texts, .* Received: {texts!r}. Put"):
+            translator(texts)
+
+
+def test_any_iterable_of_texts_is_translated_and_the_first_bad_item_named(translator, sources):
+    expected = translator(sources[:3])
+    assert translator(iter(sources[:3])) == translator(dict.fromkeys(sources[:3])) == expected
+    with pytest.raises(ValueError, match="Received: None as item 1 of the texts. Leave it out"):
+        translator(text for text in ["A dog.", None, 7])
 
 
 def test_the_score_is_the_normalized_log_probability_of_the_target(
