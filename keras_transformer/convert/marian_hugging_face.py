@@ -159,6 +159,7 @@ def _vocabularies(directory, config, tokenizer_config, search, shared):
     path = directory / "vocab.json"
     ids, special = _read_vocabulary(path, config, "vocab_size", tokenizer_config)
     source = vocabulary(ids, **special)
+    smallest = len(ids)
     if not shared:
         path = directory / "target_vocab.json"
         ids, special = _read_vocabulary(path, config, "decoder_vocab_size", tokenizer_config)
@@ -169,6 +170,12 @@ def _vocabularies(directory, config, tokenizer_config, search, shared):
                 f"Expected {name} in config.json to be one of the {len(ids):,} ids of {path}. "
                 f"Received: {name}={value!r}."
             )
+    smallest, pad = min(smallest, len(ids)), config.get("pad_token_id", 0)
+    if type(pad) is not int or not 0 <= pad < smallest:  # transformers would not load the model
+        raise InputError(
+            "Expected pad_token_id in config.json to be an id of each vocabulary, of which the "
+            f"smallest has {smallest:,}. Received: pad_token_id={pad!r}."
+        )
     if config["eos_token_id"] != special["end"]:
         raise InputError(
             f"Expected eos_token_id in config.json to be the id of the end token in {path}, "
