@@ -340,8 +340,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ("int8 axis", "axis=-1 if is_table else 0)", "axis=0 if is_table else -1)", "export"),
     (
         "truncated flag",
-        "bool(truncated[i] or not has_ended)",
-        "bool(truncated[i] and not has_ended)",
+        "bool(copies[i].truncated or not has_ended)",
+        "bool(copies[i].truncated and not has_ended)",
         "translation",
     ),
     (

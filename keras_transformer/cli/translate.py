@@ -33,8 +33,8 @@ def add_arguments(parser):
     add_decoding(parser)
     add_n_best(
         parser,
-        "translations per line (default: 1); more than one are printed as: number of the input "
-        "line, tab, score, tab, translation",
+        "maximum number of different translations per line (default: 1); above 1, each is printed "
+        "as: number of the input line, tab, score, tab, translation",
     )
     parser.add_argument(
         "--scores", action="store_true", help="print the score and a tab before each translation"

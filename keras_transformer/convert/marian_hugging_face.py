@@ -187,6 +187,7 @@ def _vocabularies(directory, config, tokenizer_config, search, shared, added):
     path, num_rows = directory / "vocab.json", config.size("vocab_size")
     ids, special = _read_vocabulary(path, added, num_rows, tokenizer_config)
     source = vocabulary(ids, **special, num_rows=num_rows)
+    smallest = num_rows
     if not shared:
         path, num_rows = directory / "target_vocab.json", config.size("decoder_vocab_size")
         ids, special = _read_vocabulary(path, {}, num_rows, tokenizer_config)
@@ -197,6 +198,12 @@ def _vocabularies(directory, config, tokenizer_config, search, shared, added):
                 f"Expected {name} in config.json to be one of the {len(ids):,} ids of {path}. "
                 f"Received: {name}={value!r}."
             )
+    smallest, pad = min(smallest, num_rows), config.get("pad_token_id", 0)
+    if type(pad) is not int or not 0 <= pad < smallest:  # transformers would not load the model
+        raise InputError(
+            "Expected pad_token_id in config.json to be a row of each embedding table, of which "
+            f"the smallest has {smallest:,}. Received: pad_token_id={pad!r}."
+        )
     if config["eos_token_id"] != special["end"]:
         raise InputError(
             f"Expected eos_token_id in config.json to be the id of the end token in {path}, "

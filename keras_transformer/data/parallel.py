@@ -66,9 +66,23 @@ class ParallelCorpus:
         removed.
 
         Raises:
-            ValueError: no pair is left.
+            ValueError: an item is no pair of strings, or no pair is left.
         """
-        stripped = [(source.strip(), target.strip()) for source, target in pairs]
+        if not isinstance(pairs, Iterable):
+            raise InputError(
+                "Expected a list of pairs of strings, or another iterable of them. "
+                f"Received: {pairs!r:.80}. Put a single pair in a list."
+            )
+        stripped = []
+        for number, pair in enumerate(pairs):
+            match pair:
+                case str(source), str(target):
+                    stripped.append((source.strip(), target.strip()))
+                case _:
+                    raise InputError(
+                        "Expected pairs of strings, (source, target). "
+                        f"Received: {pair!r:.80} as item {number}. Leave it out, or correct it."
+                    )
         kept = [pair for pair in stripped if all(pair)]
         if not kept:
             raise InputError(

@@ -3,11 +3,13 @@
 Shapes: V their vocabulary, D d_model.
 """
 
+import importlib.util
 import json
 import pathlib
 import sys
 
 import numpy as np
+from keras import ops
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.convert.marian import read_marian
@@ -21,11 +23,11 @@ from keras_transformer.export.exportable import (
     exportable_translator,
     float32_array,
 )
-from keras_transformer.export.verification import Tolerance, verify_greedy
+from keras_transformer.export.verification import ExportError, Tolerance, verify_greedy
 from keras_transformer.export.versions import check_can_export, write_version
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import MarianTokenizer
-from keras_transformer.tokenizers.marian_tokenizer import TAG
+from keras_transformer.tokenizers.tokenizer import TAG
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 
@@ -52,6 +54,10 @@ MARIAN = OtherLibrary(
     instead="Export it as a SavedModel or for CTranslate2.",
 )
 
+NUM_COMPARED = 8
+"""Texts for which `transformers` must give our logits, where it is installed."""
+LOGITS_TOLERANCE = 1e-3
+
 MIN_POSITIONS = 512
 GNMT_SLOPE = 0.75
 """((5 + n) / 6)^alpha grows with n as n^(0.75 alpha) does, at n = 15 tokens."""
@@ -65,11 +71,12 @@ def export_hugging_face(
     `MarianMTModel` and `MarianTokenizer` of `transformers` load the directory with
     `from_pretrained`, and `convert.import_run` makes a run of it. The version appears when
     everything is written, and when a fresh process that reads the files with this package
-    translates greedily as `translator` does.
+    translates greedily as `translator` does. If `transformers` is installed, it must give the same
+    logits there.
 
     The weights are written bit for bit. But an imported model has lost the output biases of tokens
-    that it never writes, which are -100, and a start token other than padding is written as the
-    last but one.
+    that it never writes, which are -100, and a start token other than padding is written after the
+    other tokens.
 
     The search becomes that of `generate`: the beam, the longest output, and the length penalty.
     `generate` divides the log-probability by n^alpha. An alpha of our ((5 + n) / 6)^alpha becomes
@@ -124,6 +131,9 @@ def _write(translator, path):
     target_order = _their_order(model.output_vocab_size, has_start)
     source_order = target_order if shared else _their_order(model.source_vocab_size)
     orders = source_order, target_order
+    pad = min(map(len, orders))  # one setting has the id of padding for both vocabularies
+    for order in (target_order,) if shared else orders:
+        order.insert(pad, PAD_ID)
     tokenizers = translator.tokenizer, translator.target_tokenizer
     vocabularies = [
         _vocabulary(tokenizer.pieces, order)
@@ -146,9 +156,9 @@ def _write(translator, path):
 
 
 def _their_order(size, has_start=False):
-    """Returns our ids in the order of Marian: end, unknown, the tokens, padding as the last."""
+    """Returns our ids in the order of Marian, but padding: end, unknown, the tokens."""
     start = [START_ID] if has_start else []
-    return [END_ID, UNKNOWN_ID, *range(END_ID + 1, size), *start, PAD_ID]
+    return [END_ID, UNKNOWN_ID, *range(END_ID + 1, size), *start]
 
 
 def _vocabulary(pieces, order):
@@ -265,10 +275,41 @@ def _write_json(path, content):
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
+def compare_with_transformers(path, translator, texts):
+    """Raises `ExportError` unless `MarianMTModel` gives the first tokens the logits that we do.
+
+    Args:
+        path: directory.
+        translator: `Translator` that `read_marian` has read from it.
+        texts: list of str.
+    """
+    from transformers import MarianMTModel, MarianTokenizer
+
+    theirs = MarianMTModel.from_pretrained(path)
+    tokenizer = MarianTokenizer.from_pretrained(path)
+    inputs = tokenizer(texts, return_tensors="pt", padding=True, truncation=True)
+    start = inputs["input_ids"].new_full((len(texts), 1), theirs.config.decoder_start_token_id)
+    received = theirs(**inputs, decoder_input_ids=start).logits[:, 0].detach().numpy()
+    ids = getattr(tokenizer, "target_encoder", tokenizer.encoder)
+    received = received[:, [ids[piece] for piece in translator.target_tokenizer.pieces[END_ID:]]]
+    max_tokens = translator.decoding.max_source_length
+    source_ids, _ = translator.tokenizer.encode_padded(texts, max_tokens)
+    inputs = {"source_ids": source_ids, "target_ids": np.full((len(texts), 1), START_ID)}
+    expected = ops.convert_to_numpy(translator.model(inputs))[:, 0, END_ID:]
+    difference = np.abs(received - expected).max()
+    if not difference < LOGITS_TOLERANCE * (1 + np.abs(expected).max()):  # also if it is NaN
+        raise ExportError(
+            "transformers must give the logits that this package does. "
+            f"Received: logits that differ by up to {difference:.4g}."
+        )
+
+
 def main():
     """Reads the directory that the command line names, for `verify_greedy`, in a fresh process."""
     request = json.load(sys.stdin)
     read = read_marian(sys.argv[1], write=lambda line: None)
+    if all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
+        compare_with_transformers(sys.argv[1], read, request["batches"][0][-NUM_COMPARED:])
     decoding = DecodingConfig(**request["settings"]["decoding"])
     translator = Translator(read.model, read.tokenizer, read.target_tokenizer, decoding)
     answers = [[best for (best,) in translator.translate(batch)] for batch in request["batches"]]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding import decode, score
-from keras_transformer.decoding.hypotheses import SearchResult
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
 from keras_transformer.export import sentences
 from keras_transformer.models.translation_model import output_limits
 from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID, shift_right
@@ -28,9 +28,11 @@ MAX_TOGETHER = 2**14
 
 
 class _Found(NamedTuple):
-    """The result of a search for a batch of texts; a blank text has no ids and score 0."""
+    """The result of a search for a batch of texts; one that is copied has no ids and score 0."""
 
     source_ids: tf.Tensor  # (B, S) int32
+    is_copied: tf.Tensor  # (B,) bool
+    copies: tf.Tensor  # (B,) strings
     target_ids: tf.Tensor  # (B, K, L) int32, ended by the end token, then padding
     scores: tf.Tensor  # (B, K) float32
     truncated: tf.Tensor  # (B, K) bool, as in `Translation`
@@ -40,11 +42,13 @@ class Signatures:
     """The signatures of a translator's export.
 
     The first dimension of every input and output is the batch. Inputs of other ranks than those
-    below are refused (by the tokenizers: a server does not check them). An empty or blank text has
-    the translation "", with score 0. A text's answer does not depend on the other texts.
+    below are refused (by the tokenizers: a server does not check them). A text that is blank, or
+    of which the tokenizer knows nothing, is answered by a copy (`Tokenizer.copies`), with score 0.
+    A text's answer does not depend on the other texts.
 
     - serving_default(text) -> translation, score, truncated, each `(B,)`.
-    - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first.
+    - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first. Those of a
+      text differ: where the search has found fewer, the rest are "" with the score `IMPOSSIBLE`.
     - attention(text) -> translation `(B,)`; source_pieces `(B, S)` and target_pieces `(B, T)`, the
       tokens, padded with ""; weights `(B, layers, H, T, S)` of the cross-attention, padded with 0.
       Left out if the cross-attention is linear, or if there is none.
@@ -58,7 +62,7 @@ class Signatures:
         split_sentences: whether serving_default and n_best translate a text sentence by sentence
             (`sentences.split`) and join the translations. The score of the text is the sum of the
             sentences' scores, it is truncated if one of them is, and its k-th best translation
-            joins their k-th best ones.
+            joins their k-th best ones, or the last that a sentence has.
         lexicon: `Lexicon` of the shortlists, as variables; None: a search chooses from all tokens.
             The scores of a search are then of the softmax over the shortlist, those of `score`
             always over all tokens.
@@ -87,7 +91,9 @@ class Signatures:
         self._source_pieces = self._target_pieces = tf.constant(self._source.pieces)
         if self._target is not self._source:
             self._target_pieces = tf.constant(self._target.pieces)
-        self._searches = {k: self._search_graph(k) for k in (1, n_best)}
+        # several hypotheses may have the same text
+        num_hypotheses = {1, self._decoding.beam_size if n_best > 1 else 1}
+        self._searches = {k: self._search_graph(k) for k in num_hypotheses}
 
     def functions(self):
         """Returns a dict from the name of each signature to its `tf.function`."""
@@ -110,7 +116,9 @@ class Signatures:
         return dict(zip(("translation", "score", "truncated"), columns, strict=True))
 
     def _served_n_best(self, text):
-        columns = self._translate(text, self._n_best)
+        columns, is_there = distinct(self._translate(text, self._n_best), self._n_best)
+        fillers = "", IMPOSSIBLE, False
+        columns = [tf.where(is_there, *each) for each in zip(columns, fillers, strict=True)]
         return dict(zip(("translations", "scores", "truncated"), columns, strict=True))
 
     def _attention(self, text):
@@ -122,25 +130,25 @@ class Signatures:
         _, weights = self._model(inputs, return_attention_weights=True)
         weights = tf.stack(weights["cross"], axis=1)
         return {
-            "translation": self._target.decode(labels),
+            "translation": tf.where(found.is_copied, found.copies, self._target.decode(labels)),
             "source_pieces": _pieces(self._source_pieces, found.source_ids),
             "target_pieces": _pieces(self._target_pieces, labels),
             "weights": tf.where(labels[:, None, None, :, None] != PAD_ID, weights, 0.0),
         }
 
     def _score(self, text, target):
-        source_ids, _, blank = self._read(text)
+        source_ids, _ = self._read(text)
+        is_copied, _ = self._source.copies(text, source_ids)
         tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
         longest = self._model.longest_text(self._decoding.max_length)
         labels, _ = self._target.encode_padded(target, longest)
         logits = self._model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
         normalization = self._decoding.length_penalty, self._decoding.length_normalization
-        return {"score": tf.where(blank, 0.0, score(logits, labels, *normalization))}
+        return {"score": tf.where(is_copied, 0.0, score(logits, labels, *normalization))}
 
     def _read(self, text):
-        """Returns ids `(B, S)`, and for each text whether it was cut and whether it is blank."""
-        ids, truncated = self._source.encode_padded(text, self._decoding.max_source_length)
-        return ids, truncated, tf.math.count_nonzero(ids, axis=1) <= 1  # the end token at most
+        """Returns ids `(B, S)`, and for each text whether it was cut."""
+        return self._source.encode_padded(text, self._decoding.max_source_length)
 
     def _search_graph(self, num_hypotheses):
         """Returns the `tf.function` of a batch of texts that returns `_Found`."""
@@ -152,35 +160,55 @@ class Signatures:
             return decode(self._model, ids, self._decoding, num_hypotheses, *steering)
 
         def search(text):
-            source_ids, truncated, blank = self._read(text)
+            source_ids, truncated = self._read(text)
+            is_copied, copies = self._source.copies(text, source_ids)
             max_length = output_limits(source_ids, self._decoding.max_length)[1]
             found = search_by_length(search_group, source_ids, num_hypotheses, max_length)
-            target_ids = tf.where(blank[:, None, None], PAD_ID, found.ids)
-            scores = tf.where(blank[:, None], 0.0, found.scores)
-            truncated = (truncated[:, None] | ~found.finished) & ~blank[:, None]
-            return _Found(source_ids, target_ids, scores, truncated)
+            target_ids = tf.where(is_copied[:, None, None], PAD_ID, found.ids)
+            scores = tf.where(is_copied[:, None], 0.0, found.scores)
+            truncated = truncated[:, None] | ~(found.finished | is_copied[:, None])
+            return _Found(source_ids, is_copied, copies, target_ids, scores, truncated)
 
         return _graph(self._reading_weights(search), TEXT)
 
-    def _translate(self, text, num_hypotheses):
-        """Returns translations, scores and whether they were cut, each `(B, num_hypotheses)`."""
+    def _translate(self, text, n_best):
+        """Returns translations, scores and whether they were cut, each `(B, n_best)`."""
         if not self._split_sentences:
-            return self._translate_whole(text, num_hypotheses)
+            return self._translate_whole(text, n_best)
         parts, joints, is_cut = sentences.split(text, self._decoding.max_source_length)
-        found = self._translate_whole(parts.flat_values, num_hypotheses)
-        translations, scores, truncated = found
-        columns = [sentences.join(translations[:, k], joints) for k in range(num_hypotheses)]
+        translations, scores, truncated = self._translate_whole(parts.flat_values, n_best)
+        columns = [sentences.join(translations[:, k], joints) for k in range(n_best)]
         rows = parts.value_rowids()  # every text has a part
         num_truncated = tf.math.segment_sum(tf.cast(truncated, tf.int32), rows)
         truncated = (num_truncated > 0) | is_cut[:, None]
         return tf.stack(columns, axis=1), tf.math.segment_sum(scores, rows), truncated
 
-    def _translate_whole(self, text, num_hypotheses):
-        found = self._searches[num_hypotheses](text)
-        num_texts, _, length = tf.unstack(tf.shape(found.target_ids))
+    def _translate_whole(self, text, n_best):
+        found = self._searches[self._decoding.beam_size if n_best > 1 else 1](text)
+        num_texts, num_hypotheses, length = tf.unstack(tf.shape(found.target_ids))
         rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
         translations = tf.reshape(self._target.decode(rows), [num_texts, num_hypotheses])
-        return translations, found.scores, found.truncated
+        translations = tf.where(found.is_copied[:, None], found.copies[:, None], translations)
+        return distinct((translations, found.scores, found.truncated), n_best)[0]
+
+
+def distinct(columns, n_best):
+    """Returns the columns with the first hypothesis of each text, and where there are any.
+
+    Args:
+        columns: tensors `(B, K)`: texts, scores and others.
+        n_best: number of columns to return. Where there are fewer, the last is repeated.
+    """
+    texts, scores, *_ = columns
+    places = tf.range(tf.shape(texts)[1])
+    is_same = tf.cast(texts[:, :, None] == texts[:, None], tf.int32)  # (B, K, K)
+    is_first = tf.argmax(is_same, axis=2, output_type=tf.int32) == places
+    is_first &= (scores > IMPOSSIBLE / 2) | (places == 0)
+    order = tf.argsort(tf.cast(~is_first, tf.int32), axis=1, stable=True)
+    num_first = tf.math.count_nonzero(is_first, axis=1, keepdims=True, dtype=tf.int32)
+    order = tf.gather(order, tf.minimum(tf.range(n_best), num_first - 1), batch_dims=1)
+    columns = tuple(tf.gather(column, order, batch_dims=1) for column in columns)
+    return columns, tf.range(n_best) < num_first
 
 
 def search_by_length(search, source_ids, num_hypotheses, max_length):

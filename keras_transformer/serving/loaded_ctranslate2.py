@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_transformer.decoding.batch_search import padded_rows
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE, PREDICT, Signature
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
@@ -37,8 +38,8 @@ class LoadedCTranslate2:
         settings = json.loads((path / EXPORT_SETTINGS).read_text())
         self._search = ctranslate2_search(path, settings)
         self._n_best = settings["n_best"]
-        self._ids = {token: i for i, token in enumerate(_vocabulary(path, "source"))}
-        self._pieces = _vocabulary(path, "target")
+        self._ids = {token: i for i, token in enumerate(self._search.source_tokens)}
+        self._pieces = self._search.target_tokens
         text, many = {"text": TEXT}, (None, self._n_best)
         best = {"translation": TEXT, "score": SCORE, "truncated": (tf.bool, (None,))}
         n_best = {
@@ -63,6 +64,8 @@ class LoadedCTranslate2:
         """Returns the outputs of a search by name, in the order text, score, truncated."""
         shape = (len(text), *next(iter(outputs.values()))[1][1:])  # (B,) or (B, K)
         rows = self._search.translate(text, *shape[1:])
+        if shape[1:]:  # `Signatures` says how a text with fewer translations is answered
+            rows = [[*row, *[("", IMPOSSIBLE, False)] * (shape[1] - len(row))] for row in rows]
         columns = zip(*(hypothesis for row in rows for hypothesis in row), strict=True)
         texts, scores, truncated = columns if rows else ((), (), ())
         columns = [one.encode() for one in texts], scores, truncated
@@ -124,10 +127,3 @@ class FunctionSignature(Signature):
     def __call__(self, inputs, timeout=None):
         found = self._function(**{name: inputs[name] for name in self.inputs})
         return {name: found[name] for name in self.outputs}
-
-
-def _vocabulary(path, side):
-    """Returns the list of the tokens of a side, in the order of their ids."""
-    shared = path / "shared_vocabulary.json"
-    file = shared if shared.exists() else path / f"{side}_vocabulary.json"
-    return json.loads(file.read_text("utf-8"))

@@ -3,7 +3,6 @@
 import base64
 import functools
 import json
-import re
 from collections.abc import Iterator
 from itertools import starmap
 
@@ -15,11 +14,8 @@ from keras_transformer.special_ids import END_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.sentence_piece_model import SPACE, processor_of
 from keras_transformer.tokenizers.sentence_piece_tokenizer import SharedModel
 from keras_transformer.tokenizers.subword_sampling import SubwordSampler
-from keras_transformer.tokenizers.tokenizer import Tokenizer
+from keras_transformer.tokenizers.tokenizer import TAG, Tokenizer
 from keras_transformer.types import Self, Texts
-
-TAG = re.compile(r">>.*?<<", re.DOTALL)
-"""The tag of a target language, such as `>>deu<<`, at the beginning of a text."""
 
 
 class MarianTokenizer(Tokenizer):

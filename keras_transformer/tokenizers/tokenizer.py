@@ -4,7 +4,9 @@ Shapes: B batch (sentences), S source length.
 """
 
 import abc
+import functools
 import pathlib
+import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -14,10 +16,15 @@ from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
 from keras_transformer.files.text import without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.tokenizers.sentence_piece_model import SPACE
 from keras_transformer.types import StrPath, Tensor, Texts
 
 PIECE_CHARACTERS = 64
 """More characters than any token has, including the white space around it."""
+
+BLANK = r"[\t-\r\x1c-\x20\x{85}\pZ]"  # what `str.strip` removes
+TAG = re.compile(r">>.*?<<", re.DOTALL)
+"""The tag of a target language, such as `>>deu<<`, at the beginning of a text."""
 
 
 class Tokenizer(tf.Module, abc.ABC):
@@ -89,6 +96,36 @@ class Tokenizer(tf.Module, abc.ABC):
         """
         ids, truncated = self.encode_truncated(texts, max_tokens)
         return padded(ids), truncated
+
+    def copies(self, texts: Tensor, ids: Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns which texts are answered by a copy, as no token says anything, and the copies.
+
+        Such a text is blank, or unknown as a whole, as `-` and `1` are to a vocabulary without
+        them. A model would answer something that is not there.
+
+        Args:
+            texts: strings `(B,)`.
+            ids: their ids as from `encode_truncated` or `encode_padded`.
+        Returns:
+            `(is_copied, copies)`: bool `(B,)`; and strings `(B,)`, each text without its tag and
+            the white space around it, or "" if it has no tokens.
+        """
+        is_copied = ~tf.reduce_any(tf.gather(self._says_something, ids), axis=1)
+        is_unknown = tf.reduce_any(ids == UNKNOWN_ID, axis=1)
+        copies = tf.strings.regex_replace(valid_texts(texts), self._around_texts, "")
+        return is_copied, tf.where(is_unknown, copies, "")
+
+    @functools.cached_property
+    def _says_something(self):
+        """Bool `(V,)`: False for special tokens, the unknown one, spaces and tags."""
+        words = [TAG.sub("", piece).replace(SPACE, "").strip() for piece in self.pieces]
+        return np.array([i > END_ID and word != "" for i, word in enumerate(words)])
+
+    @functools.cached_property
+    def _around_texts(self):
+        """Regular expression of the white space of `str.strip`, and of a tag before a text."""
+        tags = "|".join(re.escape(piece) for piece in self.pieces if TAG.fullmatch(piece))
+        return rf"^{BLANK}*(?:{tags})?{BLANK}*|{BLANK}*$"
 
     def decode(self, ids: Tensor) -> tf.Tensor:
         """Returns the text of each row of ids: strings `(B,)`, always valid UTF-8.

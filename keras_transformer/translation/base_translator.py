@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, overload
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
+from keras_transformer.files.text import without_surrogates
 from keras_transformer.types import Texts
 
 
@@ -45,11 +46,12 @@ class BaseTranslator(abc.ABC):
         return [best.text for (best,) in self.translate(texts)]
 
     def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
-        """Returns for each text the list of its `n_best` `Translation`s, the best first.
+        """Returns for each text the list of its best `Translation`s, the best first.
 
         Args:
-            texts: list of str.
-            n_best: at most the attribute `n_best`.
+            texts: list of str, or another iterable of them.
+            n_best: maximum length of a list, at most the attribute `n_best`. Its texts differ: of
+                hypotheses with the same text, only the best is listed.
         Raises:
             ValueError: n_best below 1 or above its limit, or a score that is not finite.
         """
@@ -98,10 +100,25 @@ class BaseTranslator(abc.ABC):
         return contextlib.nullcontext()
 
 
-def check_is_list(texts):
-    """Raises `ValueError` for one text where a list is expected."""
-    if isinstance(texts, str | bytes):
-        raise InputError(f"Expected a list of texts. Received: {texts!r}. Put it in a list.")
+def list_of_texts(texts: Any) -> list[str | bytes]:
+    """Returns the list of an iterable of texts, str or bytes in UTF-8.
+
+    Raises:
+        ValueError: `texts` is one text or no iterable, or an item is no text.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InputError(
+            "Expected a list of texts, or another iterable of them. "
+            f"Received: {texts!r:.80}. Put a single text in a list."
+        )
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str | bytes):
+            raise InputError(
+                f"Expected strings only. Received: {text!r:.80} as item {i} of the texts. "
+                "Leave it out, or replace it by a text, such as an empty one."
+            )
+    return [without_surrogates(text) for text in texts]
 
 
 def prefetched(items: Iterable[Any]) -> Iterator[Any]:

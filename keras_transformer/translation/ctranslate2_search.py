@@ -20,6 +20,7 @@ import sentencepiece
 PIECE_CHARACTERS = 64
 """More characters than any token has, as in `tokenizers.tokenizer`."""
 
+NUM_SPECIAL = 4  # tokens before the others: padding, unknown, start and end
 TAG = re.compile(r">>.*?<<", re.DOTALL)  # of a target language
 SPACE = "\u2581"  # what SentencePiece writes for a space
 
@@ -50,6 +51,7 @@ class CTranslate2Search:
         num_threads: number of batches that are translated at once, each by one thread.
     Attributes:
         source, target: the `SentencePieceProcessor`s.
+        source_tokens, target_tokens: lists of str, the vocabularies in the order of their ids.
     """
 
     def __init__(self, directory, settings, num_threads=NUM_CORES):
@@ -62,6 +64,13 @@ class CTranslate2Search:
         self._is_marian = settings["tokenizer"] == "marian"
         *forbidden, self._end = settings["special_tokens"]
         self._forbidden = [[token] for token in forbidden]
+        self.source_tokens, self.target_tokens = (
+            _vocabulary(directory, side) for side in ("source", "target")
+        )
+        self._known = set(self.source_tokens[NUM_SPECIAL:])
+        self._words = {
+            token for token in self._known if TAG.sub("", token).replace(SPACE, "").strip()
+        }
         self._translator = ctranslate2.Translator(
             str(directory),
             inter_threads=num_threads,
@@ -70,7 +79,9 @@ class CTranslate2Search:
         )
 
     def translate(self, texts, n_best=1, batch_size=64):
-        """Returns the list of the `n_best` `(text, score, truncated)` of each text, best first.
+        """Returns the list of up to `n_best` `(text, score, truncated)` of each text, best first.
+
+        The texts of a list differ: of hypotheses with the same text, only the best is listed.
 
         Args:
             texts: list of str, or of bytes in UTF-8.
@@ -80,14 +91,16 @@ class CTranslate2Search:
     def submit(self, texts, n_best=1, batch_size=64):
         """Begins what `translate` does; returns a function that waits for the answers."""
         rows = [self.read(text) for text in texts]
-        order = sorted(
-            (i for i, (row, _) in enumerate(rows) if row), key=lambda i: -len(rows[i][0])
-        )
+        order = [i for i, (row, _) in enumerate(rows) if self._says_something(row)]
+        order.sort(key=lambda i: -len(rows[i][0]))
         batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
         searches = [self._search([rows[i][0] for i in batch], n_best) for batch in batches]
 
         def answers():
-            found = [[("", 0.0, False)] * n_best for _ in texts]  # those of blank texts
+            found = [
+                [(self._copy(text, row), 0.0, is_cut)]
+                for text, (row, is_cut) in zip(texts, rows, strict=True)
+            ]
             for batch, search in zip(batches, searches, strict=True):
                 for i, result in zip(batch, search, strict=True):
                     found[i] = self._answer(*rows[i], result.result(), n_best)
@@ -108,11 +121,11 @@ class CTranslate2Search:
         return "".join(pieces).replace(SPACE, " ").strip()
 
     def score(self, texts, targets):
-        """Returns the scores of given translations; 0 for a blank text."""
+        """Returns the scores of given translations; 0 for a text that is copied."""
         rows = [self.read(text)[0] for text in texts]
         length = self.decoding["max_length"]
         targets = [self._tokens(self.target, text, length)[0] for text in targets]
-        places = [i for i, row in enumerate(rows) if row]
+        places = [i for i, row in enumerate(rows) if self._says_something(row)]
         found = self._translator.score_batch(
             [rows[i] for i in places], [targets[i] for i in places]
         )
@@ -125,6 +138,18 @@ class CTranslate2Search:
         """Frees the memory of the model; `translate` and `score` cannot be called any more."""
         self._translator.unload_model()
 
+    def _says_something(self, row):
+        """Returns whether a token is known and has text; otherwise, the text is copied."""
+        return not self._words.isdisjoint(row)
+
+    def _copy(self, text, row):
+        """Returns the copy of a text: without white space around it and without its tag."""
+        if self._known.issuperset(row):
+            return ""  # it is blank
+        text = (text.decode("utf-8", "replace") if isinstance(text, bytes) else text).strip()
+        tag = TAG.match(text)
+        return text[tag.end() :].strip() if tag and tag.group() in self._known else text
+
     def _search(self, rows, n_best):
         """Starts the search for a batch; returns its asynchronous results."""
         beam_size, alpha = self.decoding["beam_size"], self.decoding["length_penalty"]
@@ -132,7 +157,7 @@ class CTranslate2Search:
             rows,
             beam_size=beam_size,
             # with a length penalty, the beam searches on until it is full, so all of it is there
-            num_hypotheses=beam_size if beam_size > 1 and alpha else n_best,
+            num_hypotheses=beam_size if alpha or n_best > 1 else 1,
             length_penalty=alpha,
             min_decoding_length=max(0, self.decoding["min_length"] - 1),  # without the end token
             no_repeat_ngram_size=self.decoding["no_repeat_ngram"],
@@ -148,7 +173,7 @@ class CTranslate2Search:
         return min(2 * len(row) + 10, self.decoding["max_length"])
 
     def _answer(self, row, is_cut, found, n_best):
-        """Returns the `n_best` hypotheses of a row as `(text, score, truncated)`, best first."""
+        """Returns the best hypotheses of a row as `(text, score, truncated)`, best first."""
         if max(map(len, found.hypotheses)) > self._limit(row):
             # its own limit is lower than that of its batch
             found = self._search([row], n_best)[0].result()
@@ -159,7 +184,10 @@ class CTranslate2Search:
             text = self.write(tokens[:-1] if has_ended else tokens)
             score = log_probability / self._penalty(len(tokens))
             ranked.append((text, score, is_cut or not has_ended))
-        return sorted(ranked, key=lambda translation: -translation[1])[:n_best]
+        distinct = {}
+        for translation in sorted(ranked, key=lambda translation: -translation[1]):
+            distinct.setdefault(translation[0], translation)
+        return [*distinct.values()][:n_best]
 
     def _penalty(self, length):
         alpha = self.decoding["length_penalty"]
@@ -176,6 +204,13 @@ class CTranslate2Search:
         tokens = [tag.group()] if tag else []
         tokens += processor.encode(head[tag.end() :] if tag else head, out_type=str)
         return tokens[:max_tokens], len(head) < len(text) or len(tokens) > max_tokens
+
+
+def _vocabulary(directory, side):
+    """Returns the list of the tokens of a side, in the order of their ids."""
+    shared = directory / "shared_vocabulary.json"
+    file = shared if shared.exists() else directory / f"{side}_vocabulary.json"
+    return json.loads(file.read_text("utf-8"))
 
 
 def _compute_type(weights):

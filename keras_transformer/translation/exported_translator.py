@@ -7,9 +7,8 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError, import_library
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.regular import is_named, read_regular
-from keras_transformer.files.text import without_surrogates
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
-from keras_transformer.translation.base_translator import BaseTranslator, Translation, check_is_list
+from keras_transformer.translation.base_translator import BaseTranslator, Translation, list_of_texts
 from keras_transformer.types import StrPath
 
 
@@ -77,8 +76,7 @@ class CTranslate2Translator(ExportedTranslator):
         self._search = ctranslate2_search(self.path, self.settings)
 
     def _submit(self, submit, texts, n_best):
-        check_is_list(texts)
-        answers = self._search.submit([without_surrogates(text) for text in texts], n_best)
+        answers = self._search.submit(list_of_texts(texts), n_best)
         return lambda: [[Translation(*each) for each in row] for row in answers()]
 
 

@@ -6,8 +6,8 @@ import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import first_call_locked, parallel_calls
 from keras_transformer.decoding.batch_search import length_batches
-from keras_transformer.files.text import without_surrogates
-from keras_transformer.translation.base_translator import Translation, check_is_list
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.translation.base_translator import Translation, list_of_texts
 from keras_transformer.translation.exported_translator import ExportedTranslator
 from keras_transformer.types import StrPath
 
@@ -37,8 +37,7 @@ class SavedModelTranslator(ExportedTranslator):
         return parallel_calls(backend.num_search_threads())
 
     def _submit(self, submit, texts, n_best):
-        check_is_list(texts)
-        texts = [without_surrogates(text) for text in texts]
+        texts = list_of_texts(texts)
         lengths = [len(text) for text in texts]
         batches = [
             (indices, submit(self._search, [texts[i] for i in indices], n_best))
@@ -46,7 +45,7 @@ class SavedModelTranslator(ExportedTranslator):
         ]
 
         def answers():
-            found = [[Translation("", 0.0, False)] * n_best for _ in texts]
+            found = [[Translation("", 0.0, False)] for _ in texts]
             for indices, result in batches:
                 for i, translations in zip(indices, result(), strict=True):
                     found[i] = translations
@@ -55,7 +54,7 @@ class SavedModelTranslator(ExportedTranslator):
         return answers
 
     def _search(self, texts, n_best):
-        """Returns the list of the `n_best` `Translation`s of each text."""
+        """Returns the list of the best `Translation`s of each text."""
         name, outputs = "serving_default", ("translation", "score", "truncated")
         if n_best > 1:
             name, outputs = "n_best", ("translations", "scores", "truncated")
@@ -65,6 +64,7 @@ class SavedModelTranslator(ExportedTranslator):
             [
                 Translation(text.decode(), float(score), bool(truncated))
                 for text, score, truncated in zip(*hypotheses, strict=True)
+                if score != IMPOSSIBLE
             ]
             for hypotheses in zip(*columns, strict=True)
         ]

@@ -16,12 +16,13 @@ from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
 from keras_transformer.decoding.batch_search import check_scores, length_batches, padded_rows
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.decoding.processors import Processor
 from keras_transformer.decoding.search import search_arguments
 from keras_transformer.errors import InputError
 from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.special_ids import PAD_ID, shift_right
-from keras_transformer.translation.base_translator import BaseTranslator, Translation, check_is_list
+from keras_transformer.translation.base_translator import BaseTranslator, Translation, list_of_texts
 from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.types import Texts
 
@@ -54,8 +55,9 @@ class Translator(BaseTranslator):
     """Translates text with a model, a `Transformer` or `RnnSeq2Seq`, and its tokenizers.
 
     On TensorFlow, without a GPU, each core of the machine translates a batch of its own. If weights
-    change, in training for example, the next call uses the new ones. A text without tokens (empty
-    or blank) has the translation "" with score 0, and never reaches the model.
+    change, in training for example, the next call uses the new ones. A text that is blank, or of
+    which the tokenizer knows nothing, such as `-` without such a token, never reaches the model:
+    its translation is a copy, with score 0.
 
     Args:
         model: `TranslationModel`, such as `Transformer`.
@@ -119,10 +121,13 @@ class Translator(BaseTranslator):
         return parallel_calls(backend.num_search_threads())
 
     def _submit(self, submit, texts, n_best):
-        rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
-        batches = self._batch_search.submit_search(submit, rows, n_best)
+        texts = list_of_texts(texts)
+        rows, copies = self._encode_sources(texts)
+        # several hypotheses may have the same text
+        num_hypotheses = self.decoding.beam_size if n_best > 1 else 1
+        batches = self._batch_search.submit_search(submit, rows, num_hypotheses)
         found = ((indices, result()) for indices, result in batches)
-        return lambda: self._translations(texts, truncated, found, n_best)
+        return lambda: self._translations(texts, copies, found, n_best)
 
     def sample(
         self,
@@ -139,9 +144,10 @@ class Translator(BaseTranslator):
             temperature, top_k, top_p: see `decoding.sample`.
             seed: int from 0; the same seed and texts give the same translations, in any thread.
         """
-        rows, truncated = self._encode(self.tokenizer, texts, self.decoding.max_source_length)
+        texts = list_of_texts(texts)
+        rows, copies = self._encode_sources(texts)
         found = self._batch_search.sample(rows, temperature, top_k, top_p, seed)
-        return [best.text for (best,) in self._translations(texts, truncated, found, 1)]
+        return [best.text for (best,) in self._translations(texts, copies, found, 1)]
 
     def score(self, sources: Texts, targets: Texts) -> np.ndarray:
         """Returns the score that a search would give to the translations `targets`.
@@ -150,8 +156,9 @@ class Translator(BaseTranslator):
             sources, targets: lists of str of the same length. Targets are cut at `max_length`
                 tokens.
         Returns:
-            NumPy float32 `(len(sources),)`; 0 for a blank source.
+            NumPy float32 `(len(sources),)`; 0 for a source that is copied.
         """
+        sources, targets = list_of_texts(sources), list_of_texts(targets)
         if len(sources) != len(targets):
             raise InputError(
                 "Expected a target for each source. Received: "
@@ -166,7 +173,7 @@ class Translator(BaseTranslator):
             )
 
         compiled = self._batch_search.compiled("score", force)
-        source_rows, _ = self._encode(self.tokenizer, sources, self.decoding.max_source_length)
+        source_rows, _ = self._encode_sources(sources)
         target_rows, _ = self._encode_targets(targets)
         scores = np.zeros(len(sources), "float32")
         longest = self.model.longest_input
@@ -192,7 +199,7 @@ class Translator(BaseTranslator):
             text: str.
             target: str, the translation to look at; None: the best one that the search finds.
         Raises:
-            ValueError: a blank text.
+            ValueError: a text that is copied.
         """
         source_row, truncated = self._encode_one(text)
         if target is None:
@@ -229,7 +236,7 @@ class Translator(BaseTranslator):
         Args:
             text: str.
         Raises:
-            ValueError: a blank text.
+            ValueError: a text that is copied.
         """
         source_row, _ = self._encode_one(text)
         config = self.decoding
@@ -247,56 +254,58 @@ class Translator(BaseTranslator):
         nodes = [node._replace(token=name) for node, name in zip(tree.nodes, names, strict=True)]
         return SearchTree(nodes, tree.best)
 
-    def _translations(self, texts, truncated, found, num_hypotheses):
-        """Returns a list of the `Translation`s of each text; those of a blank text are blank.
+    def _translations(self, texts, copies, found, n_best):
+        """Returns a list of the `Translation`s of each text.
 
         Args:
             texts: list of str.
-            truncated: list of bool, whether each text was cut.
+            copies: list of `Translation`, those of texts for which there is no search.
             found: iterator of `(indices, SearchResult)`, batch by batch.
-            num_hypotheses: N.
+            n_best: maximum number of translations of a text.
         """
-        answers = [[Translation("", 0.0, False)] * num_hypotheses for _ in texts]
+        answers = [[copy] for copy in copies]
         for indices, (ids, scores, _, finished) in found:
             check_scores(scores[:, 0], [texts[i] for i in indices])
             decoded = self.target_tokenizer.decode(ids.reshape(-1, ids.shape[-1]))
             decoded = np.asarray(decoded).reshape(scores.shape)  # (B, N)
             for place, i in enumerate(indices):
-                answers[i] = [
-                    Translation(text.decode(), float(value), bool(truncated[i] or not has_ended))
-                    for text, value, has_ended in zip(
-                        decoded[place], scores[place], finished[place], strict=True
-                    )
-                ]
+                distinct = {}  # the first of each text is its best
+                for text, value, has_ended in zip(
+                    decoded[place], scores[place], finished[place], strict=True
+                ):
+                    if value > IMPOSSIBLE / 2:
+                        is_cut = bool(copies[i].truncated or not has_ended)
+                        distinct.setdefault(text, Translation(text.decode(), float(value), is_cut))
+                answers[i] = [*distinct.values()][:n_best]
         return answers
 
-    def _encode(self, tokenizer, texts, max_tokens, keep_blank=False):
-        """Returns the ids of each text, followed by the end token, and whether they were cut.
+    def _encode_sources(self, texts):
+        """Returns the ids of each text, each ended, and the `Translation` that is a copy of it.
 
-        Args:
-            keep_blank: whether a blank text gets the end token; otherwise it has no ids.
+        A text that is copied has no ids.
         """
-        check_is_list(texts)
-        ids, truncated = tokenizer.encode_truncated(texts, max_tokens)
-        flat, ends = np.asarray(ids.flat_values), np.asarray(ids.row_splits)
-        rows = [flat[start:end] for start, end in itertools.pairwise(ends)]
-        if not keep_blank:
-            rows = [row if len(row) > 1 else row[:0] for row in rows]
-        return rows, np.asarray(truncated)
+        ids, truncated = self.tokenizer.encode_truncated(texts, self.decoding.max_source_length)
+        is_copied, copies = self.tokenizer.copies(texts, ids)
+        found = zip(copies.numpy(), truncated.numpy(), strict=True)
+        copies = [Translation(copy.decode(), 0.0, bool(is_cut)) for copy, is_cut in found]
+        rows = zip(_rows(ids), is_copied.numpy(), strict=True)
+        return [row[:0] if is_copied else row for row, is_copied in rows], copies
 
     def _encode_targets(self, targets):
         """Returns the ids of given translations, each ended, and whether they were cut."""
         longest = self.model.longest_text(self.decoding.max_length)
-        return self._encode(self.target_tokenizer, targets, longest, keep_blank=True)
+        ids, truncated = self.target_tokenizer.encode_truncated(targets, longest)
+        return _rows(ids), truncated.numpy()
 
     def _encode_one(self, text):
-        """Returns the ids of one text that is not blank, and whether they were cut."""
-        (row,), (truncated,) = self._encode(self.tokenizer, [text], self.decoding.max_source_length)
+        """Returns the ids of one text that is not copied, and whether they were cut."""
+        (row,), (copy,) = self._encode_sources(list_of_texts([text]))
         if len(row) == 0:
             raise InputError(
-                f"Expected a text to look at. Received: text={text!r}. Give one with a word in it."
+                f"Expected a text to look at. Received: text={text!r}. Give one with a word in it "
+                "that the tokenizer knows."
             )
-        return row, truncated
+        return row, copy.truncated
 
     def _checked_shortlist(self):
         """Returns the function that gives the shortlists of a batch, None without shortlists."""
@@ -319,6 +328,12 @@ class Translator(BaseTranslator):
                 f"{side} vocabulary of the model={num_embeddings}. Take the tokenizer that the "
                 "model was trained with."
             )
+
+
+def _rows(ids):
+    """Returns the rows of a ragged tensor: list of NumPy arrays."""
+    ends = itertools.pairwise(ids.row_splits.numpy())
+    return [ids.flat_values.numpy()[start:end] for start, end in ends]
 
 
 def _within_positions(decoding, model):

@@ -97,6 +97,7 @@ def test_a_separate_vocabulary_for_each_language(marian, tmp_path):
     (tmp_path / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(pieces)}))
     config = json.loads((tmp_path / "config.json").read_text())
     config["vocab_size"] = len(pieces)
+    config["pad_token_id"] = len(pieces) - 1  # as of a row that both tables have
     (tmp_path / "config.json").write_text(json.dumps(config))
     table = tensors.pop("model.shared.weight")
     tensors["model.encoder.embed_tokens.weight"] = table[: len(pieces)].copy()

@@ -133,6 +133,20 @@ def test_from_dataset_refuses_one_without_end():
         ParallelCorpus.from_dataset(dataset)
 
 
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (None, "list of pairs of strings, .* Received: None"),
+        ("ab", "pairs of strings, .* Received: 'a' as item 0"),
+        ([("a", "A"), ("b", None)], r"Received: \('b', None\) as item 1"),
+        ((pair for pair in [("a", "A", "x")]), r"Received: \('a', 'A', 'x'\) as item 0"),
+    ],
+)
+def test_what_are_no_pairs_of_strings_is_refused(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        ParallelCorpus.from_pairs(pairs)
+
+
 def test_split_holds_out_a_seeded_part():
     pairs = [(f"s{i}", f"t{i}") for i in range(101)]
     corpus = ParallelCorpus.from_pairs([*pairs, ("", "x")])

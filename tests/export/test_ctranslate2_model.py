@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -47,13 +48,16 @@ def test_translates_as_the_translator_does(read_back, translator, texts):
     found, expected = read_back.translate(texts, 2), translator.translate(texts, 2)
     same = [ours[0].text == theirs[0].text for ours, theirs in zip(found, expected, strict=True)]
     assert sum(same) >= 0.9 * len(texts)  # the beams end by other rules
-    for (ours, second), (theirs, _), is_same in zip(found, expected, same, strict=True):
-        assert ours.score >= second.score
+    for (ours, *others), (theirs, *_), is_same in zip(found, expected, same, strict=True):
+        assert all(ours.score >= other.score and ours.text != other.text for other in others)
         if is_same:
             assert ours.truncated == theirs.truncated
             assert ours.score == pytest.approx(theirs.score, rel=0.02, abs=0.01)
     assert read_back("A dog runs.") == "Ein Hund läuft."
     assert read_back([]) == [] and read_back(["", " \t"]) == ["", ""]
+    unknown = ["\u4e16", "\u3000\u4e16 \u754c\u00a0", "\u4e16".encode(), "\u4e16" * 9_000]
+    assert read_back.translate(unknown, 2) == translator.translate(unknown, 2)
+    assert read_back._search.score(["\u4e16"], ["Hund"]) == [0.0]
 
 
 def test_bytes_are_texts_as_for_other_translators(read_back, translator):
@@ -63,7 +67,7 @@ def test_bytes_are_texts_as_for_other_translators(read_back, translator):
     assert read_back(texts)[0] == translator(texts)[0] == "Ein Hund läuft."
     assert read_back(["A dog \ud83d runs."]) == read_back(["A dog \ufffd runs."])
     for each in (read_back, translator):
-        with pytest.raises(ValueError, match="Expected a list of texts. Received: b'A dog.'"):
+        with pytest.raises(ValueError, match="Expected a list of texts, .* Received: b'A dog.'"):
             each.translate(b"A dog.")
 
 
@@ -132,6 +136,15 @@ def test_a_needed_limit_is_applied_alone(exported_ctranslate2, translator, monke
     (found,), (other,) = search.translate(texts)
     assert found[2] and found[0] and not other[2]
     assert found == pytest.approx(search.translate(texts[:1])[0][0])
+
+
+def test_a_text_is_listed_once_with_its_best_score(read_back):
+    """Also where another search score makes other tokens the best."""
+    texts = [["\u2581", "E", "n", "</s>"], ["\u2581E", "n", "</s>"], ["\u2581E", "</s>"]]
+    found = types.SimpleNamespace(hypotheses=texts, scores=[-2.0, -1.0, -3.0])
+    first, second = read_back._search._answer(["a"] * 9, False, found, 3)
+    assert (first[0], second[0]) == ("En", "E") and first[1] > second[1]
+    assert read_back._search._answer(["a"] * 9, False, found, 1) == [first]
 
 
 def test_the_search_is_fixed(read_back, exported_ctranslate2):

@@ -175,6 +175,40 @@ def test_other_models_and_tokenizers_are_refused(tokenizer, sentence_pairs, tmp_
         export_hugging_face(Translator(model, tagged), tmp_path)
 
 
+@pytest.mark.parametrize(("sizes", "place"), [((120, 90), 89), ((90, 120), 88)], ids=str)
+def test_padding_has_one_id_that_both_vocabularies_have(
+    sizes, place, corpus, randomize, tmp_path, unverified
+):
+    """As `transformers` demands; the start token of the target is one more token there."""
+    sides = corpus.source, corpus.target
+    tokenizers = list(map(SentencePieceTokenizer.train, sides, sizes))
+    model = Transformer(*sizes, **{**SIZES, **MARIAN})
+    model.build()
+    randomize(model, seed=2)
+    path = export_hugging_face(Translator(model, *tokenizers, DECODING), tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    names = ("vocab.json", "vocab_size"), ("target_vocab.json", "decoder_vocab_size")
+    for tokenizer, (name, size) in zip(tokenizers, names, strict=True):
+        vocabulary = json.loads((path / name).read_text())
+        assert vocabulary["<pad>"] == config["pad_token_id"] == place < config[size]
+        assert sorted(vocabulary.values()) == list(range(config[size]))
+        assert set(tokenizer.pieces) - {"<s>"} <= set(vocabulary)
+    read = read_marian(path, lambda line: None)
+    outside = {**config, "pad_token_id": min(sizes)}
+    (path / "config.json").write_text(json.dumps(outside))
+    (path / "SHA256SUMS").unlink()
+    with pytest.raises(ValueError, match=f"Received: pad_token_id={min(sizes)}"):
+        read_marian(path, lambda line: None)
+    (path / "config.json").write_text(json.dumps(config))
+    for name in ("torch", "transformers"):
+        pytest.importorskip(name, reason="needs the extra test-backends")
+    texts = corpus.source[:8]
+    hugging_face.compare_with_transformers(path, read, texts)
+    read.model.source_embedding.embeddings.assign(read.model.source_embedding.embeddings * 1.1)
+    with pytest.raises(ExportError, match="logits that differ by up to"):
+        hugging_face.compare_with_transformers(path, read, texts)
+
+
 @pytest.mark.parametrize("arguments", KINDS, ids=str)
 def test_transformers_translates_the_same(
     arguments, new_translator, texts, tmp_path, unverified, eagerly

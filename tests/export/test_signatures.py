@@ -6,8 +6,10 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export.signatures import Signatures
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.export.signatures import Signatures, distinct
 from keras_transformer.models import Transformer
+from keras_transformer.translation.base_translator import Translation
 from keras_transformer.translation.translator import Translator
 
 NEAR_TIE = 1e-5
@@ -51,10 +53,21 @@ def test_long_input_is_cut_and_flagged(signatures, texts):
 def test_blank_text_has_an_empty_translation(signatures, blanks):
     found = call(signatures["n_best"], text=[*blanks, "A dog runs."])
     assert found["translations"][:-1].tolist() == [["", ""]] * len(blanks)
-    assert not found["scores"][:-1].any() and not found["truncated"][:-1].any()
+    assert not found["scores"][:-1, 0].any() and not found["truncated"][:-1].any()
+    assert (found["scores"][:-1, 1] == IMPOSSIBLE).all()  # there is no second
     assert found["translations"][-1, 0] == "Ein Hund läuft."
     found = call(signatures["attention"], text=blanks)
     assert found["translation"].tolist() == [""] * len(blanks) and not found["weights"].any()
+
+
+def test_a_text_of_which_nothing_is_known_is_copied(signatures, translator):
+    texts = [" \u4e16 \u754c\u3000", "A \u4e16"]
+    expected = ["\u4e16 \u754c", translator(texts[1])]
+    for name in ("serving_default", "attention"):
+        assert call(signatures[name], text=texts)["translation"].tolist() == expected
+    assert call(signatures["serving_default"], text=texts)["score"][0] == 0.0
+    scores = call(signatures["score"], text=texts, target=["Hund", "Hund"])["score"]
+    assert scores[0] == 0.0 > scores[1]
 
 
 def test_empty_batch_has_an_empty_answer(signatures):
@@ -68,10 +81,22 @@ def test_empty_batch_has_an_empty_answer(signatures):
 
 def test_n_best_is_that_of_the_translator(signatures, translator, texts):
     found = call(signatures["n_best"], text=texts)
+    blank, filler = Translation("", 0.0, False), Translation("", IMPOSSIBLE, False)
     expected = translator.translate(texts, n_best=2)
+    expected = [[blank, filler] if row == [blank] else row for row in expected]
     assert [[t.text for t in row] for row in expected] == found["translations"].tolist()
     np.testing.assert_allclose([[t.score for t in r] for r in expected], found["scores"], atol=1e-5)
     assert [[t.truncated for t in row] for row in expected] == found["truncated"].tolist()
+
+
+def test_a_text_is_listed_once_with_its_best_score():
+    texts = [["a", "a", "b", "", "c"], ["a", "b", "a", "b", "a"], ["", "", "", "", ""]]
+    scores = [[-1, -2, -3, IMPOSSIBLE, -5], [-1, -2, -3, -4, -5], [IMPOSSIBLE] * 5]
+    columns = tf.constant(texts), tf.constant(scores, "float32")
+    (found, scores), is_there = distinct(columns, 3)
+    assert found.numpy().tolist() == [[b"a", b"b", b"c"], [b"a", b"b", b"b"], [b""] * 3]
+    assert scores.numpy()[:2].tolist() == [[-1, -3, -5], [-1, -2, -2]]
+    assert is_there.numpy().tolist() == [[True] * 3, [True, True, False], [True, False, False]]
 
 
 def test_attention_is_that_of_the_translator(signatures, translator):
@@ -117,7 +142,7 @@ def test_score_with_a_target_tokenizer_and_a_search_of_its_own(tokenizer, corpus
 
 
 def test_bytes_are_no_list_of_texts(exported_translator):
-    with pytest.raises(ValueError, match="Expected a list of texts. Received: b'A dog.'"):
+    with pytest.raises(ValueError, match="Expected a list of texts, .* Received: b'A dog.'"):
         exported_translator.translate(b"A dog.")
 
 

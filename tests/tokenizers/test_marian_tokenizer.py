@@ -75,6 +75,13 @@ def test_a_tag_at_the_beginning_is_one_token(tokenizer):
     assert pieces_of(tokenizer, "") == []
 
 
+def test_a_copy_has_no_tag(tokenizer):
+    texts = [">>deu<< \u754c", ">>deu<< ", ">>fra<< \u754c", ">>deu<< A cat."]
+    is_copied, copies = tokenizer.copies(texts, tokenizer.encode_truncated(texts, 9)[0])
+    assert is_copied.numpy().tolist() == [True, True, True, False]
+    assert [text.decode() for text in copies.numpy()[:3]] == ["\u754c", "", texts[2]]
+
+
 def test_a_character_that_only_the_vocabulary_has_is_known(tokenizer):
     assert pieces_of(tokenizer, "世")[-1] == "世"
     assert pieces_of(tokenizer, "界")[-1] == "<unk>"

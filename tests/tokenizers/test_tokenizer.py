@@ -53,6 +53,15 @@ def test_texts_without_letters_have_no_pieces(any_tokenizer):
     assert strings(any_tokenizer.decode([[END_ID, PAD_ID], [PAD_ID, PAD_ID]])) == ["", ""]
 
 
+def test_texts_of_which_nothing_is_known_are_copied(any_tokenizer):
+    texts = ["\u4e16", "\u3000\x85\u4e16 \u4e16\n\u754c\x1c\u00a0", "A \u4e16", "", "\u3000 \t"]
+    for encode in (any_tokenizer.encode_truncated, any_tokenizer.encode_padded):
+        is_copied, copies = any_tokenizer.copies(texts, encode(texts, 9)[0])
+        assert is_copied.numpy().tolist() == [True, True, False, True, True]
+        expected = [texts[0], texts[1].strip(), "", ""]
+        assert strings(tf.boolean_mask(copies, is_copied)) == expected
+
+
 def test_odd_texts_and_broken_bytes_are_encoded_and_decoded(any_tokenizer):
     texts = [text.encode() for text in ODD_TEXTS] + [b"A dog \xff\xfe runs. \xc3", b"\x80"]
     decoded = strings(any_tokenizer.decode(any_tokenizer.encode(texts)))

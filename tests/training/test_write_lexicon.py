@@ -53,8 +53,8 @@ def make_run(tokenizer, tmp_path, files):
 
 def tokens_of(translator, text):
     """Returns the set of tokens of which the translation of a text may consist."""
-    rows, _ = translator._encode(translator.tokenizer, [text], 99)
-    ids, bias = translator._batch_search.shortlist_of(rows[0][None])
+    (row,), _ = translator._encode_sources([text])
+    ids, bias = translator._batch_search.shortlist_of(row[None])
     return {int(i) for i, b in zip(ids, bias[0], strict=True) if b == 0}
 
 

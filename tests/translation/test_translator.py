@@ -12,6 +12,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.config import Config, DecodingConfig
 from keras_transformer.decoding import batch_search
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
 from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
@@ -102,7 +103,7 @@ def test_chunks_are_translated_in_order_with_one_read_ahead(
     ]
 
 
-def test_blank_texts_are_empty_and_do_not_reach_the_model(
+def test_blank_and_unknown_texts_are_copied_and_do_not_reach_the_model(
     translator, model, tokenizer, monkeypatch
 ):
     mixed = [BLANK[0], "A dog runs.", BLANK[1], "Where is the bus?"]
@@ -114,8 +115,13 @@ def test_blank_texts_are_empty_and_do_not_reach_the_model(
 
     monkeypatch.setattr(batch_search, "decode", fail)
     untouched = Translator(model, tokenizer)
-    assert untouched.translate(BLANK, n_best=2) == [[Translation("", 0.0, False)] * 2] * 4
-    assert untouched.score(BLANK, ["Hund"] * 4).tolist() == [0.0] * 4
+    assert untouched.translate(BLANK, n_best=2) == [[Translation("", 0.0, False)]] * 4
+    assert untouched.translate([" \u4e16\n"], 2) == [[Translation("\u4e16", 0.0, False)]]
+    assert untouched.translate(["\u4e16" * 20_000])[0][0] == ("\u4e16" * 20_000, 0.0, True)
+    assert untouched.sample(["\u4e16"]) == ["\u4e16"]
+    assert untouched.score([*BLANK, "\u4e16"], ["Hund"] * 5).tolist() == [0.0] * 5
+    with pytest.raises(ValueError, match="Received: text='\u4e16'. Give one with a word"):
+        untouched.attention("\u4e16")
 
 
 def test_n_best_are_different_and_ordered_by_score(translator, sources):
@@ -128,15 +134,45 @@ def test_n_best_are_different_and_ordered_by_score(translator, sources):
         assert all(isinstance(value, float) for value in scores)
 
 
+def test_a_text_is_listed_once_with_its_best_score(translator, monkeypatch):
+    """Two hypotheses may be one text, in other tokens; the third is one that was not found."""
+    ids = np.array([[[5, 6, 3, 0], [START_ID, 5, 6, 3], [3, 0, 0, 0], [7, 3, 0, 0]]])
+    scores = np.array([[-1.0, -2.0, IMPOSSIBLE, -3.0]])
+    found = SearchResult(ids, scores, None, np.ones((1, 4), "bool"))
+
+    def submit_search(submit, rows, num_hypotheses):
+        assert num_hypotheses == translator.decoding.beam_size
+        return [([0], lambda: found)]
+
+    monkeypatch.setattr(translator._batch_search, "submit_search", submit_search)
+    texts = [text.decode() for text in translator.target_tokenizer.decode(ids[0]).numpy()]
+    assert len(set(texts)) == 3
+    best, last = Translation(texts[0], -1.0, False), Translation(texts[3], -3.0, False)
+    assert translator.translate(["A dog."], 2) == translator.translate(["A dog."], 3)
+    assert translator.translate(["A dog."], 2) == [[best, last]]
+
+
 @pytest.mark.parametrize("n_best", [0, 5])
 def test_more_than_the_beam_holds_is_refused(translator, n_best):
     with pytest.raises(ValueError, match=f"n_best={n_best}, beam_size=4"):
         translator.translate(["A dog runs."], n_best)
 
 
-def test_a_bare_text_is_refused_where_a_list_is_expected(translator):
-    with pytest.raises(ValueError, match="list of texts. Received: 'A dog"):
-        translator.translate("A dog runs.")
+@pytest.mark.parametrize("texts", ["A dog runs.", b"A dog", None, 7])
+def test_what_is_no_list_of_texts_is_refused(translator, texts):
+    for call in (translator.translate, translator.sample, lambda _: translator.score(["A"], texts)):
+        with pytest.raises(ValueError, match=f"list of texts, .* Received: {texts!r}. Put"):
+            call(texts)
+    if not isinstance(texts, str):
+        with pytest.raises(ValueError, match=f"list of texts, .* Received: {texts!r}. Put"):
+            translator(texts)
+
+
+def test_any_iterable_of_texts_is_translated_and_the_first_bad_item_named(translator, sources):
+    expected = translator(sources[:3])
+    assert translator(iter(sources[:3])) == translator(dict.fromkeys(sources[:3])) == expected
+    with pytest.raises(ValueError, match="Received: None as item 1 of the texts. Leave it out"):
+        translator(text for text in ["A dog.", None, 7])
 
 
 def test_the_score_is_the_normalized_log_probability_of_the_target(
@@ -280,7 +316,7 @@ def test_any_number_of_threads_gives_the_same_translations(request, name, source
         found.append(translator.translate(texts, n_best=3))
     texts_of = [[[t._replace(score=0.0) for t in answer] for answer in each] for each in found]
     assert all(each == texts_of[0] for each in texts_of)
-    scores = np.array([[[t.score for t in answer] for answer in each] for each in found])
+    scores = np.array([[t.score for answer in each for t in answer] for each in found])
     np.testing.assert_allclose(scores, scores[:1].repeat(len(found), 0), rtol=1e-4, atol=1e-5)
 
 
