@@ -62,6 +62,12 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.fixture
+def network(monkeypatch):
+    """What looks like a network, for data sets that TFDS mocks."""
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_: [])
+
+
 @pytest.fixture(scope="session")
 def sentence_pairs():
     """(English, German) sentences, of 1 to 14 words."""

@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import os
 import pathlib
 import warnings
 
@@ -42,6 +43,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
+    os.environ.pop("MPLBACKEND", None)  # no window is needed, and matplotlib refuses unknown ones
     check_writable(arguments.output)
     read = [vars(arguments).get(name) for name in ("config", "source", "target")]
     check_no_input(arguments.output, [path for path in read if path is not None])

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import math
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import (
@@ -12,7 +11,6 @@ from keras_transformer.cli.arguments import (
     paired_files,
     whole_number,
 )
-from keras_transformer.config.settings import LARGEST
 
 SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"
 
@@ -27,7 +25,7 @@ def add_arguments(parser):
         "--beam-sizes",
         metavar="N",
         nargs="+",
-        type=whole_number(1, LARGEST),
+        type=whole_number(1, 1000),
         help="beam sizes to try (default: 1 2 4 8)",
     )
     parser.add_argument(
@@ -65,6 +63,6 @@ def run(arguments):
 
 def _penalty(text):
     with contextlib.suppress(ValueError):
-        if 0.0 <= float(text) < math.inf:
+        if 0.0 <= float(text) <= 10.0:
             return float(text)
-    raise argparse.ArgumentTypeError(f"expected a number from 0 up; received: {text}")
+    raise argparse.ArgumentTypeError(f"expected a number from 0 to 10; received: {text}")

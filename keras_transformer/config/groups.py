@@ -25,6 +25,13 @@ Translations = Annotated[
         lambda number: 0 <= number <= MAX_TRANSLATIONS,
     ),
 ]
+BeamSize = Annotated[int, Range("a whole number from 1 to 1,000", lambda n: 1 <= n <= 1000)]
+"""The memory of a search grows with it."""
+Alpha = Annotated[float, Range("a number from 0 to 10", lambda value: 0 <= value <= 10)]
+"""512^14 is too large for float32."""
+Minutes = Annotated[
+    float, Range("a number above 0 and at most 10 million", lambda value: 0 < value <= 1e7)
+]
 Factor = Annotated[float, Range("a number of at least 1", lambda number: number >= 1)]
 STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
 
@@ -143,7 +150,7 @@ class TrainingConfig(SettingsGroup):
         "Maximum tokens per step on all devices: sentences times the longest length, with padding.",
     ] = 4096
     max_steps: Annotated[Count, "Maximum number of optimizer steps."] = 100_000
-    max_minutes: Annotated[Positive | None, "Maximum minutes of training; null means no limit."] = (
+    max_minutes: Annotated[Minutes | None, "Maximum minutes of training; null means no limit."] = (
         None
     )
     schedule: Annotated[
@@ -221,10 +228,10 @@ class DecodingConfig(SettingsGroup):
     GROUP = "decoding"
 
     beam_size: Annotated[
-        Count, "Number of hypotheses in the beam search; 1 means greedy search."
+        BeamSize, "Number of hypotheses in the beam search; 1 means greedy search."
     ] = 4
     length_penalty: Annotated[
-        PositiveOrZero, "Exponent alpha of the length normalization; 0 means none."
+        Alpha, "Exponent alpha of the length normalization; 0 means none."
     ] = 0.6
     length_normalization: Annotated[
         Literal["gnmt", "length"],

@@ -57,7 +57,7 @@ def from_hugging_face(directory: StrPath) -> Imported:
             "Expected a model without two languages. Received: model_type='marian', a translator. "
             "Make a run of it: keras-transformer import DIR --output RUN, or convert.import_run."
         )
-    if model_type not in ARCHITECTURES:
+    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise InputError(
             f"Expected a model_type that can be converted: {', '.join(sorted(ARCHITECTURES))}. "
             f"Received: {model_type=}, in {directory / 'config.json'}."

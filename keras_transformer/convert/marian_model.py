@@ -24,12 +24,6 @@ NEVER = -100.0
 and still a number that any format holds and training can change."""
 
 
-LARGEST_BEAM = 1000
-"""Widest beam of an import; the memory of a search grows with it."""
-LARGEST_LENGTH_PENALTY = 10.0
-"""Largest exponent of an import; 512^14 is too large for float32."""
-
-
 class Vocabulary(NamedTuple):
     """A vocabulary in our order."""
 
@@ -149,17 +143,9 @@ def search_of(files, **settings):
         InputError: a value of another type, or one that no search can work with.
     """
     try:
-        decoding = DecodingConfig(length_normalization="length", **settings)
+        return DecodingConfig(length_normalization="length", **settings)
     except (ValueError, TypeError) as error:
         raise InputError(f"{error} (in {files})") from None
-    for name, largest in (("beam_size", LARGEST_BEAM), ("length_penalty", LARGEST_LENGTH_PENALTY)):
-        value = getattr(decoding, name)
-        if value > largest:
-            raise InputError(
-                f"Expected a search with a {name} of at most {largest:,g} in {files}. Received: "
-                f"{name}={value:g}. Change it there; a run can be searched with another."
-            )
-    return decoding
 
 
 def report_not_applied(settings, known, not_applied, write):

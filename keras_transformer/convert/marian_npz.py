@@ -3,12 +3,10 @@
 Marian is described in Junczys-Dowmunt et al., 2018, https://arxiv.org/abs/1804.00344.
 """
 
-import math
 import zipfile
 
 import numpy as np
 import yaml
-from numpy.lib import format as npy
 
 from keras_transformer.config.yaml import parse_yaml
 from keras_transformer.convert.marian_model import (
@@ -26,8 +24,8 @@ from keras_transformer.convert.weights import Settings, Weights, layers_of
 from keras_transformer.errors import InputError
 from keras_transformer.files.regular import (
     VOCABULARY_BYTES,
+    check_arrays,
     is_named,
-    memory_bytes,
     read_regular,
     regular_file,
 )
@@ -170,7 +168,7 @@ def _read_arrays(directory, name):
     """Returns `(arrays, settings)` of an .npz file."""
     path = directory / name
     try:
-        _check_sizes(regular_file(directory, name))
+        check_arrays(regular_file(directory, name))
         with np.load(path) as archive:  # refuses pickles
             arrays = {name: archive[name] for name in archive.files}
     except OSError as error:
@@ -196,19 +194,6 @@ def _read_arrays(directory, name):
             )
         weights[name] = array.astype("float32")
     return weights, settings
-
-
-def _check_sizes(path):
-    """Raises `ValueError` for arrays that need more memory than there is, or than the file has."""
-    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-    with zipfile.ZipFile(path) as archive:
-        if sum(member.file_size for member in archive.infolist()) > memory_bytes():
-            raise ValueError("it is larger than the memory")
-        for member in archive.infolist():
-            with archive.open(member) as file:
-                shape, _, dtype = readers[npy.read_magic(file)](file)
-                if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
-                    raise ValueError(f"{member.filename} has another size than its shape {shape}")
 
 
 def _yaml(content, name):

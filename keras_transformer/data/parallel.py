@@ -5,6 +5,8 @@ import dataclasses
 import hashlib
 import itertools
 import re
+import socket
+import urllib.request
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -182,6 +184,9 @@ def read_lines(path):
 
 # === Data sets of TensorFlow Datasets (https://www.tensorflow.org/datasets) ===
 
+DOWNLOADS = "storage.googleapis.com"
+"""A host from which TFDS downloads; where its name is not known, there is no network."""
+
 
 def from_tfds(name):
     """Returns `(train, validation)` of a translation data set, downloaded if necessary.
@@ -193,8 +198,8 @@ def from_tfds(name):
     Returns:
         Two `ParallelCorpus`; the second is None if there is no "validation" split.
     Raises:
-        ValueError: no data set has that name, it has no text pairs or no "train" split, or TFDS
-            cannot be imported.
+        ValueError: no data set has that name, it has no text pairs or no "train" split, TFDS
+            cannot be imported, or the data cannot be downloaded.
     """
     tensorflow_datasets = _imported()
     builder, is_exchanged = _builder(tensorflow_datasets, name)
@@ -204,13 +209,32 @@ def from_tfds(name):
     ]
     if texts != [True, True]:
         raise InputError(f"Expected a TFDS data set of text pairs. Received: name={name!r}")
-    builder.download_and_prepare()
+    _download(builder, name)
     train, validation = (
         _read_split(builder, split, is_exchanged) for split in ("train", "validation")
     )
     if train is None:
         raise InputError(f"Expected a TFDS data set with a train split. Received: name={name!r}")
     return train, validation
+
+
+def _download(builder, name):
+    """Downloads and prepares what is not there yet.
+
+    Without a network, TFDS would try again for minutes and then fail with a traceback.
+    """
+    import requests  # as TFDS does
+
+    try:
+        if not builder.data_path.exists() and not urllib.request.getproxies():
+            socket.getaddrinfo(DOWNLOADS, 443)
+        builder.download_and_prepare()
+    except (socket.gaierror, requests.RequestException) as error:
+        raise InputError(
+            f"Expected a network, to download {name}. Received: {' '.join(str(error).split())}. "
+            "Give text that is there instead: source_train and target_train "
+            "(--source-train F --target-train F), and the same for validation."
+        ) from None
 
 
 def _imported():

@@ -5,9 +5,11 @@ or a link to a file of the reader's own; and a file can be larger than memory.
 """
 
 import errno
+import math
 import os
 import pathlib
 import stat
+import zipfile
 
 from keras_transformer.errors import InputError
 
@@ -45,7 +47,7 @@ def regular_file(directory, name, most_bytes=None):
         OSError: it is missing, no regular file, outside of the directory, or too large.
     """
     path = pathlib.Path(directory, name)
-    most_bytes = most_bytes or memory_bytes()
+    most_bytes = most_bytes or _memory_bytes()
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -66,8 +68,22 @@ def regular_file(directory, name, most_bytes=None):
     raise OSError(errno.EINVAL, reason, str(path))
 
 
-def memory_bytes():
-    """Returns the size of the machine's memory."""
+def check_arrays(path):
+    """Raises `ValueError` if arrays in an .npz file need more memory than it or the machine has."""
+    from numpy.lib import format as npy  # here, as nothing else in this folder needs it
+
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > _memory_bytes():
+            raise ValueError("it is larger than the memory")
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                shape, _, dtype = readers[npy.read_magic(file)](file)
+                if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+                    raise ValueError(f"{member.filename} has another size than its shape {shape}")
+
+
+def _memory_bytes():
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -39,6 +39,8 @@ PANELS = {
 """From the name of a panel to the keys of the metrics that it shows, and what they are called."""
 COLOURS = {"loss": BLUE, "val_loss": ORANGE, "val_bleu": GREEN, "learning_rate": PURPLE}
 """The colours of the metrics of one run; of several runs, each has its own."""
+MAX_STEP = 10**15
+"""Largest step that is drawn; matplotlib fails at numbers near the largest ones."""
 MAX_POINTS = 500
 """Steps that are drawn of each schedule at most."""
 
@@ -233,10 +235,12 @@ def _curve(records, key):
         if step is None or value is None:
             continue
         try:
+            if not 0 <= float(step) <= MAX_STEP:
+                raise ValueError
             points[float(step)] = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(
-                f"Expected numbers in the records of a run. Received: {step=}, {key}={value!r}. "
-                "Remove the record."
+                "Expected numbers in the records of a run, and a step from 0 to "
+                f"{MAX_STEP:,}. Received: {step=}, {key}={value!r}. Remove the record."
             ) from None
     return np.array([p for p in sorted(points.items()) if math.isfinite(p[1])]).reshape(-1, 2)

@@ -22,7 +22,7 @@ from keras_transformer.config import MAX_TRANSLATIONS
 from keras_transformer.decoding import Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
-from keras_transformer.files.regular import regular_file
+from keras_transformer.files.regular import check_arrays, regular_file
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.types import Self, StrPath, Tensor
 
@@ -133,6 +133,7 @@ class Lexicon(NamedTuple):
         """
         try:
             path = regular_file(pathlib.Path(path).parent, pathlib.Path(path).name)
+            check_arrays(path)
             with np.load(path) as arrays:
                 parts = {name: arrays[name] for name in cls._fields}
                 stored = str(arrays["tokenizers"])

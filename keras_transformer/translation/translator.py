@@ -311,9 +311,11 @@ class Translator(BaseTranslator):
         """Returns the function that gives the shortlists of a batch, None without shortlists."""
         if not self.decoding.shortlist:
             return None
-        if self.lexicon is None or len(self.lexicon.table) != self.tokenizer.vocab_size:
+        sizes = self.tokenizer.vocab_size, self.target_tokenizer.vocab_size
+        lexicon = self.lexicon
+        if lexicon is None or (len(lexicon.table), lexicon.target_vocab_size) != sizes:
             raise InputError(
-                "Expected a lexicon of the source tokenizer for the shortlists. Received: "
+                "Expected a lexicon of the tokenizers for the shortlists. Received: "
                 f"shortlist={self.decoding.shortlist}, lexicon={self.lexicon!r:.40}. Learn one "
                 "with Lexicon.learn, or set shortlist to 0."
             )

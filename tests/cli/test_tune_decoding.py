@@ -51,8 +51,10 @@ def test_all_flags_reach_the_function(tuned, run_directory):
     "flags, message",
     [
         (["--beam-sizes", "0"], "expected a whole number from 1"),
-        (["--length-penalties", "-1"], "expected a number from 0 up; received: -1"),
-        (["--length-penalties", "nan"], "expected a number from 0 up; received: nan"),
+        (["--beam-sizes", "2147483647"], "from 1 to 1000; received: 2147483647"),
+        (["--length-penalties", "1e308"], "expected a number from 0 to 10; received: 1e308"),
+        (["--length-penalties", "-1"], "expected a number from 0 to 10; received: -1"),
+        (["--length-penalties", "nan"], "expected a number from 0 to 10; received: nan"),
     ],
 )
 def test_numbers_outside_their_range_are_refused(tuned, run_directory, capsys, flags, message):

@@ -151,6 +151,7 @@ def text(tmp_path, sentence_pairs, monkeypatch):
         yield sides
 
 
+@pytest.mark.usefixtures("network")
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_text_of_a_recipe_has_the_direction_of_its_name(name, text):
     from keras_transformer.training.translation_task import read_corpora

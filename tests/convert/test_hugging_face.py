@@ -315,6 +315,7 @@ def pipe_weights(directory):
     [
         (break_config, "Expected JSON. Received: .*config.json"),
         (change_type, "can be converted: .*gpt2.* Received: model_type='gpt_neox'"),
+        (lambda d: (d / "config.json").write_text('{"model_type": ["gpt2"]}'), "type=.'gpt2'."),
         (remove_config, "Received: .*config.json: No such file"),
         (remove_weights, "Received: .*model.safetensors: No such file"),
         (damage_weights, "Expected a safetensors file. Received: "),

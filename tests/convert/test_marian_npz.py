@@ -267,7 +267,7 @@ def lose_a_line(directory):
         ({}, {"vocabs": ["none.yml", "none.yml"]}, None, "none.yml: No such file"),
         ({}, {"vocabs": ["/etc/passwd"] * 2}, None, "/etc/passwd: a file outside"),
         ({}, {"word-penalty": 0.5}, None, "Received: word-penalty=0.5"),
-        ({}, {"beam-size": 10**9}, None, "beam_size of at most 1,000 in decoder.yml"),
+        ({}, {"beam-size": 10**9}, None, "beam_size to be .*from 1 to 1,000. .* decoder.yml"),
         ({}, {"normalize": "x"}, None, "Received: decoding.length_penalty='x'.* decoder.yml"),
         ({}, {"beam-size": 0}, None, "Received: decoding.beam_size=0.* decoder.yml"),
         ({}, {}, cut, "Received: .*opus.npz"),

@@ -1,9 +1,12 @@
 import gzip
+import socket
+import types
+import urllib.request
 
 import pytest
 import tensorflow as tf
 
-from keras_transformer.data import CorpusSummary, ParallelCorpus
+from keras_transformer.data import CorpusSummary, ParallelCorpus, parallel
 from keras_transformer.data.parallel import read_lines
 
 
@@ -168,3 +171,16 @@ def test_split_that_leaves_nothing(share, limit):
     corpus = ParallelCorpus.from_pairs([("a", "A"), ("b", "B")])
     with pytest.raises(ValueError, match="some pairs to train on"):
         corpus.split(share, limit, seed=1)
+
+
+def test_without_a_network_one_line_names_the_files_to_give(monkeypatch, tmp_path):
+    builder = types.SimpleNamespace(data_path=tmp_path / "none", download_and_prepare=None)
+
+    def unknown(*_):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(urllib.request, "getproxies", dict)
+    with pytest.raises(ValueError, match="to download x.*known.*--source-train F") as error:
+        parallel._download(builder, "x")
+    assert "\n" not in str(error.value)

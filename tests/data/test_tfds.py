@@ -11,6 +11,8 @@ import tensorflow_datasets
 from keras_transformer.data.parallel import from_tfds
 from keras_transformer.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("network")
+
 
 @contextlib.contextmanager
 def mocked(*splits):

@@ -106,7 +106,10 @@ def test_damaged_lines_are_skipped(tmp_path):
     assert curves_of(plots.learning_curves(path))[0] == {BLUE: [[10, 5.0]]}
 
 
-@pytest.mark.parametrize("step, loss", [("x", 1.0), ([1], 1.0), (1, "x"), (1, {})])
+@pytest.mark.parametrize(
+    "step, loss",
+    [("x", 1.0), ([1], 1.0), (1, "x"), (1, {}), (1e308, 1.0), (10**400, 1.0), (-1, 1.0)],
+)
 def test_records_that_are_no_numbers(step, loss):
     expected = f"Received: {step=}, {loss=}. Remove the record."
     with pytest.raises(ValueError, match=re.escape(expected)):

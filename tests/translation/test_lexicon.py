@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,6 +8,7 @@ from keras import ops
 from keras_transformer.config import MAX_TRANSLATIONS
 from keras_transformer.translation import lexicon
 from keras_transformer.translation.lexicon import Lexicon
+from keras_transformer.translation.translator import Translator
 
 V = 60
 
@@ -146,6 +148,14 @@ def test_missing_damaged_and_foreign_files_are_refused_by_name(pairs, tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=f"{path}, which is damaged .*. Make it again with"):
             Lexicon.load(path, tokenizers="abc")
+
+
+def test_a_lexicon_of_another_vocabulary_makes_no_shortlists(translator, tokenizer):
+    size = tokenizer.vocab_size
+    lexicon = Lexicon(np.zeros((size, 1), "int32"), np.zeros(0, "int32"), size + 1)
+    decoding = dataclasses.replace(translator.decoding, shortlist=1)
+    with pytest.raises(ValueError, match="Expected a lexicon of the tokenizers"):
+        Translator(translator.model, tokenizer, decoding=decoding, lexicon=lexicon)
 
 
 @pytest.mark.parametrize(
