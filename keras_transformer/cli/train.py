@@ -142,13 +142,17 @@ def _is_recipe(arguments):
 
 def _settings_in_words():
     """Returns the list of all settings, for the end of a help text."""
-    lines = ["settings for --set and FILE.yaml, with their defaults:"]
+    plain = Config.from_preset("tiny")
+    lines = ["settings for --set and FILE.yaml, with the values that they have without any flag, and"]
+    lines.append("in brackets with a --config that does not name them:")
     for group, group_class in GROUPS.items():
         if group == "model":
             lines.append("  model.*: model.name (transformer or rnn_seq2seq), or any constructor")
             lines.append("      argument of that class; a wrong name lists the valid ones")
             continue
         for name, setting in settings(group_class).items():
-            lines.append(f"  {group}.{name}: {yaml_word(setting.default)}")
+            value, default = getattr(getattr(plain, group), name), setting.default
+            other = "" if value == default else f" [{yaml_word(default)}]"
+            lines.append(f"  {group}.{name}: {yaml_word(value)}{other}")
             lines.append(f"      {setting.meaning}")
     return "\n".join(lines)

@@ -28,8 +28,11 @@ class ProgressBar(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         if self.bar is None:
             self.bar = _Bar(self.state, self.training)
+            self.bar.set_postfix_str("compiling the first step")
 
     def on_train_batch_end(self, batch, logs=None):
+        if self.last_loss is None:
+            self.bar.set_postfix_str("", refresh=False)
         self.bar.update()
         if self.last_loss is not None and not self.bar.disable:
             self.bar.set_postfix(loss=f"{float(self.last_loss):.3f}", refresh=False)

@@ -40,11 +40,13 @@ def test_the_bar_shows_the_time_to_the_limit_that_comes_first(max_minutes, time_
     bar.close()
 
 
-def test_the_bar_knows_no_time_before_the_first_step(monkeypatch):
+def test_the_bar_says_that_the_first_step_compiles_and_knows_no_time_before(monkeypatch):
     monkeypatch.setattr("sys.stderr", Terminal())
     bar = training_log.ProgressBar(types.SimpleNamespace(step=3), TrainingConfig(max_steps=9))
     bar.on_train_begin()
-    assert "3/9 [00:00<?, ?step/s]" in str(bar.bar)
+    assert "3/9 [00:00<?, ?step/s, compiling the first step]" in str(bar.bar)
+    bar.on_train_batch_end(0, {"loss": 3.0})
+    assert "4/9" in str(bar.bar) and "compiling" not in str(bar.bar)
     bar.close()
 
 
