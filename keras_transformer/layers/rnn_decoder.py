@@ -150,7 +150,7 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
             layer.build((None, None, self.units if i else output_dim + added_dim))
         if self.attention_layer is not None:
             self.attention_layer.build((None, None, self.units), (None, None, source_dim))
-        self.readout = keras.layers.Dense(
+        self.readout = Dense(
             output_dim, "tanh", use_bias=False, dtype=self.dtype_policy, name="readout"
         )
         self.readout.build((None, self.units + context_dim))
