@@ -31,7 +31,10 @@ class Layer(FreezesParts, keras.layers.Layer):
 
     Each argument is an attribute of the same name. A class whose attribute has another value than
     the argument has a `get_config` of its own besides, and so has a user's subclass with arguments.
+    The mask that Keras attached to the input is handed on to the output.
     """
+
+    supports_masking = True
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()  # the arguments that all layers of Keras have

@@ -58,7 +58,6 @@ class BertEmbedding(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(num_segments=num_segments)
         self.vocab_size = vocab_size

@@ -64,7 +64,6 @@ class HeadwiseDense(NotQuantized, Layer):
 
     def __init__(self, num_heads: int, head_dim: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_positive_integers(num_heads=num_heads, head_dim=head_dim)
         self.num_heads = num_heads
         self.head_dim = head_dim

@@ -91,7 +91,6 @@ class FeedForward(Layer):
         self, ff_dim: int, activation: str = "relu", dropout: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_positive_integers(ff_dim=ff_dim)
         self.ff_dim = ff_dim
         self.activation = activation_function(activation)

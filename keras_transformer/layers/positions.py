@@ -62,7 +62,6 @@ class _Positions(Layer):
 
     def __init__(self, combine: str = "add", width: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         if combine not in COMBINATIONS:
             raise InputError(
                 f"combine must be one of {COMBINATIONS}. Received: combine={combine!r}."

@@ -92,7 +92,6 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(num_layers=num_layers, units=units)
         if attention not in ATTENTIONS:

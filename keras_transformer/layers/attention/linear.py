@@ -63,7 +63,6 @@ class LinearAttention(TracedShape, Layer):
         self, feature_map: keras.layers.Layer | None = None, chunk_size: int = 64, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_positive_integers(chunk_size=chunk_size)
         if not isinstance(feature_map, keras.layers.Layer | None):
             raise InputError(
