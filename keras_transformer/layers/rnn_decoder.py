@@ -321,16 +321,7 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
     def decode_step(
         self, ids: Tensor, step: Tensor, state: DecodingState, weights: Any
     ) -> tuple[Tensor, DecodingState]:
-        """Computes the next position of `call`, without dropout.
-
-        Args:
-            ids: `(B, N)`, the token at this position of each hypothesis.
-            step: int scalar, counted from 0; ignored.
-            state: `DecodingState`, from `start_decoding` or the previous step.
-            weights: from `decoding_weights`.
-        Returns:
-            `(output, state)`: `(B * N, D)`, and the state after this position.
-        """
+        """Does what `Decoder.decode_step` does; the step is ignored."""
         cache, memory, first = state.cache, state.memory, self.layers[0]
 
         def by_inputs(x):

@@ -99,8 +99,9 @@ class SparseAttention(ScaledDotProductAttention):
             pairs = self.pattern(positions[:, None], positions)
             return super().call(query, key, value, padding_mask, causal, pairs, True, training)
         size, real = self._block_size(length), real_positions(key, padding_mask)
-        blocks = (in_blocks(x, size) for x in (query, key, value, real))
-        return from_blocks(self._attend(*blocks, causal, training), length)
+        query, key, value, real = (in_blocks(x, size) for x in (query, key, value, real))
+        context = self._attend(query, key, value, real, causal, training)
+        return from_blocks(context, length)
 
     def start_memory(self, key: Tensor, value: Tensor, padding_mask: Tensor | None = None) -> Any:
         raise InputError(
