@@ -28,27 +28,6 @@ from keras_transformer.backend.portable import (
     without_gradients,
 )
 
-if keras.backend.backend() == "tensorflow":
-    from keras_transformer.backend.tensorflow import (
-        add_bias,
-        batch_gather,
-        cache_position,
-        cache_update,
-        compile_function,
-        dropout,
-        enable_determinism,
-        ensure_shape,
-        extend_cache,
-        num_search_threads,
-        one_thread_per_operation,
-        projected_cross_entropy,
-        scan,
-        search_loop,
-        start_cache,
-        take_rows,
-        token_cross_entropy,
-    )
-
 __all__ = [
     "TokenLosses",
     "add_bias",
@@ -70,3 +49,8 @@ __all__ = [
     "extend_cache",
     "without_gradients",
 ]
+
+if keras.backend.backend() == "tensorflow":
+    from keras_transformer.backend import tensorflow
+
+    globals().update((name, value) for name, value in vars(tensorflow).items() if name in __all__)

@@ -182,14 +182,11 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
         The final state.
     """
 
-    def any_active(step, state, cache):
-        return ops.any(state.active)
-
     def advance(step, state, cache):
         return (step + 1, *body(step, state, cache, memory))
 
     start = (ops.convert_to_tensor(0, "int32"), state, cache)
-    return ops.while_loop(any_active, advance, start)[1]
+    return ops.while_loop(lambda step, state, cache: ops.any(state.active), advance, start)[1]
 
 
 def scan(step, carry, inputs):

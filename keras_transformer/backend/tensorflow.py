@@ -5,7 +5,6 @@ tokens per chunk, V vocabulary.
 """
 
 import contextlib
-import functools
 
 import numpy as np
 import tensorflow as tf
@@ -362,9 +361,6 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
     search has ended for a quarter of its inputs: then these are dropped, and the cache grows.
     """
 
-    def any_left(step, rows, results, state, cache, memory):
-        return tf.size(rows) > 0
-
     def take_steps(step, rows, results, state, cache, memory):
         num_inputs = tf.size(rows)
         capacity = tf.minimum(max_length, step + _growth(num_inputs * num_hypotheses))
@@ -399,7 +395,7 @@ def search_loop(body, state, cache, memory, num_hypotheses, max_length):
     rows = tf.range(tf.shape(state.active, tf.int64)[0])
     start = (0, rows, state, state, cache, memory)
     _, _, results, *_ = tf.while_loop(
-        any_left,
+        lambda step, rows, *_: tf.size(rows) > 0,
         take_steps,
         start,
         shape_invariants=(
@@ -476,8 +472,8 @@ def scan(step, carry, inputs):
 
     def advance(position, carry, outputs):
         carry, output = step(carry, read(arrays, position))
-        write = functools.partial(_write_to, position)
-        return position + 1, carry, tf.nest.map_structure(write, outputs, output)
+        outputs = tf.nest.map_structure(lambda x, y: x.write(position, y), outputs, output)
+        return position + 1, carry, outputs
 
     arrays = tf.nest.map_structure(as_array, inputs)
     first_carry, output = step(carry, read(arrays, 0))
@@ -496,10 +492,6 @@ def scan(step, carry, inputs):
         return output
 
     return carry, tf.nest.map_structure(stacked, outputs)
-
-
-def _write_to(position, array, value):
-    return array.write(position, value)
 
 
 def compile_function(function, variables=()):

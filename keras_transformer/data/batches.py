@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_transformer.data.batch_plan import plan_batches, plan_static_batches, static_shapes
+from keras_transformer.data.parallel import ParallelCorpus
 from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.data.tf_data import tf_dataset
@@ -20,7 +21,6 @@ from keras_transformer.special_ids import PAD_ID, shift_right
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from keras_transformer.data.parallel import ParallelCorpus
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
@@ -54,7 +54,7 @@ class TranslationBatches:
 
     def __init__(
         self,
-        corpus: "ParallelCorpus",
+        corpus: ParallelCorpus,
         tokenizer: "Tokenizer",
         target_tokenizer: "Tokenizer | None" = None,
         batch_tokens: int = 4096,

@@ -27,6 +27,10 @@ MAX_TOGETHER = 2**14
 """Maximum source ids in a group, including padding, which limits the memory of a search."""
 
 
+MAX_TEXTS = 512
+"""Maximum texts, or sentences of texts, that are tokenized and searched at once."""
+
+
 class _Found(NamedTuple):
     """The result of a search for a batch of texts; one that is copied has no ids and score 0."""
 
@@ -184,12 +188,29 @@ class Signatures:
         return tf.stack(columns, axis=1), tf.math.segment_sum(scores, rows), truncated
 
     def _translate_whole(self, text, n_best):
-        found = self._searches[self._decoding.beam_size if n_best > 1 else 1](text)
-        num_texts, num_hypotheses, length = tf.unstack(tf.shape(found.target_ids))
-        rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
-        translations = tf.reshape(self._target.decode(rows), [num_texts, num_hypotheses])
-        translations = tf.where(found.is_copied[:, None], found.copies[:, None], translations)
-        return distinct((translations, found.scores, found.truncated), n_best)[0]
+        """Does what `_translate` does, without splitting, for a few texts at a time."""
+        search = self._searches[self._decoding.beam_size if n_best > 1 else 1]
+        text = tf.ensure_shape(text, [None])  # a server does not check it
+
+        def translate_some(begin, *columns):
+            found = search(text[begin : begin + MAX_TEXTS])
+            num_texts, num_hypotheses, length = tf.unstack(tf.shape(found.target_ids))
+            rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
+            translations = tf.reshape(self._target.decode(rows), [num_texts, num_hypotheses])
+            translations = tf.where(found.is_copied[:, None], found.copies[:, None], translations)
+            some, _ = distinct((translations, found.scores, found.truncated), n_best)
+            both = zip(columns, some, strict=True)
+            return begin + MAX_TEXTS, *(tf.concat(each, axis=0) for each in both)
+
+        columns = [tf.zeros([0, n_best], dtype) for dtype in (tf.string, tf.float32, tf.bool)]
+        _, *columns = tf.while_loop(
+            lambda begin, *_: begin < tf.size(text),
+            translate_some,
+            (0, *columns),
+            shape_invariants=(tf.TensorShape([]), *[tf.TensorShape([None, n_best])] * 3),
+            parallel_iterations=1,
+        )
+        return columns
 
 
 def distinct(columns, n_best):

@@ -1,5 +1,7 @@
 """What our layers and models share: freezing, output shapes, configurations, no quantization."""
 
+import functools
+import re
 from inspect import Parameter, signature
 from typing import Any
 
@@ -31,7 +33,10 @@ class Layer(FreezesParts, keras.layers.Layer):
 
     Each argument is an attribute of the same name. A class whose attribute has another value than
     the argument has a `get_config` of its own besides, and so has a user's subclass with arguments.
+    The mask that Keras attached to the input is handed on to the output.
     """
+
+    supports_masking = True
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()  # the arguments that all layers of Keras have
@@ -109,8 +114,36 @@ class NotQuantized:
         raise InputError(
             f"{type(self).__name__} computes in floating point and cannot be quantized. "
             f"Received: mode={mode!r}. Train or load it with dtype='mixed_bfloat16' for half the "
-            "bytes; in a model of your own, leave it out by `quantize(filters=...)` of Keras 3.15."
+            "bytes; in a model of your own with Keras 3.15, leave it out: quantize(..., filters="
+            'lambda layer: not type(layer).__module__.startswith("keras_transformer")).'
         )
+
+
+def _refusing_first(quantize):
+    """Returns a `keras.Model.quantize` that refuses our layers before it changes any other.
+
+    Keras goes through the layers, and would meet ours when those before are integers already.
+    """
+
+    @functools.wraps(quantize)
+    def checked(model, *arguments, **options):
+        given = signature(quantize).bind(model, *arguments, **options).arguments
+        filters = given.get("filters") or ""
+        patterns = [filters] if isinstance(filters, str) else filters
+        for layer in model._flatten_layers():
+            if isinstance(layer, NotQuantized) and len(layer._flatten_layers()) == 1:
+                if callable(filters):
+                    is_chosen = filters(layer)
+                else:
+                    is_chosen = any(re.search(pattern, layer.name) for pattern in patterns)
+                if is_chosen:
+                    layer.quantize(given.get("mode"))
+        return quantize(model, *arguments, **options)
+
+    return checked
+
+
+keras.Model.quantize = _refusing_first(keras.Model.quantize)
 
 
 def build_embedding(embedding: keras.layers.Layer, input_shape: Shape) -> int:

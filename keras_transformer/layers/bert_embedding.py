@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import Layer
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.positions import LearnedPositions
 from keras_transformer.layers.token_embedding import TokenEmbedding
@@ -18,7 +18,7 @@ STDDEV = 0.02  # of the initial entries of all tables, as in BERT's own code
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class BertEmbedding(Layer):
+class BertEmbedding(TracedShape, Layer):
     """LayerNorm(token embedding + segment embedding + position embedding), all of them learned.
 
     Source: https://arxiv.org/abs/1810.04805, section 3 and figure 2. The layer normalization is not
@@ -58,7 +58,6 @@ class BertEmbedding(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(num_segments=num_segments)
         self.vocab_size = vocab_size
@@ -88,10 +87,6 @@ class BertEmbedding(Layer):
         if self.position_layer is not None:
             x = self.position_layer(x)
         return self.norm(x)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        ids_shape = input_shape["ids"] if isinstance(input_shape, dict) else input_shape
-        return (*ids_shape, self.d_model)
 
 
 def ids_and_segments(inputs):

@@ -45,6 +45,8 @@ class ConvolutionalEmbedding(Layer):
     (1, 4, 16)
     """
 
+    supports_masking = False  # images have no padding
+
     def __init__(
         self,
         image_size: int | tuple[int, int],

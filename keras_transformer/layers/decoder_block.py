@@ -28,19 +28,9 @@ class DecoderBlock(Block):
     `keras.layers.Embedding(mask_zero=True)` does, the block applies it, and padding may be
     anywhere.
 
-    Args:
-        num_heads: H.
-        ff_dim: width of the feed-forward network's inner layer.
-        dropout: rate on the output of each sublayer.
-        normalize_first: True for pre-norm, False for post-norm as in the paper.
-        activation: activation of the feed-forward network.
-        attention: the layer that attends within each head of the self-attention; blocks must not
-            share it. None: dense.
-        cross_attention: the same for the attention to the source.
-        rotary: whether the self-attention uses rotary positions, see `MultiHeadAttention`.
+    Args: those of `EncoderBlock`, and
+        cross_attention: what `attention` is, for the attention to the source.
         has_cross_attention: False for a block without a source.
-        layer_norm_epsilon: see `LayerNormalization`.
-        ff_dropout: rate within the feed-forward network, see `FeedForward`.
 
     Call arguments:
         x: `(B, T, D)`.

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import Layer, NotQuantized
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
 from keras_transformer.types import Shape, Tensor
 
 
@@ -37,7 +37,7 @@ class Dense(NotQuantized, keras.layers.Dense):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class HeadwiseDense(NotQuantized, Layer):
+class HeadwiseDense(NotQuantized, TracedShape, Layer):
     """head_h(x) = x[h D / H : (h + 1) D / H] W_h + b_h, with H times fewer weights than `Dense`.
 
     A variant of multi-head attention splits the input into slices and projects one for each head.
@@ -64,7 +64,6 @@ class HeadwiseDense(NotQuantized, Layer):
 
     def __init__(self, num_heads: int, head_dim: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_positive_integers(num_heads=num_heads, head_dim=head_dim)
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -102,9 +101,6 @@ class HeadwiseDense(NotQuantized, Layer):
         y = ops.einsum("rhd,hdk->rhk", slices, self.kernels)
         y = ops.reshape(y, (*shape, self.num_heads * self.head_dim))
         return y if self.bias is None else y + self.bias
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        return (*input_shape[:-1], self.num_heads * self.head_dim)
 
 
 def _glorot_of_each_head(shape, dtype=None):

@@ -35,7 +35,6 @@ class Block(TracedShape, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.num_heads = num_heads
         self.ff_dim = ff_dim
         self.dropout = dropout

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import Layer
+from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
@@ -62,7 +62,7 @@ def activation_config(function):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(Layer):
+class FeedForward(TracedShape, Layer):
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position separately.
 
     Source: https://arxiv.org/abs/1706.03762, eq. 2.
@@ -91,7 +91,6 @@ class FeedForward(Layer):
         self, ff_dim: int, activation: str = "relu", dropout: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_positive_integers(ff_dim=ff_dim)
         self.ff_dim = ff_dim
         self.activation = activation_function(activation)
@@ -127,9 +126,6 @@ class FeedForward(Layer):
             weights: from `decoding_weights`.
         """
         return self.activation(project_rows(x, weights["inner"]))
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        return input_shape
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "activation": activation_config(self.activation)}

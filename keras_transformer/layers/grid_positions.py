@@ -44,6 +44,8 @@ class GridPositions(NotQuantized, Layer):
     (1, 3, 5, 8)
     """
 
+    supports_masking = False  # images have no padding
+
     def __init__(self, rows: int, columns: int, resize: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_integers(rows=rows, columns=columns)

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.base import Layer, NotQuantized
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
 from keras_transformer.types import Shape, Tensor
 
 COMBINATIONS = ("add", "concatenate")
@@ -57,12 +57,11 @@ def _check(layout, base):
         raise InputError(f"base must be above 0. Received: base={base}.")
 
 
-class _Positions(Layer):
+class _Positions(TracedShape, Layer):
     """Adds to its input what the subclass's `encode` returns for each position, or appends it."""
 
     def __init__(self, combine: str = "add", width: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         if combine not in COMBINATIONS:
             raise InputError(
                 f"combine must be one of {COMBINATIONS}. Received: combine={combine!r}."
@@ -91,10 +90,6 @@ class _Positions(Layer):
             return x + encoding
         shape = (ops.shape(x)[0], *ops.shape(encoding))
         return ops.concatenate([x, ops.broadcast_to(encoding, shape)], axis=-1)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        extra = 0 if self.combine == "add" else self.width or input_shape[-1]
-        return (*input_shape[:-1], input_shape[-1] + extra)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

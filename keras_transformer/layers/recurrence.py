@@ -61,12 +61,6 @@ CELLS = {
 tensors in its state, of which the first is the output."""
 
 
-def check_cell(cell):
-    """Raises `InputError` if there is no cell of that name."""
-    if cell not in CELLS:
-        raise InputError(f"cell must be one of {', '.join(CELLS)}. Received: {cell=}.")
-
-
 class Recurrence(FreezesParts, keras.layers.Layer):
     """One layer of a recurrent network in one direction.
 
@@ -91,7 +85,8 @@ class Recurrence(FreezesParts, keras.layers.Layer):
     def __init__(self, cell, units, reverse=False, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        check_cell(cell)
+        if cell not in CELLS:
+            raise InputError(f"cell must be one of {', '.join(CELLS)}. Received: {cell=}.")
         check_positive_integers(units=units)
         cell_class, self._step, self.num_states = CELLS[cell]
         self.cell = cell_class(units, dtype=self.dtype_policy, name="cell")

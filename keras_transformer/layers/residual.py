@@ -53,7 +53,6 @@ class Residual(TracedShape, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.dropout = dropout
         self.normalize_first = normalize_first
         self.layer_norm_epsilon = layer_norm_epsilon

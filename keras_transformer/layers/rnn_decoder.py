@@ -92,7 +92,6 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(num_layers=num_layers, units=units)
         if attention not in ATTENTIONS:
@@ -150,7 +149,7 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
             layer.build((None, None, self.units if i else output_dim + added_dim))
         if self.attention_layer is not None:
             self.attention_layer.build((None, None, self.units), (None, None, source_dim))
-        self.readout = keras.layers.Dense(
+        self.readout = Dense(
             output_dim, "tanh", use_bias=False, dtype=self.dtype_policy, name="readout"
         )
         self.readout.build((None, self.units + context_dim))
@@ -322,16 +321,7 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
     def decode_step(
         self, ids: Tensor, step: Tensor, state: DecodingState, weights: Any
     ) -> tuple[Tensor, DecodingState]:
-        """Computes the next position of `call`, without dropout.
-
-        Args:
-            ids: `(B, N)`, the token at this position of each hypothesis.
-            step: int scalar, counted from 0; ignored.
-            state: `DecodingState`, from `start_decoding` or the previous step.
-            weights: from `decoding_weights`.
-        Returns:
-            `(output, state)`: `(B * N, D)`, and the state after this position.
-        """
+        """Does what `Decoder.decode_step` does; the step is ignored."""
         cache, memory, first = state.cache, state.memory, self.layers[0]
 
         def by_inputs(x):

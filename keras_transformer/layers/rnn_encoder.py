@@ -67,7 +67,6 @@ class RnnEncoder(NotQuantized, TracedShape, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(num_layers=num_layers, units=units)
         self.embedding = embedding

@@ -53,7 +53,6 @@ class TokenEmbedding(NotQuantized, TracedShape, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False  # it would round ids that come as floats to bfloat16
         check_positive_integers(vocab_size=vocab_size, d_model=d_model)
         self.vocab_size = vocab_size

@@ -18,6 +18,8 @@ class BaseModel(NotQuantized, Layer, keras.Model):
     it what it does with every model.
     """
 
+    supports_masking = False  # a model's output has no positions, or others than its input
+
     def make_train_function(self, force=False):
         if self._is_ours():
             if not self.built:

@@ -12,6 +12,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.decoding import DecodingStart, Shortlist
 from keras_transformer.errors import InputError
+from keras_transformer.layers import Dense
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.types import Tensor
 
@@ -37,9 +38,7 @@ class DecoderModel(TokenModel):
 
     def new_output_layer(self, vocab_size: int) -> keras.layers.Layer:
         """Returns an output layer with weights of its own."""
-        return keras.layers.Dense(
-            vocab_size, use_bias=False, dtype=self.dtype_policy, name="output_layer"
-        )
+        return Dense(vocab_size, use_bias=False, dtype=self.dtype_policy, name="output_layer")
 
     def project(self, hidden: Tensor) -> Tensor:
         """Returns the logits `(B, T, V)` of `hidden` `(B, T, D)`."""

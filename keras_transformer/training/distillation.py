@@ -9,6 +9,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.data.batch_plan import plan_static_batches, static_shapes
+from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.decoding.candidates import largest
 from keras_transformer.errors import InputError
 from keras_transformer.models.from_config import check_model_settings
@@ -70,9 +72,6 @@ def predicted_labels(paths, share, batches, write):
         batches: `TranslationBatches`; its tokenizers are those of the runs.
         write: called with each line of the report.
     """
-    from keras_transformer.data.batch_plan import plan_static_batches, static_shapes
-    from keras_transformer.data.soft_labels import SoftLabels
-
     write(f"teachers    {len(paths)} predict the labels of the training text")
     models = [load_run(path)[0] for path in paths]
     variables = [variable for model in models for variable in model.variables]

@@ -28,12 +28,7 @@ def with_divided_step(model_class, num_parts=1):
         num_parts: number of micro-batches per step on each replica. They are computed one after
             another, with the memory of one.
     """
-
-    class DividedModel(DividedStep, model_class):
-        pass
-
-    DividedModel.num_parts = num_parts
-    return DividedModel
+    return type("DividedModel", (DividedStep, model_class), {"num_parts": num_parts})
 
 
 class DividedStep:

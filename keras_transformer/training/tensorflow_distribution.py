@@ -150,13 +150,10 @@ def start(strategy, write):
     if strategy == "one":
         return TensorFlowDistribution()
     if strategy == "mirrored":
-        return TensorFlowDistribution(_mirrored())
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        names = [device.name for device in devices]
+        return TensorFlowDistribution(tf.distribute.MirroredStrategy(names))
     return TensorFlowDistribution(_tpu() if strategy == "tpu" else _multi_worker(write))
-
-
-def _mirrored():
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
 def _multi_worker(write):

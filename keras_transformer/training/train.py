@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tqdm
 
 from keras_transformer import backend
 from keras_transformer.config import Config
+from keras_transformer.data import ParallelCorpus
 from keras_transformer.models.from_config import model_class_of
 from keras_transformer.runs.run import Run
 from keras_transformer.training import distribution
@@ -29,9 +30,6 @@ from keras_transformer.training.training_loop import SaveAndStop, evaluate, fit
 from keras_transformer.training.translation_task import TranslationTask
 from keras_transformer.types import StrPath
 
-if TYPE_CHECKING:
-    from keras_transformer.data.parallel import ParallelCorpus
-
 
 def print_line(text):
     """Writes a line to standard error, above a progress bar; a closed stream is ignored."""
@@ -43,7 +41,7 @@ def train(
     config: Config,
     output: StrPath,
     init_from: StrPath | None = None,
-    corpora: "tuple[ParallelCorpus, ParallelCorpus] | None" = None,
+    corpora: tuple[ParallelCorpus, ParallelCorpus] | None = None,
     strategy: str = "auto",
     write: Callable[[str], Any] = print_line,
 ) -> dict[str, float]:

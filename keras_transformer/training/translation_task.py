@@ -3,6 +3,9 @@
 import contextlib
 import dataclasses
 
+from keras_transformer.data import ParallelCorpus, TranslationBatches
+from keras_transformer.data.parallel import from_tfds
+from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.load import build_model
@@ -94,8 +97,6 @@ class TranslationTask:
 
     def _soft_labels(self, run, write):
         """Returns the `SoftLabels` of a run: those that it has saved, or new ones."""
-        from keras_transformer.data.soft_labels import SoftLabels
-
         training = self.config.training
         if run.has_soft_labels:
             num_tokens = len(self.batches.rows[1].ids)
@@ -200,8 +201,6 @@ def read_corpora(data, seed, write):
 
 def _validation_files(data):
     """Returns the `ParallelCorpus` of the validation files, None where none are named."""
-    from keras_transformer.data import ParallelCorpus
-
     if data.source_valid is None:
         return None
     return ParallelCorpus.from_files(data.source_valid, data.target_valid)
@@ -209,9 +208,6 @@ def _validation_files(data):
 
 def _training_text(data):
     """Returns the training corpus, and the validation corpus of its data set, which may be None."""
-    from keras_transformer.data import ParallelCorpus
-    from keras_transformer.data.parallel import from_tfds
-
     if data.dataset is not None:
         return from_tfds(data.dataset.removeprefix("tfds:"))
     if data.source_train is None:
@@ -263,8 +259,6 @@ def _text_of_run(run, other):
 
 def make_batches(name, corpus, **settings):
     """Returns the `TranslationBatches` of a corpus; errors say which text they are about."""
-    from keras_transformer.data import TranslationBatches
-
     try:
         return TranslationBatches(corpus, **settings)
     except ValueError as error:

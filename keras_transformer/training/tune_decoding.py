@@ -3,9 +3,10 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.data import ParallelCorpus
 from keras_transformer.errors import InputError
 from keras_transformer.runs import load_run
 from keras_transformer.runs.run import Run
@@ -14,9 +15,6 @@ from keras_transformer.translation.evaluation import bleu
 from keras_transformer.translation.lexicon import load_lexicon
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
-
-if TYPE_CHECKING:
-    from keras_transformer.data.parallel import ParallelCorpus
 
 BEAM_SIZES = (1, 2, 4, 8)
 LENGTH_PENALTIES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
@@ -35,7 +33,7 @@ class TunedDecoding(NamedTuple):
 
 def tune_decoding(
     path: StrPath,
-    corpus: "ParallelCorpus | None" = None,
+    corpus: ParallelCorpus | None = None,
     beam_sizes: Iterable[int] = BEAM_SIZES,
     length_penalties: Iterable[float] = LENGTH_PENALTIES,
     checkpoint: str | None = None,

@@ -3,10 +3,12 @@
 import itertools
 import pathlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from keras_transformer.data import ParallelCorpus
+from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
@@ -14,17 +16,13 @@ from keras_transformer.training.translation_task import training_text_of_run
 from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.types import StrPath
 
-if TYPE_CHECKING:
-    from keras_transformer.data import ParallelCorpus
-
-
 MAX_PAIRS = 2**20
 """Pairs that are tokenized, several times as many as a lexicon is learned from; of more text, every
 n-th pair."""
 
 
 def write_lexicon(
-    path: StrPath, corpus: "ParallelCorpus | None" = None, write: Callable[[str], Any] = print
+    path: StrPath, corpus: ParallelCorpus | None = None, write: Callable[[str], Any] = print
 ) -> pathlib.Path:
     """Learns a `Lexicon` and writes it into a run directory, where `load` finds it.
 
@@ -42,8 +40,6 @@ def write_lexicon(
         write_lexicon("runs/python", corpus)
         translator = keras_transformer.load("runs/python", shortlist=50)
     """
-    from keras_transformer.data.ragged_ids import RaggedIds
-
     run = Run(path)
     config = run.load_config()
     check_directory(run.path)  # before the work of minutes

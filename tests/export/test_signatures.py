@@ -7,6 +7,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.export import signatures as signatures_module
 from keras_transformer.export.signatures import Signatures, distinct
 from keras_transformer.models import Transformer
 from keras_transformer.translation.base_translator import Translation
@@ -97,6 +98,25 @@ def test_a_text_is_listed_once_with_its_best_score():
     assert found.numpy().tolist() == [[b"a", b"b", b"c"], [b"a", b"b", b"b"], [b""] * 3]
     assert scores.numpy()[:2].tolist() == [[-1, -3, -5], [-1, -2, -2]]
     assert is_there.numpy().tolist() == [[True] * 3, [True, True, False], [True, False, False]]
+
+
+def test_few_of_many_texts_are_searched_at_once(translator, tokenizer, monkeypatch):
+    """So that memory is bounded for any number of sentences; with a search that copies."""
+    monkeypatch.setattr(signatures_module, "MAX_TEXTS", 5)
+    made, sizes = Signatures(translator), []
+
+    def search(text):
+        sizes.append(len(text))
+        ids = tokenizer.encode_padded(text, 50)[0]
+        nothing = tf.zeros([len(text), 1], tf.bool)
+        scores = tf.cast(tf.strings.length(text), tf.float32)[:, None]
+        return signatures_module._Found(ids, nothing[:, 0], text, ids[:, None], scores, nothing)
+
+    made._searches = {1: search}
+    texts = [" ".join(["A dog"] * (1 + i % 7)) for i in range(12)]
+    found = call(made._serving_default, text=texts)
+    assert found["translation"].tolist() == texts and sizes == [5, 5, 2]
+    assert found["score"].tolist() == list(map(len, texts))
 
 
 def test_attention_is_that_of_the_translator(signatures, translator):

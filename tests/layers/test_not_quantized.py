@@ -1,6 +1,7 @@
 """`quantize` is refused in one line, by layers and by models, and leaves what it was called on."""
 
 import inspect
+import re
 
 import keras
 import numpy as np
@@ -34,10 +35,12 @@ def test_a_model_is_not_quantized():
     ids=lambda layer: layer.name,
 )
 def test_a_functional_model_with_our_layers_is_not_quantized(layer):
+    """Nor is a layer of Keras before it."""
     x = keras.Input((6, 8))
-    model = keras.Model(x, layer(x))
+    model = keras.Model(x, layer(keras.layers.Dense(8, name="first")(x)))
     with pytest.raises(ValueError, match=MESSAGE):
         model.quantize("int8")
+    assert model.get_layer("first").quantization_mode is None
 
 
 @pytest.mark.skipif(
@@ -45,10 +48,19 @@ def test_a_functional_model_with_our_layers_is_not_quantized(layer):
     reason="Keras 3.12 has no filters",
 )
 def test_filters_leave_our_layers_out():
-    x = keras.Input((6, 8))
-    model = keras.Model(x, keras.layers.Dense(3, name="last")(layers.FeedForward(7)(x)))
-    model.quantize("int8", filters="^last$")
-    assert model.get_layer("last").quantization_mode == "int8"
+    ids = keras.Input((6,), dtype="int32")
+    x = keras.layers.Embedding(9, 8, name="first")(ids)
+    model = keras.Model(ids, keras.layers.Dense(3, name="last")(layers.EncoderBlock(2, 7)(x)))
+    before = model.predict(np.arange(6)[None], verbose=0)
+    for filters in ("inner", ["^first$", "inner"], lambda layer: True):
+        with pytest.raises(ValueError, match=MESSAGE) as error:
+            model.quantize("int8", filters=filters)
+    assert model.get_layer("first").quantization_mode is None
+    filters = re.search(r"filters=(lambda.*)\)\.$", str(error.value))[1]
+    with pytest.warns(UserWarning, match="InputLayer"):  # as in any model of Keras
+        model.quantize("int8", filters=eval(filters))
+    assert [model.get_layer(name).quantization_mode for name in ("first", "last")] == ["int8"] * 2
+    np.testing.assert_allclose(model.predict(np.arange(6)[None], verbose=0), before, atol=0.05)
 
 
 def test_a_single_layer_is_not_quantized():

@@ -319,7 +319,7 @@ def test_pairs_are_held_out(start_training, files, corpus, values, num_held_out)
 
 
 def test_a_data_set_by_name(start_training, monkeypatch, corpus):
-    from keras_transformer.data import parallel
+    from keras_transformer.training import translation_task
 
     names = []
 
@@ -327,7 +327,7 @@ def test_a_data_set_by_name(start_training, monkeypatch, corpus):
         names.append(name)
         return corpus, corpus.split(0.1, 9, 1)[1]
 
-    monkeypatch.setattr(parallel, "from_tfds", from_tfds)
+    monkeypatch.setattr(translation_task, "from_tfds", from_tfds)
     started = start_training(config_of({"data.dataset": "tfds:some/pairs"}), corpora=None)
     assert names == ["some/pairs"]
     assert started.batches.summary.num_pairs == len(corpus)

@@ -84,7 +84,6 @@ class Attention(NotQuantized, TracedShape, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         if not isinstance(score, keras.layers.Layer) and score not in SCORES:
             raise InputError(
                 f"score must be one of {SCORES}, or a layer. Received: score={score!r}."

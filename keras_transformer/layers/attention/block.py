@@ -9,12 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.attention.sparse import (
-    SparseAttention,
-    from_blocks,
-    in_blocks,
-    real_positions,
-)
+from keras_transformer.layers.attention.sparse import SparseAttention
 from keras_transformer.types import Tensor
 
 
@@ -49,14 +44,13 @@ class BlockAttention(SparseAttention):
     def pattern(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         return query_positions // self.block_size == key_positions // self.block_size
 
-    def _attend(self, query, key, value, padding_mask, causal, training):
-        length, num_heads = ops.shape(query)[1], query.shape[2]
-        real = in_blocks(real_positions(key, padding_mask), self.block_size)
-        query, key, value = (in_blocks(x, self.block_size) for x in (query, key, value))
+    def _block_size(self, length):
+        return self.block_size
+
+    def _attend(self, query, key, value, real, causal, training):
         mask = real[:, :, None]  # (B, N, 1, C)
         positions = ops.arange(self.block_size)
         if causal:
             mask = mask & (positions[:, None] >= positions)
-        bias = self.score_bias(positions, positions, num_heads)
-        context = self._attend_within_blocks(query, key, value, mask, bias, training)
-        return from_blocks(context, length)
+        bias = self.score_bias(positions, positions, query.shape[3])
+        return self._attend_within_blocks(query, key, value, mask, bias, training)

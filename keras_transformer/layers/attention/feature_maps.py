@@ -42,10 +42,6 @@ class EluFeatures(Layer):
     (1, 5, 2, 4)
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
     def call(self, x: Tensor) -> Tensor:
         x = ops.cast(x, "float32")
         # exp(x) rather than elu(x) + 1, which would round to 0 below -17
@@ -95,7 +91,6 @@ class PositiveRandomFeatures(Layer):
 
     def __init__(self, num_features: int = 256, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_positive_integers(num_features=num_features)
         self.num_features = num_features
         self.seed = seed

@@ -26,11 +26,6 @@ CROSS_ATTENTIONS = ("dense", "linear", "performer")
 """Those that do not use the distance between query and key."""
 
 
-def _has_weights(name):
-    layer = ATTENTIONS[name]
-    return isinstance(layer, type) and issubclass(layer, ScaledDotProductAttention)
-
-
 def attention_from_config(attention, dropout=0.0, **options):
     """Returns a new layer that attends within heads.
 
@@ -67,7 +62,7 @@ def attention_from_config(attention, dropout=0.0, **options):
                 f"Received: {argument}={value!r}."
             )
     if dropout:
-        if not _has_weights(name):
+        if name in ("linear", "performer"):
             raise InputError(
                 "Expected attention with weights, some of which can be dropped. Received: "
                 f"attention_dropout={dropout}, attention={attention!r}, which computes none. "

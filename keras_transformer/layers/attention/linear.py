@@ -63,7 +63,6 @@ class LinearAttention(TracedShape, Layer):
         self, feature_map: keras.layers.Layer | None = None, chunk_size: int = 64, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_positive_integers(chunk_size=chunk_size)
         if not isinstance(feature_map, keras.layers.Layer | None):
             raise InputError(
@@ -154,14 +153,7 @@ class LinearAttention(TracedShape, Layer):
     def decode_step(
         self, query: Tensor, key: Tensor, value: Tensor, step: Any, cache: Any
     ) -> tuple[Tensor, Any]:
-        """Computes the next position of causal self-attention; `step` has no effect.
-
-        Args:
-            query, key, value: `(R, H, K)`, `(R, H, K)` and `(R, H, K')`, of this position.
-            cache: from `start_cache` or the previous step.
-        Returns:
-            `(context, cache)`: `(R, H, K')`, and the cache with this position added.
-        """
+        """Does what that of `ScaledDotProductAttention` does; `step` has no effect."""
         query, key, value = self._features(*(x[:, None] for x in (query, key, value)))
         total = cache["sums"] + ops.einsum("rshm,rshv->rhmv", key, value)[:, :, None]
         sums = ops.einsum("rshm,rhsmv->rhv", query, total)

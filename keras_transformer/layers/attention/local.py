@@ -14,9 +14,6 @@ from keras_transformer.layers.attention.sparse import (
     SparseAttention,
     at_most,
     distances_to_neighbours,
-    from_blocks,
-    in_blocks,
-    real_positions,
     with_neighbours,
 )
 from keras_transformer.types import Tensor
@@ -54,11 +51,11 @@ class LocalAttention(SparseAttention):
     def pattern(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         return ops.abs(query_positions - key_positions) <= self.window
 
-    def _attend(self, query, key, value, padding_mask, causal, training):
-        length, num_heads = ops.shape(query)[1], query.shape[2]
-        block_size = at_most(self.window, length)
-        real = in_blocks(real_positions(key, padding_mask), block_size)
-        query, key, value = (in_blocks(x, block_size) for x in (query, key, value))
+    def _block_size(self, length):
+        return at_most(self.window, length)
+
+    def _attend(self, query, key, value, real, causal, training):
+        block_size = ops.shape(query)[2]
         key, value, real = (with_neighbours(x, causal) for x in (key, value, real))
 
         distances = distances_to_neighbours(block_size, causal)
@@ -66,6 +63,5 @@ class LocalAttention(SparseAttention):
         near = near & (distances >= 0) if causal else near
         mask = near & real[:, :, None]  # (B, N, C, 3 C)
         positions = ops.arange(ops.shape(distances)[1])
-        bias = self.score_bias(positions[:block_size] + block_size, positions, num_heads)
-        context = self._attend_within_blocks(query, key, value, mask, bias, training)
-        return from_blocks(context, length)
+        bias = self.score_bias(positions[:block_size] + block_size, positions, query.shape[3])
+        return self._attend_within_blocks(query, key, value, mask, bias, training)

@@ -78,7 +78,6 @@ class MultiHeadAttention(TracedShape, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_positive_integers(
             ("head_dim", "value_dim", "output_dim"),
             num_heads=num_heads,

@@ -133,7 +133,6 @@ class ScaledDotProductAttention(TracedShape, Layer):
 
     def __init__(self, alibi: bool = False, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.alibi = alibi
         self.dropout = dropout
         self.weights_dropout = Dropout(dropout, dtype=self.dtype_policy)

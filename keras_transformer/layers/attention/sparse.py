@@ -20,7 +20,8 @@ from keras_transformer.types import Tensor
 class SparseAttention(ScaledDotProductAttention):
     """Scaled dot-product self-attention between those pairs of positions that a pattern allows.
 
-    A subclass defines `pattern`, and `_attend`, which computes no scores of other pairs.
+    A subclass defines `pattern`, `_block_size`, and `_attend`, which computes no scores of other
+    pairs.
 
     Call arguments: those of `ScaledDotProductAttention`, except:
         key, value: as long as the query.
@@ -35,8 +36,17 @@ class SparseAttention(ScaledDotProductAttention):
         """Returns bool, broadcast from both: whether two positions see each other (symmetric)."""
         raise NotImplementedError
 
-    def _attend(self, query, key, value, padding_mask, causal, training):
-        """Returns the context, `(B, T, H, K')`; padding_mask may be None."""
+    def _block_size(self, length):
+        """Returns C, for a sequence of T positions."""
+        raise NotImplementedError
+
+    def _attend(self, query, key, value, real, causal, training):
+        """Returns the context, `(B, N, C, H, K')`.
+
+        Args:
+            query, key, value: `(B, N, C, H, K)`, `(B, N, C, H, K)` and `(B, N, C, H, K')`.
+            real: bool `(B, N, C)`, True where a position is real.
+        """
         raise NotImplementedError
 
     def _attend_within_blocks(self, query, key, value, mask, bias, training):
@@ -83,11 +93,15 @@ class SparseAttention(ScaledDotProductAttention):
                 "Use ScaledDotProductAttention or LinearAttention."
             )
         padding_mask = checked_padding_mask(query, key, value, padding_mask)
-        if not return_attention_weights:
-            return self._attend(query, key, value, padding_mask, causal, training)
-        positions = ops.arange(ops.shape(query)[1])
-        pairs = self.pattern(positions[:, None], positions)
-        return super().call(query, key, value, padding_mask, causal, pairs, True, training)
+        length = ops.shape(query)[1]
+        if return_attention_weights:
+            positions = ops.arange(length)
+            pairs = self.pattern(positions[:, None], positions)
+            return super().call(query, key, value, padding_mask, causal, pairs, True, training)
+        size, real = self._block_size(length), real_positions(key, padding_mask)
+        query, key, value, real = (in_blocks(x, size) for x in (query, key, value, real))
+        context = self._attend(query, key, value, real, causal, training)
+        return from_blocks(context, length)
 
     def start_memory(self, key: Tensor, value: Tensor, padding_mask: Tensor | None = None) -> Any:
         raise InputError(

@@ -15,9 +15,6 @@ from keras_transformer.layers.attention.scores import masked_softmax
 from keras_transformer.layers.attention.sparse import (
     SparseAttention,
     distances_to_neighbours,
-    from_blocks,
-    in_blocks,
-    real_positions,
     with_neighbours,
 )
 from keras_transformer.layers.relative_positions import alibi_bias
@@ -57,12 +54,12 @@ class StridedAttention(SparseAttention):
         distances = query_positions - key_positions
         return (ops.abs(distances) < self.stride) | (distances % self.stride == 0)
 
-    def _attend(self, query, key, value, padding_mask, causal, training):
-        length, num_heads = ops.shape(query)[1], query.shape[2]
+    def _block_size(self, length):
+        return self.stride
+
+    def _attend(self, query, key, value, real, causal, training):
+        num_blocks, num_heads = ops.shape(query)[1], query.shape[3]
         query = query * (1.0 / math.sqrt(query.shape[-1]))
-        real = in_blocks(real_positions(key, padding_mask), self.stride)
-        query, key, value = (in_blocks(x, self.stride) for x in (query, key, value))
-        num_blocks = ops.shape(query)[1]
 
         # The neighbourhood, block by block.
         near_keys, near_values, near_real = (with_neighbours(x, causal) for x in (key, value, real))
@@ -92,5 +89,4 @@ class StridedAttention(SparseAttention):
         weights = self.weights_dropout(weights, training=training)
         num_near = ops.shape(distances)[1]
         context = ops.einsum("bnths,bnshk->bnthk", weights[..., :num_near], near_values)
-        context = context + ops.einsum("bnthm,bmthk->bnthk", weights[..., num_near:], value)
-        return from_blocks(context, length)
+        return context + ops.einsum("bnthm,bmthk->bnthk", weights[..., num_near:], value)
