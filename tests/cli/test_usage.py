@@ -67,7 +67,7 @@ def test_help_of_train_comes_from_the_settings(capsys):
     """Those of plain `train`, and where they differ those of a file that does not name them."""
     text = help_of("train", capsys)
     assert f"--max-steps N {in_help(settings(TrainingConfig)['max_steps'])}" in text
-    assert "decoding.length_penalty: 0.6\n" in text
+    assert "decoding.length_penalty: 0.6 Exponent" in text
     assert "training.schedule: inverse_square_root [noam]" in text
 
 
