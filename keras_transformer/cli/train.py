@@ -143,7 +143,9 @@ def _is_recipe(arguments):
 def _settings_in_words():
     """Returns the list of all settings, for the end of a help text."""
     plain = Config.from_preset("tiny")
-    lines = ["settings for --set and FILE.yaml, with the values that they have without any flag, and"]
+    lines = [
+        "settings for --set and FILE.yaml, with the values that they have without any flag, and"
+    ]
     lines.append("in brackets with a --config that does not name them:")
     for group, group_class in GROUPS.items():
         if group == "model":

@@ -12,6 +12,7 @@ from keras_transformer.config.settings import (
     SettingsGroup,
     Share,
     ShareOrAll,
+    settings,
 )
 from keras_transformer.errors import InputError
 
@@ -114,6 +115,10 @@ class TokenizerConfig(SettingsGroup):
         Share,
         "Subword sampling: probability that BPE leaves out a merge, or alpha of unigram; 0: off.",
     ] = 0.0
+    normalization: Annotated[
+        str,
+        "SentencePiece's rules: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf, identity, or a TSV file.",
+    ] = "nmt_nfkc"
     user_symbols: Annotated[
         str | None, "Words, separated by spaces, that always stay one token, such as language tags."
     ] = None
@@ -131,12 +136,14 @@ class TokenizerConfig(SettingsGroup):
                 f"kind={self.kind}, model={self.model}, sampling={self.sampling}. Set sampling to "
                 "0, or kind to sentencepiece without a WordPiece file."
             )
-        if self.user_symbols and (self.kind == "wordpiece" or self.model is not None):
-            raise InputError(
-                "Expected user symbols only if a SentencePiece model is trained. Received: "
-                f"user_symbols={self.user_symbols}, kind={self.kind}, model={self.model}. "
-                "Leave them out, or train a SentencePiece model."
-            )
+        for name in ("normalization", "user_symbols"):
+            value, default = getattr(self, name), settings(TokenizerConfig)[name].default
+            if value != default and (self.kind == "wordpiece" or self.model is not None):
+                raise InputError(
+                    f"Expected {name} only if a SentencePiece model is trained. Received: "
+                    f"{name}={value}, kind={self.kind}, model={self.model}. "
+                    "Leave it out, or train a SentencePiece model."
+                )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """SentencePiece models, without TensorFlow: training, and special ids."""
 
+import functools
 import io
 import itertools
 import re
@@ -21,6 +22,9 @@ Piece = sentencepiece_model_pb2.ModelProto.SentencePiece  # type: ignore[attr-de
 MAX_SENTENCE_BYTES = 2**20
 """Longer lines are skipped. SentencePiece's own, lower limit would silently skip paragraphs."""
 MAX_TRAINING_SENTENCES = 2_000_000  # a random sample of a larger corpus is enough
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+NON_JOINER = "\u200c"  # which Persian needs within words; the rules of `nmt_` make it a space
+WHITE_SPACE = dict(add_dummy_prefix=True, escape_whitespaces=True, remove_extra_whitespaces=True)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")  # their names in a model trained here
 SPACE = "\u2581"  # what SentencePiece writes for a space
 NUM_TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how they are split
@@ -43,11 +47,37 @@ def processor_of(model, file=""):
     return processor
 
 
-def trained_model(sentences, vocab_size, model_type, seed, user_symbols):
+def _normalization(name):
+    """Returns the trainer's argument for a name in `NORMALIZATIONS`, or for a file of rules."""
+    if name in NORMALIZATIONS and not name.startswith("nmt_"):
+        return {"normalization_rule_name": name}
+    sentencepiece.set_min_log_level(2)
+    if name in NORMALIZATIONS:
+        return {"normalizer": _nmt_normalizer(name)}
+    try:
+        rules = sentencepiece.SentencePieceNormalizer(rule_tsv=name).Decompile()
+    except Exception as error:  # the library has no class of its own
+        raise InputError(
+            f"Expected a normalization among {', '.join(NORMALIZATIONS)}, or a file of rules in "
+            "SentencePiece's TSV format. Received: "
+            f"normalization={name!r}: {' '.join(str(error).split())}."
+        ) from None
+    return {"normalizer": sentencepiece.SentencePieceNormalizer(norm_map=rules, **WHITE_SPACE)}
+
+
+@functools.cache
+def _nmt_normalizer(name):
+    """Returns the `SentencePieceNormalizer` of a name, without its rules for `NON_JOINER`."""
+    rules = sentencepiece.SentencePieceNormalizer(rule_name=name).Decompile()
+    kept = [(source, target) for source, target in rules if NON_JOINER not in source]
+    return sentencepiece.SentencePieceNormalizer(norm_map=kept, **WHITE_SPACE)
+
+
+def trained_model(sentences, vocab_size, model_type, seed, user_symbols, normalization):
     """Returns the bytes of a model; `SentencePieceTokenizer.train` has these arguments."""
     if model_type not in ("bpe", "unigram"):
         raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
-    user_symbols = _checked_symbols(user_symbols)
+    user_symbols, rules = _checked_symbols(user_symbols), _normalization(normalization)
     sentences = (sentence for sentence in sentences if sentence.strip())
     first = next(sentences, None)
     if first is None:
@@ -61,7 +91,7 @@ def trained_model(sentences, vocab_size, model_type, seed, user_symbols):
             model_type=model_type,
             vocab_size=vocab_size,
             character_coverage=1.0,
-            normalization_rule_name="nmt_nfkc",
+            **rules,
             pad_id=PAD_ID,
             unk_id=UNKNOWN_ID,
             bos_id=START_ID,

@@ -37,9 +37,9 @@ class SharedModel(tf_text_module._SentencepieceModelResource):
 class SentencePieceTokenizer(Tokenizer):
     """Splits text into the tokens of a SentencePiece model, BPE or unigram.
 
-    A model trained here normalizes text with `nmt_nfkc`: compatibility characters are replaced by
-    their usual forms, and white space becomes single spaces and is removed at the ends. So
-    `decode(encode(text))` is the normalized text.
+    A model trained here normalizes text, by default with `nmt_nfkc`: compatibility characters are
+    replaced by their usual forms, and white space becomes single spaces and is removed at the ends.
+    So `decode(encode(text))` is the normalized text.
 
     Args:
         model: bytes of a SentencePiece model, with any layout of special ids. Tokens are moved
@@ -70,6 +70,7 @@ class SentencePieceTokenizer(Tokenizer):
         model_type: str = "bpe",
         seed: int = 1,
         user_symbols: Texts = (),
+        normalization: str = "nmt_nfkc",
     ) -> Self:
         """Learns a vocabulary of exactly `vocab_size` tokens, including the four special ones.
 
@@ -80,11 +81,17 @@ class SentencePieceTokenizer(Tokenizer):
             seed: int; draws the sample of a corpus of more than two million sentences.
             user_symbols: list of strings that always stay one token, such as the tag ">>de<<" of
                 a target language. The text need not contain them.
+            normalization: "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf" or "identity", see
+                https://github.com/google/sentencepiece/blob/master/doc/normalization.md, or the
+                path of a TSV file of rules. The first differs from SentencePiece's in keeping the
+                zero-width non-joiner; `_cf` also folds case; "identity" changes white space alone.
         Raises:
             ValueError: unknown `model_type`, no text, text that has too few or too many different
-                characters and words for `vocab_size`, or symbols that are not distinct words.
+                characters and words for `vocab_size`, symbols that are not distinct words, or no
+                such normalization.
         """
-        return cls(trained_model(sentences, vocab_size, model_type, seed, user_symbols))
+        options = model_type, seed, user_symbols, normalization
+        return cls(trained_model(sentences, vocab_size, *options))
 
     @property
     def pieces(self) -> list[str]:

@@ -280,6 +280,7 @@ def train_tokenizers(config, corpus, write):
             settings.model_type,
             config.training.seed,
             (settings.user_symbols or "").split(),
+            settings.normalization,
         )
 
     if settings.shared:

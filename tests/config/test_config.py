@@ -34,6 +34,7 @@ OTHER_VALUES = {
     "tokenizer.vocab_size": 777,
     "tokenizer.shared": False,
     "tokenizer.sampling": 0.1,
+    "tokenizer.normalization": "nfkc",
     "tokenizer.user_symbols": ">>de<< >>fr<<",
     "training.batch_tokens": 100,
     "training.max_steps": 11,
@@ -345,7 +346,7 @@ def test_settings_that_exclude_one_another_are_refused():
     with pytest.raises(ValueError, match="Received: shared=false, model=a.model. Leave one"):
         TokenizerConfig(model="a.model", shared=False)
     for other in ({"kind": "wordpiece"}, {"model": "a.model"}):
-        with pytest.raises(ValueError, match="Received: user_symbols=>>de<<, kind=.* Leave them"):
+        with pytest.raises(ValueError, match="Received: user_symbols=>>de<<, kind=.* Leave it"):
             TokenizerConfig(user_symbols=">>de<<", **other)
 
 

@@ -29,6 +29,7 @@ PAPER = {
         "shared": True,
         "model": None,
         "sampling": 0.0,
+        "normalization": "nmt_nfkc",
         "user_symbols": None,
     },
     "training": {

@@ -1,4 +1,5 @@
 import io
+import pickle
 import re
 import runpy
 import sys
@@ -262,3 +263,35 @@ def test_a_protobuf_that_is_too_old_is_told_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
     with pytest.raises(ImportError, match='pip install --upgrade "protobuf>=7.36"'):
         runpy.run_path(sentence_piece_model.__file__)
+
+
+PERSIAN = "می\u200cروم"  # with the zero-width non-joiner that its spelling needs
+FORMS = ["10½", "x²", "ＡＢ", "กำ", "A\u0301"]
+NORMALIZED = {
+    "nmt_nfkc": [PERSIAN, "101⁄2", "x2", "AB", "ก\u0e4d\u0e32", "Á"],
+    "nfkc": [PERSIAN, "101⁄2", "x2", "AB", "ก\u0e4d\u0e32", "Á"],
+    "nmt_nfkc_cf": [PERSIAN, "101⁄2", "x2", "ab", "ก\u0e4d\u0e32", "á"],
+    "nfkc_cf": [PERSIAN, "101⁄2", "x2", "ab", "ก\u0e4d\u0e32", "á"],
+    "identity": [PERSIAN, *FORMS],
+    "file": [PERSIAN, "10.5", *FORMS[1:]],
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_normalization_is_the_one_that_is_asked_for(name, sentence_pairs, tmp_path):
+    rules = name
+    if name == "file":
+        rules = str(tmp_path / "rules.tsv")
+        (tmp_path / "rules.tsv").write_text("BD\t2E 35\t# a half\n")
+    texts = [PERSIAN, *FORMS]
+    sentences = [*texts, *(source for source, _ in sentence_pairs)]
+    tokenizer = SentencePieceTokenizer.train(sentences, 100, normalization=rules)
+    for made in (tokenizer, pickle.loads(pickle.dumps(tokenizer))):
+        decoded = made.decode(made.encode([f" {text}  {text}" for text in texts]))
+        assert [text.decode() for text in decoded.numpy()] == [f"{x} {x}" for x in NORMALIZED[name]]
+
+
+@pytest.mark.parametrize("normalization", ["nfd", "", "missing.tsv"])
+def test_a_normalization_that_is_neither_a_name_nor_a_file(normalization):
+    with pytest.raises(ValueError, match=f"Received: normalization='{normalization}'"):
+        SentencePieceTokenizer.train(["a b"], 30, normalization=normalization)
