@@ -2,12 +2,18 @@
 
 A sentence ends after . ! ? or an ellipsis, with the closing quotes and brackets that follow it, if
 white space and the beginning of a sentence come next: a capital letter, a digit, a letter of a
-script without case, an opening quote or bracket. Initials, numbers of one or two digits (as in
-"3. Mai") and a few abbreviations do not end a sentence. A full stop of Chinese or Japanese always
-does, and so does the end of a line, which is kept. The time grows linearly with the length of the
-text.
+script without case, also behind opening quotes, brackets and symbols such as emoji. Initials,
+numbers of one or two digits (as in "3. Mai") and a few abbreviations do not end a sentence.
+
+The other characters that end sentences in Unicode (`Sentence_Break=STerm`,
+https://www.unicode.org/reports/tr29/), such as the full stops of Chinese, Japanese and Hindi and
+the question mark of Arabic, always do, unless a comma or another `SContinue` follows. So does the
+end of a line, which is kept. The time grows linearly with the length of the text.
 """
 
+import functools
+
+import regex
 import tensorflow as tf
 
 from keras_transformer.tokenizers.tokenizer import PIECE_CHARACTERS, valid_texts
@@ -18,24 +24,39 @@ MAX_PARTS = 256
 BREAK, SPACE = "\x1e", "\x1f"  # control characters, which have no meaning in a text
 ABBREVIATIONS = (
     r"(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Capt|Lt|Sgt|Rev|Hon|Mt|No|Nr|Vol|Fig|vs|etc|al"
-    r"|e\.g|i\.e|cf|ca|approx|z\.B|d\.h|u\.a|bzw|usw|Str|Hr|Fr|Mme|Mlle|Sra|\p{Lu}|\d{1,2})"
+    r"|e\.g|i\.e|cf|ca|approx|z\.B|d\.h|u\.a|bzw|usw|Str|Hr|Fr|Mme|Mlle|Sra|\p{Lu})"
 )
-CLOSING = r"""["'\x{201D}\x{2019}\x{BB})\]]*"""
-OPENING = r"""["'\x{201C}\x{2018}\x{201E}\x{AB}(\[\x{BF}\x{A1}]*"""
-BLANK = r"[ \t\x{A0}\x{3000}]"
-RULES = (  # applied in this order; the one for abbreviations twice, as two may follow each other
-    (f"[{BREAK}{SPACE}]", " "),
-    (r"\r\n?|\x{2028}|\x{2029}", "\n"),
-    (rf"{BLANK}*\n", f"{BREAK}\n"),
-    *[(rf"(^|[^\p{{L}}\p{{N}}])({ABBREVIATIONS}\.){BLANK}+", rf"\1\2{SPACE}")] * 2,
-    (
-        rf"([.!?\x{{2026}}]{CLOSING}){BLANK}+({OPENING}[\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{Nd}}])",
-        rf"\1{BREAK}\2",
-    ),
-    (r"([\x{3002}\x{FF01}\x{FF1F}]+[\x{300D}\x{300F}\x{FF09}\x{201D}]*)", rf"\1{BREAK}"),
-    (rf"(?:{BREAK}{BLANK}*)+({BREAK}\n|$)", r"\1"),  # the end of a line is a break already
-    (SPACE, " "),
-)
+CLOSING = r"""["'\p{Pe}\p{Pf}]"""
+GERMAN_CLOSING = r"[\x{201C}\x{2018}]"  # which open a quotation in other languages
+OPENING = r"""["'\p{Ps}\p{Pi}\x{BF}\x{A1}\p{So}\p{Sk}\x{FE0F}\x{200D}]"""
+BLANK = r"[\t\p{Zs}]"
+
+
+@functools.cache
+def _rules():
+    """Returns the patterns and what replaces them, in the order in which they are applied."""
+    letters = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    terminators, continuing = (
+        "".join(rf"\x{{{ord(found):X}}}" for found in regex.findall(pattern, letters))
+        for pattern in (r"(?V1)[\p{SB=STerm}--[!?]]", r"\p{SB=SContinue}")
+    )
+    return (
+        (f"[{BREAK}{SPACE}]", " "),
+        (r"\r\n?|\x{2028}|\x{2029}", "\n"),
+        (rf"{BLANK}*\n", f"{BREAK}\n"),
+        # twice, as two abbreviations may follow each other
+        *[(rf"(^|[^\p{{L}}\p{{N}}])({ABBREVIATIONS}\.){BLANK}+", rf"\1\2{SPACE}")] * 2,
+        (rf"(^|[^\p{{L}}\p{{N}}.,])(\p{{Nd}}{{1,2}}\.){BLANK}+", rf"\1\2{SPACE}"),  # but not 2.0
+        (
+            rf"([.!?\x{{2026}}](?:[\x{{A0}}\x{{202F}}]?{CLOSING}|{GERMAN_CLOSING})*){BLANK}+"
+            rf"((?:{OPENING}|{BLANK})*[\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{Nd}}])",
+            rf"\1{BREAK}\2",
+        ),
+        (rf"([{terminators}]+(?:[\x{{A0}}\x{{202F}}]?{CLOSING})*){BLANK}*", rf"\1{BREAK}"),
+        (rf"{BREAK}([{continuing}])", r"\1"),
+        (rf"(?:{BREAK}{BLANK}*)+({BREAK}\n|$)", r"\1"),  # the end of a line is a break already
+        (SPACE, " "),
+    )
 
 
 def split(texts, max_tokens):
@@ -52,7 +73,7 @@ def split(texts, max_tokens):
     texts = valid_texts(texts)
     heads = tf.strings.substr(texts, 0, MAX_PARTS * max_tokens * PIECE_CHARACTERS, "UTF8_CHAR")
     marked = heads
-    for pattern, replacement in RULES:
+    for pattern, replacement in _rules():
         marked = tf.strings.regex_replace(marked, pattern, replacement)
     parts = tf.strings.split(marked, BREAK)
     truncated = tf.strings.length(heads) < tf.strings.length(texts)
