@@ -15,6 +15,17 @@ HERE = pathlib.Path(__file__).parent
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
+def _show(error_class, error, traceback):
+    """Shows bad input to the package, which bad arguments are, in one line."""
+    if error_class.__name__ == "InputError":
+        print(f"{pathlib.Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+    else:
+        sys.__excepthook__(error_class, error, traceback)
+
+
+sys.excepthook = _show
+
+
 def run_pinned(script, arguments, cores=1, variables=None):
     """Runs a Python script on the last `cores` cores; returns the JSON that it prints last.
 

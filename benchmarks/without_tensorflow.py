@@ -88,6 +88,17 @@ class SentencePieceTokenizer:
         truncated = np.array([len(row) > max_tokens for row in rows], bool)
         return Ragged.of([[*row[:max_tokens], END_ID] for row in rows]), truncated
 
+    def copies(self, texts, ids):
+        pieces = map(self.processor.id_to_piece, range(self.vocab_size))
+        says_something = np.array([i > END_ID and p != "\u2581" for i, p in enumerate(pieces)])
+        rows = np.split(ids.flat_values, ids.row_splits[1:-1])
+        is_copied = [not says_something[row].any() for row in rows]
+        copies = [
+            without_surrogates(text).strip().encode() if UNKNOWN_ID in row else b""
+            for text, row in zip(texts, rows, strict=True)
+        ]
+        return np.array(is_copied, bool), np.array(copies, object)
+
     def encode_sampled(self, sentences, sampling, seed):
         from keras_transformer.tokenizers.subword_sampling import SubwordSampler
 
@@ -175,6 +186,8 @@ def stand_in(name, *members):
 
 
 def main():
+    if not sys.argv[1:]:
+        sys.exit("Expected a program or a command of keras-transformer. Received: no arguments.")
     program, *arguments = sys.argv[1:]
     sys.argv[:] = [program, *arguments]
     stand_in("keras_transformer.tokenizers", SentencePieceTokenizer, from_file, load)

@@ -389,6 +389,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="of the change; none: all")
     names = set(parser.parse_args().names)
+    if unknown := names - {change[0] for change in CHANGES}:
+        parser.error(f"expected names of changes, received: {', '.join(sorted(unknown))}")
     changes = [change for change in CHANGES if not names or change[0] in names]
     num_noticed = 0
     with tempfile.TemporaryDirectory() as directory:

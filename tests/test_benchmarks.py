@@ -12,6 +12,7 @@ import pytest
 
 from keras_transformer.config import Config
 from keras_transformer.data import TranslationBatches
+from keras_transformer.errors import InputError
 from keras_transformer.models import Transformer
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
@@ -159,3 +160,13 @@ def test_translations_of_the_training_text_stand_beside_its_own_other_side(
     for direction, more in (("forward", forward), ("back", back)):
         found = ablations.with_translations([direction], pairs, valid, None, tmp_path)
         assert found == [*pairs, *more]
+
+
+def test_bad_arguments_are_answered_in_one_line(benchmark, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which the import replaces
+    pinned = benchmark("pinned")
+    monkeypatch.setattr(sys, "argv", ["benchmarks/decoding.py", "runs/none"])
+    pinned._show(InputError, InputError("Expected a run. Received: runs/none."), None)
+    assert capsys.readouterr().err == "decoding.py: Expected a run. Received: runs/none.\n"
+    pinned._show(KeyError, KeyError("a fault"), None)
+    assert "KeyError: 'a fault'" in capsys.readouterr().err

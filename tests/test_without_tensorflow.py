@@ -112,6 +112,11 @@ def test_the_tokenizer_is_that_of_the_package(model_type, text, program):
         np.testing.assert_array_equal(found[0].flat_values, expected[0].flat_values)
         np.testing.assert_array_equal(found[0].row_splits, expected[0].row_splits)
         np.testing.assert_array_equal(found[1], expected[1])
+    texts += [" \u4e16 \u754c\u00a0", "\u4e16" * 200]
+    copies = [each.copies(texts, each.encode_truncated(texts, 9)[0]) for each in (other, ours)]
+    assert copies[0][0].tolist() == [False, True, False, False, True, True]
+    for found, expected in zip(*copies, strict=True):
+        np.testing.assert_array_equal(found[[1, 4, 5]], np.asarray(expected)[[1, 4, 5]])
     ids = [[5, 9, 3, 7], [2, 99, 1, 0], [-1, 8, 0, 0]]
     np.testing.assert_array_equal(other.decode(ids), ours.decode(ids))
     rows = [RaggedIds.encode(each, texts).ids for each in (other, ours)]

@@ -145,16 +145,11 @@ class BeamSearch(Search):
     def __init__(
         self, start, special_ids, beam_size, normalization, n_best, keep_beam_full, processors
     ):
-        n_best, (length_penalty, _) = beam_size if n_best is None else n_best, normalization
+        n_best = beam_size if n_best is None else n_best
         if not 1 <= n_best <= beam_size:
             raise InputError(
                 "n_best must be at least 1 and at most beam_size. Received: "
                 f"{n_best=}, {beam_size=}. Widen the beam or ask for fewer."
-            )
-        if length_penalty < 0:
-            raise InputError(
-                f"length_penalty must be 0 or more. Received: {length_penalty=}. "
-                "0 prefers short answers most."
             )
         super().__init__(start, special_ids, processors)
         self.beam_size = beam_size

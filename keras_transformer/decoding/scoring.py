@@ -6,6 +6,8 @@
 Shapes: B batch, T output length, V vocabulary.
 """
 
+import math
+
 from keras import ops
 
 from keras_transformer import backend
@@ -32,10 +34,15 @@ def length_penalty(length: Tensor, alpha: float, form: str = "gnmt") -> Tensor:
     Returns:
         float32 tensor of the shape of `length`.
     Raises:
-        ValueError: an unknown form.
+        ValueError: an unknown form, or an alpha that is not a finite number from 0.
     """
     if form not in FORMS:
         raise InputError(f"length_normalization must be one of {FORMS}. Received: {form!r}.")
+    if not 0 <= alpha < math.inf:  # a comparison with NaN is False
+        raise InputError(
+            f"length_penalty must be a number from 0. Received: length_penalty={alpha}. "
+            "0 prefers short answers most."
+        )
     length = ops.cast(length, "float32")
     if form == "length":
         return ops.power(ops.maximum(length, 1.0), alpha)  # an output without tokens has score 0

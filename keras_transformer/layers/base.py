@@ -6,6 +6,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 import keras
+import numpy as np
 from keras import tree
 
 from keras_transformer.errors import InputError
@@ -144,6 +145,25 @@ def _refusing_first(quantize):
 
 
 keras.Model.quantize = _refusing_first(keras.Model.quantize)
+
+
+def check_ids(ids, allowed, name="ids"):
+    """Raises `ValueError` for an id outside the vocabulary in a NumPy array.
+
+    Tensors are not checked: that would wait for the device that has them.
+
+    Args:
+        ids: what a layer or model was called with.
+        allowed: range of the ids.
+        name: of the argument.
+    """
+    is_host_array = isinstance(ids, np.ndarray) and ids.dtype.kind in "iuf" and ids.size
+    if is_host_array and not (allowed.start <= ids.min() and ids.max() < allowed.stop):
+        raise InputError(
+            f"Expected {name} from {allowed.start} to {allowed.stop - 1}, which the model has. "
+            f"Received: {name} from {ids.min()} to {ids.max()}. "
+            "Take the tokenizer with which it was trained."
+        )
 
 
 def build_embedding(embedding: keras.layers.Layer, input_shape: Shape) -> int:

@@ -98,7 +98,7 @@ def ids_and_segments(inputs):
     inputs = {"ids": inputs} if hasattr(inputs, "shape") else inputs
     if not isinstance(inputs, dict):
         raise InputError(f"Expected ids (B, T), or a dict of them. Received: {type(inputs)}.")
-    if not {"ids"} <= inputs.keys() <= {"ids", "segment_ids"}:
+    if inputs.get("ids") is None or not inputs.keys() <= {"ids", "segment_ids"}:
         raise InputError(
             "Expected a dict of ids and, where there are several segments, segment_ids. "
             f"Received: {sorted(inputs)}."

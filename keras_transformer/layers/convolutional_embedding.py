@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.errors import check_positive_integers
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.base import Layer
 from keras_transformer.layers.grid_positions import GridPositions
 from keras_transformer.layers.patch_embedding import check_image_shape, height_and_width
@@ -38,7 +38,8 @@ class ConvolutionalEmbedding(Layer):
         `(B, N, D)`, the cells row by row from the top left.
 
     Raises:
-        ValueError: sizes below 1, another rank, another number of channels or another size.
+        ValueError: sizes below 1, more convolutions than can halve the image, another rank, another
+            number of channels or another size.
 
     Example:
     >>> ConvolutionalEmbedding(image_size=8, d_model=16)(np.zeros((1, 8, 8, 3))).shape
@@ -57,6 +58,13 @@ class ConvolutionalEmbedding(Layer):
         super().__init__(**kwargs)
         self.image_size = height_and_width(image_size)
         check_positive_integers(d_model=d_model, num_convolutions=num_convolutions)
+        most = max(1, (max(self.image_size) - 1).bit_length())
+        if num_convolutions > most:
+            raise InputError(
+                f"Expected at most {most} convolutions, which leave a single cell of the image. "
+                f"Received: num_convolutions={num_convolutions}, image_size={self.image_size}. "
+                "Lower num_convolutions, or take larger images."
+            )
         self.d_model = d_model
         self.num_convolutions = num_convolutions
         stride = 2**num_convolutions
@@ -81,7 +89,7 @@ class ConvolutionalEmbedding(Layer):
         self.positions.build(shape)
 
     def call(self, images: Tensor) -> Tensor:
-        check_image_shape(images.shape, self.num_channels, self.image_size)
+        check_image_shape(getattr(images, "shape", ()), self.num_channels, self.image_size)
         x = backend.ensure_shape(images, (None, *self.image_size, self.num_channels))
         x = ops.cast(x, self.compute_dtype)
         batch = ops.shape(x)[0]

@@ -99,7 +99,7 @@ class PatchEmbedding(Layer):
 
     def call(self, images: Tensor) -> Tensor:
         size = (None, None) if self.resize_positions else self.image_size
-        check_image_shape(images.shape, self.num_channels, size)
+        check_image_shape(getattr(images, "shape", ()), self.num_channels, size)
         images = backend.ensure_shape(images, (None, *size, self.num_channels))
         x = self.positions(self.projection(self._patches(ops.cast(images, self.compute_dtype))))
         batch, rows, columns, _ = ops.shape(x)

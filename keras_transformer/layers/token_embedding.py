@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
+from keras_transformer.layers.base import Layer, NotQuantized, TracedShape, check_ids
 from keras_transformer.types import Shape, Tensor
 
 
@@ -32,7 +32,9 @@ class TokenEmbedding(NotQuantized, TracedShape, Layer):
         stddev: standard deviation of the initial entries, which are normal; None: D^-0.5.
 
     Call arguments:
-        inputs: `(B, T)`, integers in `[0, V)`; with `reverse`, hidden states `(..., D)`.
+        inputs: `(B, T)`, integers in `[0, V)`, which are checked in a NumPy array. In a tensor,
+            others are an error of TensorFlow on a CPU, and elsewhere have any vector or none. With
+            `reverse`, hidden states `(..., D)`.
         reverse: whether to compute logits instead, see `project`.
 
     Returns:
@@ -67,6 +69,11 @@ class TokenEmbedding(NotQuantized, TracedShape, Layer):
             shape=(self.vocab_size, self.d_model),
             initializer=keras.initializers.RandomNormal(stddev=stddev),
         )
+
+    def __call__(self, inputs, *args, **kwargs):
+        if not (args and args[0] or kwargs.get("reverse")):
+            check_ids(inputs, range(self.vocab_size), "inputs")
+        return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         table = ops.cast(self.embeddings, self.compute_dtype)

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.base import Layer, NotQuantized
+from keras_transformer.layers.base import Layer, NotQuantized, check_ids
 
 
 class BaseModel(NotQuantized, Layer, keras.Model):
@@ -14,11 +14,25 @@ class BaseModel(NotQuantized, Layer, keras.Model):
       optimizers do. With all weights there before, a training begins in half the time.
     - `export`: Keras refuses a model that was never called.
 
+    - a call with NumPy arrays: ids outside the vocabulary are refused, see `id_ranges`.
+
     A user's subclass may have more layers, whose weights come with its first call. Keras does with
     it what it does with every model.
     """
 
     supports_masking = False  # a model's output has no positions, or others than its input
+
+    def __call__(self, *args, **kwargs):
+        inputs = args[0] if args else kwargs.get("inputs")
+        inputs = inputs if isinstance(inputs, dict) else {next(iter(self.id_ranges), ""): inputs}
+        for name, allowed in self.id_ranges.items():
+            check_ids(inputs.get(name), allowed, name)
+        return super().__call__(*args, **kwargs)
+
+    @property
+    def id_ranges(self) -> dict[str, range]:
+        """From the name of each input of ids to its ids. An input without a name is the first."""
+        return {}
 
     def make_train_function(self, force=False):
         if self._is_ours():

@@ -148,6 +148,10 @@ class Bert(BaseModel):
         pooler = self.pooler_layer, (None, self.d_model)
         build_parts(self, (self.encoder, (None, None)), pooler)
 
+    @property
+    def id_ranges(self) -> dict[str, range]:
+        return {"ids": range(self.vocab_size), "segment_ids": range(self.num_segments)}
+
     def call(
         self,
         inputs: Tensor | dict[str, Tensor],
@@ -181,6 +185,10 @@ class BertHead(BaseModel):
         super().__init__(**{"dtype": bert.dtype_policy, **kwargs})
         self.autocast = False  # it would round ids that come as floats to bfloat16
         self.bert = bert
+
+    @property
+    def id_ranges(self) -> dict[str, range]:
+        return self.bert.id_ranges
 
     def check_pooler(self) -> None:
         """Raises `InputError` if there is no pooled output, for a subclass that reads it."""

@@ -5,7 +5,7 @@ prompt (in decoding).
 """
 
 import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -172,6 +172,10 @@ class Gpt(DecoderModel):
         """The `SpecialIds` of the vocabulary."""
         return SpecialIds(self.pad_id, self.end_id)
 
+    @property
+    def id_ranges(self) -> dict[str, range]:
+        return {"inputs": range(min(self.pad_id, 0), self.vocab_size)}
+
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
         output = self.output_layer, (None, None, self.d_model)
@@ -263,17 +267,17 @@ class Gpt(DecoderModel):
                 an argument outside its range.
         """
         check_positive_integers(max_new_tokens=max_new_tokens, beam_size=beam_size)
+        if not isinstance(prompts, Iterable):
+            raise InputError(
+                "Expected prompts, a list of lists of ids. "
+                f"Received: prompts={prompts!r:.80}. Put a single prompt in a list."
+            )
         rows = [self._checked_prompt(prompt) for prompt in prompts]
         if not self.built:  # a compiled search cannot create weights
             self.build()
-        if not isinstance(length_penalty, numbers.Real) or not 0 <= length_penalty < np.inf:
-            raise InputError(
-                f"length_penalty must be a number from 0. Received: {length_penalty=}. "
-                "0 prefers short answers most."
-            )
         config = DecodingConfig(
             beam_size=int(beam_size),
-            length_penalty=float(length_penalty),
+            length_penalty=length_penalty,
             max_length=int(max_new_tokens),
         )
         settings = config, batch_size

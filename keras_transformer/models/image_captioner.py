@@ -144,6 +144,10 @@ class ImageCaptioner(DecoderModel):
         self.decoder: Any = decoder
 
     @property
+    def id_ranges(self) -> dict[str, range]:
+        return {"target_ids": range(self.vocab_size)}
+
+    @property
     def grid(self) -> tuple[int, int]:
         """R and C, the numbers of rows and columns of the features of an image."""
         return getattr(self.encoder, "embedding", self.encoder).grid

@@ -85,6 +85,11 @@ class TranslationModel(DecoderModel):
         return self.source_vocab_size if shared else self.target_vocab_size
 
     @property
+    def id_ranges(self) -> dict[str, range]:
+        sizes = self.source_vocab_size, self.output_vocab_size
+        return dict(zip(("source_ids", "target_ids"), map(range, sizes), strict=True))
+
+    @property
     def longest_input(self) -> int | None:
         """The number of learned positions of an input, source or target; None: there is no end."""
         return None

@@ -286,16 +286,16 @@ class Translator(BaseTranslator):
         """
         ids, truncated = self.tokenizer.encode_truncated(texts, self.decoding.max_source_length)
         is_copied, copies = self.tokenizer.copies(texts, ids)
-        found = zip(copies.numpy(), truncated.numpy(), strict=True)
+        found = zip(np.asarray(copies), np.asarray(truncated), strict=True)
         copies = [Translation(copy.decode(), 0.0, bool(is_cut)) for copy, is_cut in found]
-        rows = zip(_rows(ids), is_copied.numpy(), strict=True)
+        rows = zip(_rows(ids), np.asarray(is_copied), strict=True)
         return [row[:0] if is_copied else row for row, is_copied in rows], copies
 
     def _encode_targets(self, targets):
         """Returns the ids of given translations, each ended, and whether they were cut."""
         longest = self.model.longest_text(self.decoding.max_length)
         ids, truncated = self.target_tokenizer.encode_truncated(targets, longest)
-        return _rows(ids), truncated.numpy()
+        return _rows(ids), np.asarray(truncated)
 
     def _encode_one(self, text):
         """Returns the ids of one text that is not copied, and whether they were cut."""
@@ -334,8 +334,8 @@ class Translator(BaseTranslator):
 
 def _rows(ids):
     """Returns the rows of a ragged tensor: list of NumPy arrays."""
-    ends = itertools.pairwise(ids.row_splits.numpy())
-    return [ids.flat_values.numpy()[start:end] for start, end in ends]
+    flat, ends = np.asarray(ids.flat_values), np.asarray(ids.row_splits)
+    return [flat[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def _within_positions(decoding, model):

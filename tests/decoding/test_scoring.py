@@ -21,3 +21,9 @@ def test_marians_form_is_a_power_of_the_length():
 def test_an_unknown_form_is_refused():
     with pytest.raises(ValueError, match="length_normalization must be one of .* Received: 'gnm'"):
         length_penalty(7, 0.6, "gnm")
+
+
+@pytest.mark.parametrize("alpha", [-0.5, float("nan"), float("inf")])
+def test_a_length_penalty_is_a_number_from_0(alpha):
+    with pytest.raises(ValueError, match=f"number from 0. Received: length_penalty={alpha}"):
+        length_penalty(7, alpha)

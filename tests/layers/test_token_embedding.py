@@ -72,3 +72,11 @@ def test_embeddings_can_be_left_unscaled_and_begin_narrower():
     np.testing.assert_array_equal(rows[0], ops.convert_to_numpy(layer.embeddings))
     assert rows.std() == pytest.approx(0.02, rel=0.02)
     assert not ops.convert_to_numpy(TokenEmbedding(9, 4, stddev=0.0)(np.arange(9)[None])).any()
+
+
+def test_ids_outside_the_vocabulary_are_refused_in_an_array():
+    layer = TokenEmbedding(9, 4)
+    for wrong in ([[9]], [[3, -1]]):
+        with pytest.raises(ValueError, match="Expected inputs from 0 to 8, .* Received: inputs fr"):
+            layer(np.array(wrong))
+    assert layer(np.full((1, 4), 9.0), reverse=True).shape == (1, 9)

@@ -277,7 +277,8 @@ def test_bad_input(bert, batch):
         Bert.from_preset("tiny", VOCAB_SIZE)
     with pytest.raises(ValueError, match="at most max_length=97 positions long"):
         bert(np.zeros((2, 98), "int32"))
-    for inputs in ({"segment_ids": batch["ids"]}, {**batch, "mask": batch["ids"]}):
+    segment_ids = batch["segment_ids"]
+    for inputs in (dict(segment_ids=segment_ids), {**batch, "mask": segment_ids}, dict(ids=None)):
         with pytest.raises(ValueError, match="Expected a dict of ids and"):
             bert(inputs)
     for ids, segment_ids in (([5], [0]), ([[5, 6]], [0, 1]), ([[5, 6]], [[0, 1, 1]])):

@@ -306,6 +306,12 @@ def test_bad_options(eager):
             model.generate([[5]], temperature=1.0, seed=seed)
         with pytest.raises(ValueError, match=f"Received: seed={seed}"):
             model.stream([5], temperature=1.0, seed=seed)
+    for penalty in (float("nan"), -1.0, None):
+        with pytest.raises(ValueError, match=f"length_penalty={penalty}"):
+            model.generate([[5]], length_penalty=penalty)
+    for prompts in (None, 5):
+        with pytest.raises(ValueError, match=f"Received: prompts={prompts}. Put a single prompt"):
+            model.generate(prompts)
     with pytest.raises(ValueError, match="max_new_tokens=0"):
         model.generate([[5]], max_new_tokens=0)
     with pytest.raises(ValueError, match="beam_size=0"):

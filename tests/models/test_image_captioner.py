@@ -266,6 +266,7 @@ def test_it_learns_to_say_where_a_spot_is():
         (dict(patch_size=4), "must divide .* patch_size=4, height=4, width=6"),
         (dict(features="cnn"), "convolutional.*Received: features='cnn'"),
         (dict(features="convolutional", num_convolutions=0), "Received: .*num_convolutions=0"),
+        (dict(features="convolutional", num_convolutions=9), "most 3 conv.*num_convolutions=9"),
         (dict(num_decoder_layers=0), "num_layers must be a whole number"),
         (dict(num_heads=None), "num_heads must be a whole number"),
         (dict(dropout=None), "Received: dropout=None"),

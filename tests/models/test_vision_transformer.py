@@ -226,6 +226,8 @@ def test_arguments_that_do_not_fit_are_refused(arguments, message):
 def test_other_images_are_refused(shape):
     with pytest.raises(ValueError, match=r"images must .*Received: images.shape=\("):
         shared()(np.zeros(shape, "float32"))
+    with pytest.raises(ValueError, match="images must have shape"):
+        shared()(None)
 
 
 @pytest.mark.parametrize("resize_positions", [False, True])
