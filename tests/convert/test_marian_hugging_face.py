@@ -120,13 +120,16 @@ def test_what_a_search_here_does_not_do_is_named_and_the_files_are_not_mixed(mar
     """A search in config.json is not read beside generation_config.json, as in `transformers`."""
     config = {"num_beams": 2, "num_beam_groups": 2, "new_in_the_model": [1], "use_cache": True}
     generation = {"forced_eos_token_id": 0, "new_in_the_search": 1, "num_beams": 6, "top_k": 50}
-    marian.hugging_face(tmp_path, config, generation)
+    tokenizer = {"clean_up_tokenization_spaces": True, "extra_special_tokens": {}, "a\nb": "c\nd"}
+    marian.hugging_face(tmp_path, config, generation, tokenizer)
     lines = []
     assert read_marian(tmp_path, lines.append).decoding.beam_size == 6
     assert [line.partition(",")[0] for line in lines] == [
         "not applied forced_eos_token_id=0",
         "not applied new_in_the_model=[1]",
         "not applied new_in_the_search=1",
+        r"not applied a\nb='c\nd'",
+        "not applied clean_up_tokenization_spaces=True",
     ]
 
 
