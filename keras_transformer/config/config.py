@@ -20,7 +20,7 @@ from keras_transformer.config.groups import (
 )
 from keras_transformer.config.presets import RECIPES, read_preset, settings_file
 from keras_transformer.config.settings import check_known, plain_type, settings
-from keras_transformer.config.yaml import parse_yaml, to_yaml
+from keras_transformer.config.yaml import MAX_CHARACTERS, parse_yaml, to_yaml
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
 from keras_transformer.types import Self, StrPath
@@ -70,7 +70,8 @@ class Config:
         `recipes/NAME.yaml` also finds a recipe of this package, if there is no such file.
         """
         try:
-            content = settings_file(path).read_bytes()
+            with settings_file(path).open("rb") as file:
+                content = file.read(MAX_CHARACTERS + 1)
         except OSError as error:
             message = f"Expected a readable configuration file. Received: {path}: {error.strerror}."
             if pathlib.Path(path).parent == pathlib.Path("recipes"):

@@ -11,8 +11,9 @@ import yaml
 
 from keras_transformer.errors import InputError
 
-MAX_CHARACTERS = 2**20
-"""Characters that aliases may add to a text: each stands for a value that may hold further ones."""
+MAX_CHARACTERS = 2**18
+"""Characters of a text, which take a second or two to read, and that its aliases may add to it:
+each stands for a value that may hold further ones."""
 MAX_DIGITS = 1000
 """Maximum digits of a number. Python refuses to print one of more than 4,300 digits."""
 
@@ -21,9 +22,11 @@ def parse_yaml(text):
     """Returns the value of a YAML text; `<<` merges one mapping into another.
 
     Raises:
-        ValueError: the text is not YAML, a mapping has a key twice, or aliases stand for more than
-            can be worth it; the message is one line.
+        ValueError: the text is not YAML or too long, a mapping has a key twice, or aliases stand
+            for more than can be worth it; the message is one line.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"Expected YAML of at most {MAX_CHARACTERS:,} characters. Received: more.")
     try:
         return yaml.load(text, _Loader)
     except RecursionError:

@@ -97,6 +97,18 @@ NOT_APPLIED = {
     "suppress_tokens": None,
 }
 """Settings of `generate` that our searches do not have, and the values that mean nothing."""
+TOKENIZER_KNOWN = """
+    added_tokens_decoder auto_map backend eos_token is_local local_files_only model_max_length
+    name_or_path pad_token padding_side processor_class return_tensors separate_vocabs source_lang
+    sp_model_kwargs special_tokens_map_file target_lang tokenizer_class tokenizer_file unk_token
+    use_fast
+""".split()
+"""Settings of the tokenizer that are read or have no effect on a translation."""
+TOKENIZER_NOT_APPLIED = {
+    "additional_special_tokens": [],
+    "clean_up_tokenization_spaces": False,
+    "extra_special_tokens": {},
+}
 
 
 def read_hugging_face(directory, config, write):
@@ -320,8 +332,7 @@ def _report(config, search, tokenizer_config, write):
     report_not_applied(
         {**of_model, **search}, (*READ, *WITHOUT_EFFECT, *EXPECTED), NOT_APPLIED, write
     )
-    if tokenizer_config.get("clean_up_tokenization_spaces"):
-        write("not applied clean_up_tokenization_spaces=true, which changes their output text")
+    report_not_applied(tokenizer_config, TOKENIZER_KNOWN, TOKENIZER_NOT_APPLIED, write)
 
 
 def _tensors(directory):

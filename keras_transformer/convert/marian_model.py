@@ -161,9 +161,11 @@ def report_not_applied(settings, known, not_applied, write):
     for name, value in sorted(settings.items(), key=lambda item: str(item[0])):
         if name in not_applied:
             if value not in (not_applied[name], None):
-                write(f"not applied {name}={value!r:.200}, which the searches here do not have")
+                write(f"not applied {name}={value!r:.200}, which has no counterpart here")
         elif name not in known:
-            write(f"not applied {name!s:.200}={value!r:.200}, which is not known here")
+            write(
+                f"not applied {repr(str(name))[1:-1]:.200}={value!r:.200}, which is not known here"
+            )
 
 
 def vocabulary(ids, unknown, end, pad=None, start=None, num_rows=None):

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import zipfile
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from keras_transformer.errors import PACKAGES, InputError, import_library
 from keras_transformer.files.regular import (
     VOCABULARY_BYTES,
     is_named,
+    memory_bytes,
     read_regular,
     regular_file,
+    unpacked_bytes,
 )
 
 MODEL = "model.safetensors"
@@ -121,11 +124,15 @@ def read_pytorch_tensors(path):
         )
     try:
         regular_file(path.parent, path.name)
+        if zipfile.is_zipfile(path) and unpacked_bytes(path) > path.stat().st_size:
+            raise ValueError("it is compressed, which PyTorch's own files are not.")
         tensors = torch.load(path, map_location="cpu", weights_only=True)
         floating = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
         for name, tensor in floating.items():
             if tensor.nbytes > tensor.untyped_storage().nbytes():  # the same numbers many times
                 raise ValueError(f"{name} has fewer numbers than its shape {tuple(tensor.shape)}.")
+        if 4 * sum(tensor.numel() for tensor in floating.values()) > memory_bytes():
+            raise ValueError("its tensors, which may share numbers, are larger than the memory.")
         return {name: tensor.float().numpy() for name, tensor in floating.items()}
     except pickle.UnpicklingError:  # its message advises to load the file without this protection
         raise InputError(

@@ -47,7 +47,7 @@ def regular_file(directory, name, most_bytes=None):
         OSError: it is missing, no regular file, outside of the directory, or too large.
     """
     path = pathlib.Path(directory, name)
-    most_bytes = most_bytes or _memory_bytes()
+    most_bytes = most_bytes or memory_bytes()
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -73,9 +73,9 @@ def check_arrays(path):
     from numpy.lib import format as npy  # here, as nothing else in this folder needs it
 
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    if unpacked_bytes(path) > memory_bytes():
+        raise ValueError("it is larger than the memory")
     with zipfile.ZipFile(path) as archive:
-        if sum(member.file_size for member in archive.infolist()) > _memory_bytes():
-            raise ValueError("it is larger than the memory")
         for member in archive.infolist():
             with archive.open(member) as file:
                 shape, _, dtype = readers[npy.read_magic(file)](file)
@@ -83,7 +83,14 @@ def check_arrays(path):
                     raise ValueError(f"{member.filename} has another size than its shape {shape}")
 
 
-def _memory_bytes():
+def unpacked_bytes(path):
+    """Returns the size of all files in a zip archive."""
+    with zipfile.ZipFile(path) as archive:
+        return sum(member.file_size for member in archive.infolist())
+
+
+def memory_bytes():
+    """Returns the size of the machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

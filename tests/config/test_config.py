@@ -186,8 +186,15 @@ def nested_aliases(first, line):
     ],
 )
 def test_yaml_of_more_aliases_than_can_be_worth_it_is_refused(text):
-    with pytest.raises(ValueError, match="whose aliases stand for at most 1,048,576 characters"):
+    with pytest.raises(ValueError, match="whose aliases stand for at most 262,144 characters"):
         parse_yaml(text)
+
+
+def test_yaml_is_read_up_to_a_bound():
+    """A device has no end, and a text of megabytes takes minutes."""
+    for read, value in ((Config.load, "/dev/zero"), (parse_yaml, "- a\n" * 2**17)):
+        with pytest.raises(ValueError, match="YAML of at most 262,144 characters"):
+            read(value)
 
 
 @pytest.mark.parametrize("text", ["010", "1:30", "1e3", "1.5e3", "0o10", "yes", "~", "2001-01-01"])

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import pathlib
+import zipfile
 
 import keras
 import numpy as np
@@ -18,8 +19,9 @@ from keras_transformer.convert import (
     import_run,
     marian_model,
     read_marian,
+    tensor_files,
 )
-from keras_transformer.convert.tensor_files import write_tensors
+from keras_transformer.convert.tensor_files import read_pytorch_tensors, write_tensors
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.files.checksums import write_checksums
 from keras_transformer.quickstart.phrases import phrase_corpus
@@ -118,13 +120,16 @@ def test_what_a_search_here_does_not_do_is_named_and_the_files_are_not_mixed(mar
     """A search in config.json is not read beside generation_config.json, as in `transformers`."""
     config = {"num_beams": 2, "num_beam_groups": 2, "new_in_the_model": [1], "use_cache": True}
     generation = {"forced_eos_token_id": 0, "new_in_the_search": 1, "num_beams": 6, "top_k": 50}
-    marian.hugging_face(tmp_path, config, generation)
+    tokenizer = {"clean_up_tokenization_spaces": True, "extra_special_tokens": {}, "a\nb": "c\nd"}
+    marian.hugging_face(tmp_path, config, generation, tokenizer)
     lines = []
     assert read_marian(tmp_path, lines.append).decoding.beam_size == 6
     assert [line.partition(",")[0] for line in lines] == [
         "not applied forced_eos_token_id=0",
         "not applied new_in_the_model=[1]",
         "not applied new_in_the_search=1",
+        r"not applied a\nb='c\nd'",
+        "not applied clean_up_tokenization_spaces=True",
     ]
 
 
@@ -530,10 +535,6 @@ def test_a_pickle_of_tensors_is_read_and_one_with_code_is_not(transformers, mari
     assert_same_logits(model, read_marian(tmp_path, lines.append))
     assert [line.partition(",")[0] for line in lines] == ["not applied forced_eos_token_id=0"]
 
-    torch.save({"model.shared.weight": torch.ones(1).expand(10**6, 10**6)}, path)
-    with pytest.raises(ValueError, match="fewer numbers than its shape .1000000, 1000000"):
-        read_marian(tmp_path)
-
     class Code:
         def __reduce__(self):
             return pathlib.Path.touch, (proof,)
@@ -543,6 +544,29 @@ def test_a_pickle_of_tensors_is_read_and_one_with_code_is_not(transformers, mari
         read_marian(tmp_path)
     assert not proof.exists()
     assert "weights_only" not in str(error.value)  # PyTorch advises to switch this off
+
+
+def test_tensors_of_pytorch_that_are_larger_than_their_file_are_refused(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="needs the extra test-backends")
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": torch.ones(1).expand(10**6, 10**6)}, path)
+    with pytest.raises(ValueError, match="fewer numbers than its shape .1000000, 1000000"):
+        read_pytorch_tensors(path)
+
+    numbers = torch.zeros(1000, dtype=torch.float16)
+    torch.save({"a": numbers, "b": numbers.view(10, 100)}, path)
+    assert set(read_pytorch_tensors(path)) == {"a", "b"}
+    monkeypatch.setattr(tensor_files, "memory_bytes", lambda: 7999)
+    with pytest.raises(ValueError, match="may share numbers, are larger than the memory"):
+        read_pytorch_tensors(path)
+
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    with pytest.raises(ValueError, match="it is compressed, which PyTorch's own files are not"):
+        read_pytorch_tensors(path)
 
 
 def assert_same_ids(tokenizer, theirs, texts, vocab_size, **options):
