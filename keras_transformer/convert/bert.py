@@ -7,15 +7,6 @@ from keras_transformer.errors import InputError
 from keras_transformer.models import Bert, BertClassifier, BertPretraining, BertTokenClassifier
 from keras_transformer.special_ids import PAD_ID
 
-TOKEN_TENSORS = (
-    "embeddings.word_embeddings.weight",
-    "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.bias",
-    "cls.predictions.decoder.bias",
-    "cls.predictions.decoder.weight",
-)
-"""The tensors with one row for each token."""
-
 BUFFERS = r"embeddings\.(position_ids|token_type_ids)"
 """Constants, which early versions saved with the weights."""
 

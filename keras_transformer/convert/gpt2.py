@@ -7,9 +7,6 @@ from keras_transformer.convert.weights import Weights
 from keras_transformer.errors import InputError
 from keras_transformer.models import Gpt
 
-TOKEN_TENSORS = ("wte.weight", "transformer.wte.weight", "lm_head.weight")
-"""The tensors with one row for each token."""
-
 BUFFERS = r"h\.\d+\.attn\.(bias|masked_bias)"
 """Causal masks, which early versions saved with the weights."""
 

@@ -1,9 +1,8 @@
 """Models that Hugging Face's `transformers` has saved, as models of this package.
 
-Each architecture has a file in this directory with two members. `model_from(config, tensors)` takes
-the `Settings` of config.json and a dict from names to float32 arrays, and returns a built model.
-`TOKEN_TENSORS` names the arrays with one row for each token, whose rows are put in the order of the
-tokenizer where that differs from the file's.
+Each architecture has a file in this directory with a function `model_from(config, tensors)`. It
+takes the `Settings` of config.json and a dict from names to float32 arrays, and returns a built
+model.
 """
 
 import pathlib
@@ -27,8 +26,7 @@ class Imported(NamedTuple):
     model: Any
     """A built Keras model with the weights of the files, such as `models.Gpt`."""
     tokenizer: Any
-    """For byte-level BPE, a `tokenizers.Tokenizer`; for WordPiece, our `WordPieceTokenizer` or
-    `UncasedWordPieceTokenizer`; None if the directory has no tokenizer."""
+    """A `tokenizers.Tokenizer` with the ids of the files; None if the directory has none."""
 
 
 def from_hugging_face(directory: StrPath) -> Imported:
@@ -63,22 +61,13 @@ def from_hugging_face(directory: StrPath) -> Imported:
             f"Received: {model_type=}, in {directory / 'config.json'}."
         )
     architecture = ARCHITECTURES[model_type]
-    tokenizer, order = read_tokenizer(directory)
-    tensors = read_tensors(directory)
-    if order is not None:
-        tensors = {
-            name: _in_order(name, tensor, order) if name in architecture.TOKEN_TENSORS else tensor
-            for name, tensor in tensors.items()
-        }
-    return Imported(architecture.model_from(config, tensors), tokenizer)
-
-
-def _in_order(name, tensor, order):
-    """Returns the rows of `tensor` in `order`, and after them the rows that no token has."""
-    if tensor.ndim == 0 or max(order) >= len(tensor):
-        raise InputError(
-            f"Expected a row of {name} for each token of the tokenizer, which has the id "
-            f"{max(order)}. Received: {name}.shape={tensor.shape}. Copy the tokenizer that belongs "
-            "to the model, or move it away to load the model alone."
-        )
-    return tensor[[*order, *sorted(set(range(len(tensor))) - set(order))]]
+    tokenizer = read_tokenizer(directory)
+    if tokenizer is not None and "vocab_size" in config:  # images have no tokens
+        highest = max(tokenizer.get_vocab().values(), default=0)
+        if highest >= config.size("vocab_size"):
+            raise InputError(
+                "Expected an embedding for each token of the tokenizer, whose highest id is "
+                f"{highest}. Received: vocab_size={config['vocab_size']} in config.json. Copy the "
+                "tokenizer that belongs to the model, or move it away to load the model alone."
+            )
+    return Imported(architecture.model_from(config, read_tensors(directory)), tokenizer)

@@ -17,9 +17,6 @@ NAMES = {
     "feed_forward.norm": "layernorm_after",
 }
 
-TOKEN_TENSORS = ()
-"""The tensors with one row for each token: none."""
-
 
 def model_from(config, tensors):
     """Returns a built `VisionTransformer`, which takes images with the channels last.

@@ -144,7 +144,8 @@ def bert_inputs(
         {"ids": `(B, T)`, "segment_ids": `(B, T)`}, int32, padded with 0 to the longest row; T is 1
         when B is 0. The segment is 1 for the second text and its separator, otherwise 0.
     Raises:
-        ValueError: max_length too small for a token, or texts of another shape.
+        ValueError: max_length too small for a token, texts of another shape, or a tokenizer of
+            another library.
         InvalidArgumentError: the numbers of first and second texts differ.
 
     Example:
@@ -152,8 +153,13 @@ def bert_inputs(
     """
     import tensorflow as tf
 
-    from keras_transformer.tokenizers.tokenizer import padded
+    from keras_transformer.tokenizers.tokenizer import Tokenizer, padded
 
+    if not isinstance(tokenizer, Tokenizer):
+        raise InputError(
+            f"Expected a tokenizer of this package. Received: {tokenizer=!r:.80}. That of an "
+            "imported BERT returns ids and type_ids itself: tokenizer.encode_batch(texts)."
+        )
     num_special = 2 if second is None else 3
     if max_length <= num_special:
         raise InputError(

@@ -52,7 +52,8 @@ class WordPieceTokenizer(Tokenizer):
     Args:
         vocabulary: bytes of a vocab.txt, one token per line, UTF-8, with any layout of special
             tokens (`[UNK]` is required; `[PAD]`, `[START]` or `[CLS]`, `[END]` or `[SEP]` are added
-            if missing). Tokens are moved so that ids 0 to 3 are padding, unknown, start and end.
+            if missing). Tokens are moved so that ids 0 to 3 are padding, unknown, start and end. An
+            imported BERT expects the ids of its own files: use the tokenizer imported with it.
     Raises:
         ValueError: `vocabulary` is not UTF-8 or has no `[UNK]`.
     """
