@@ -214,12 +214,7 @@ class PlannedEnd(keras.callbacks.Callback):
 
 
 def planned_last_step(state, config):
-    """Returns the step at which a training will end.
-
-    Args:
-        state: `TrainingState`.
-        config: `TrainingConfig`.
-    """
+    """Returns the step at which a training in this `TrainingState` will end."""
     if config.max_minutes is None or state.seconds_per_step == 0:
         return config.max_steps
     seconds = 60 * (config.max_minutes - state.minutes)

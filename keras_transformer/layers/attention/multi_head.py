@@ -191,14 +191,10 @@ class MultiHeadAttention(TracedShape, Layer):
     def decoding_weights(
         self, norm: LayerNormalization | None = None, centered: bool = False
     ) -> Any:
-        """Returns the weights for `decode_step`.
+        """Returns the weights for `decode_step`, each from `dense_weights`.
 
-        Args:
-            norm: the normalization of the input, see `dense_weights`; None: there is none.
-            centered: whether the mean of the output over D becomes 0.
-        Returns:
-            {"input": those of the three input projections side by side, "output": those of the
-            output projection}, each from `dense_weights`.
+        {"input": those of the three input projections side by side, "output": those of the output
+        projection}.
         """
         inputs = (self.query_projection, self.key_projection, self.value_projection)
         return {"input": dense_weights(inputs, norm), "output": self._output_weights(centered)}
