@@ -5,7 +5,6 @@ Shapes: B batch, T length, M masked positions, D d_model, H heads, V vocabulary.
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
@@ -17,7 +16,6 @@ from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class BertPretraining(BertHead):
     """Predicts the tokens that were masked and, by argument, whether two sentences belong together.
 
