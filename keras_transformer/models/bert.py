@@ -7,9 +7,8 @@ from typing import Any
 
 from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError
-from keras_transformer.layers import BertEmbedding, Encoder, TokenEmbedding, padding_mask
+from keras_transformer.layers import BertEmbedding, Dense, Encoder, TokenEmbedding, padding_mask
 from keras_transformer.layers.bert_embedding import ids_and_segments
-from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.base import BaseModel, build_parts
 from keras_transformer.types import Self, Shape, Tensor

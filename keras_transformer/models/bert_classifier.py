@@ -6,8 +6,7 @@ Shapes: B batch, T length, H heads, C classes.
 from typing import Any
 
 from keras_transformer.errors import check_positive_integers
-from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers import Dense, Dropout
 from keras_transformer.models.base import build_parts
 from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor

@@ -8,9 +8,8 @@ from typing import Any
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.dense import Dense
+from keras_transformer.layers import Dense, LayerNormalization
 from keras_transformer.layers.feed_forward import activation_function
-from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.models.base import build_parts
 from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor
