@@ -64,7 +64,7 @@ class WordDropout(Dropout):
     are scaled up. Unlike in the first paper, each occurrence of a word is drawn by itself.
 
     Args:
-        rate: fraction of the tokens that are set to zero in training, in `[0, 1)`.
+        rate: fraction of the tokens set to zero in training, in `[0, 1)`, as exact as in `Dropout`.
         seed: seed of the random numbers.
 
     Call arguments:
