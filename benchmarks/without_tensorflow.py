@@ -144,7 +144,7 @@ class Batches(keras.utils.PyDataset):
         return self.batches[index]
 
 
-def tf_dataset(generate, dtypes, num_batches=None):
+def tf_dataset(generate, example, num_batches=None):
     """Returns what stands in for the `tf.data.Dataset` of the batches."""
     return generate() if num_batches is None else Batches(generate())
 

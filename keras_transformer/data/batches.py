@@ -141,9 +141,10 @@ class TranslationBatches:
 
         With `repeat=False`, each iteration starts at the same batch.
         """
+        ids = np.zeros((0, 0), "int32")
         return tf_dataset(
             lambda: self.arrays(repeat, epoch, index, row_multiple),
-            ({"source_ids": "int32", "target_ids": "int32"}, "int32", "float32"),
+            ({"source_ids": ids, "target_ids": ids}, ids, ids.astype("float32")),
             None if repeat else self._count(epoch) - index,
         )
 

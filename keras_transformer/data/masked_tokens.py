@@ -195,18 +195,6 @@ class MaskedTokenBatches(EpochBatches):
         """Number of batches in an epoch."""
         return -(-self.num_rows // self.batch_size)
 
-    def _dtypes(self):
-        import tensorflow as tf  # here, because other backends do not need it
-
-        inputs = {"ids": "int32", "masked_positions": "int32"}
-        if not self.next_sentence:
-            return inputs, "int32", "float32"
-        labels, weights = (
-            {"masked_tokens": dtype, "next_sentence": tf.TensorSpec([None], dtype)}
-            for dtype in ("int32", "float32")
-        )
-        return {**inputs, "segment_ids": "int32"}, labels, weights
-
     def _epoch(self, number):
         rng = np.random.default_rng([self.seed, number if self.shuffle else 0])
         order = rng.permutation(self.num_rows) if self.shuffle else np.arange(self.num_rows)

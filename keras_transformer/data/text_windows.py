@@ -119,9 +119,6 @@ class TextWindows(EpochBatches):
             return max(1, self.num_windows // self.batch_size)
         return -(-self.num_windows // self.batch_size)
 
-    def _dtypes(self):
-        return "int32", "int32", "float32"
-
     def _epoch(self, number):
         starts = self._starts(number)
         for batch in range(len(self)):

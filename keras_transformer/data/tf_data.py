@@ -20,21 +20,18 @@ if TYPE_CHECKING:
 NUM_PREFETCHED = 4
 
 
-def tf_dataset(generate, dtypes, num_batches=None):
+def tf_dataset(generate, example, num_batches=None):
     """Returns the `tf.data.Dataset` of the batches that a generator yields.
 
     Args:
         generate: function without arguments that returns an iterator of batches: nested NumPy
-            arrays `(B, length)`.
-        dtypes: the same nested structure of names of dtypes, or of `tf.TensorSpec` for arrays of
-            another shape.
+            arrays.
+        example: a batch of the same structure, dtypes and ranks.
         num_batches: number of batches; None if there is no end.
     """
     import tensorflow as tf
 
-    signature = tf.nest.map_structure(
-        lambda x: x if isinstance(x, tf.TensorSpec) else tf.TensorSpec([None, None], x), dtypes
-    )
+    signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None] * x.ndim, x.dtype), example)
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     if num_batches is None:
         num_batches = tf.data.INFINITE_CARDINALITY
@@ -50,17 +47,13 @@ def tf_dataset(generate, dtypes, num_batches=None):
 class EpochBatches:
     """Batches that are drawn anew in each epoch.
 
-    A subclass defines the number of batches in an epoch, the batches of one, and their dtypes, as
-    `tf_dataset` takes them.
+    A subclass defines the number of batches in an epoch, and the batches of one.
     """
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def _epoch(self, number: int) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def _dtypes(self) -> Any:
         raise NotImplementedError
 
     def arrays(self, repeat: bool = True, epoch: int = 0) -> Iterator[tuple[Any, Any, Any]]:
@@ -79,7 +72,8 @@ class EpochBatches:
         With `repeat=False`, each iteration yields the same batches.
         """
         num_batches = None if repeat else len(self)
-        return tf_dataset(lambda: self.arrays(repeat, epoch), self._dtypes(), num_batches)
+        example = next(self.arrays())
+        return tf_dataset(lambda: self.arrays(repeat, epoch), example, num_batches)
 
 
 def training_example(

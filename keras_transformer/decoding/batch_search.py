@@ -148,12 +148,9 @@ class BatchSearch:
         return SearchResult(*(ops.convert_to_numpy(tensor)[: len(indices)] for tensor in found))
 
     def compiled(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the compiled `function`; compiles in the first call with this `key`, see
-        `remembered`.
+        """Returns the compiled function of tensors, which may read the model's weights.
 
-        Args:
-            key: hashable.
-            function: function of tensors, which may read the weights of the model.
+        It is compiled in the first call with this `key`, see `remembered`.
         """
 
         def compile_it():

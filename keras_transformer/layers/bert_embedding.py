@@ -17,7 +17,6 @@ from keras_transformer.types import Shape, Tensor
 STDDEV = 0.02  # of the initial entries of all tables, as in BERT's own code
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class BertEmbedding(TracedShape, Layer):
     """LayerNorm(token embedding + segment embedding + position embedding), all of them learned.
 
@@ -90,11 +89,7 @@ class BertEmbedding(TracedShape, Layer):
 
 
 def ids_and_segments(inputs):
-    """Returns the ids and segment ids of the call's inputs, both `(B, T)`.
-
-    Raises:
-        ValueError: other inputs, other shapes, or texts without a position.
-    """
+    """Returns the ids and segment ids of the call's inputs, `(B, T)`; raises `InputError`."""
     inputs = {"ids": inputs} if hasattr(inputs, "shape") else inputs
     if not isinstance(inputs, dict):
         raise InputError(f"Expected ids (B, T), or a dict of them. Received: {type(inputs)}.")

@@ -21,7 +21,6 @@ def check_rates(**rates):
             raise InputError(f"The dropout rate must be in [0, 1). Received: {name}={rate!r}.")
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Dropout):
     """Keras's Dropout, with a mask that the backend draws faster.
 
@@ -57,7 +56,6 @@ class Dropout(keras.layers.Dropout):
         return inputs
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class WordDropout(Dropout):
     """Sets the whole vector of some tokens to zero, so that a model leans less on single words.
 
@@ -66,7 +64,7 @@ class WordDropout(Dropout):
     are scaled up. Unlike in the first paper, each occurrence of a word is drawn by itself.
 
     Args:
-        rate: fraction of the tokens that are set to zero in training, in `[0, 1)`.
+        rate: fraction of the tokens set to zero in training, in `[0, 1)`, as exact as in `Dropout`.
         seed: seed of the random numbers.
 
     Call arguments:

@@ -61,7 +61,6 @@ def activation_config(function):
     return names.get(function) or keras.activations.serialize(function)
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(TracedShape, Layer):
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position separately.
 
@@ -110,21 +109,12 @@ class FeedForward(TracedShape, Layer):
     def decoding_weights(
         self, norm: LayerNormalization | None = None, centered: bool = False
     ) -> Any:
-        """Returns the weights for `decode_step`: {"inner", "outer"}, each from `dense_weights`.
-
-        Args:
-            norm: the normalization of the input; None: there is none.
-            centered: whether the mean of the output over D becomes 0.
-        """
+        """Returns the weights for `decode_step`: {"inner", "outer"}, each from `dense_weights`."""
         outer = dense_weights([self.outer], centered=centered)
         return {"inner": dense_weights([self.inner], norm), "outer": outer}
 
     def decode_step(self, x: Tensor, weights: Any) -> Tensor:
-        """Returns the inner layer `(R, F)` of rows `x` `(R, D)`, the input of the outer layer.
-
-        Args:
-            weights: from `decoding_weights`.
-        """
+        """Returns the inner layer `(R, F)` of rows `x` `(R, D)`, the input of the outer layer."""
         return self.activation(project_rows(x, weights["inner"]))
 
     def get_config(self) -> dict[str, Any]:

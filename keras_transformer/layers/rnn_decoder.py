@@ -23,7 +23,6 @@ from keras_transformer.types import Shape, Tensor
 ATTENTIONS = ("bahdanau", "luong", None)
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class RnnDecoder(NotQuantized, TracedShape, Layer):
     """An embedding, GRU or LSTM layers, and attention before or after them.
 
@@ -303,13 +302,7 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
         source_padding_mask: Tensor | None = None,
         encoder_state: Tensor | None = None,
     ) -> DecodingState:
-        """Returns the `DecodingState` before the first step.
-
-        Args:
-            num_rows: R, number of hypotheses of all inputs.
-            max_length: ignored: the state does not grow.
-            encoder_output, source_padding_mask, encoder_state: see the call.
-        """
+        """Does what `Decoder.start_decoding` does; `max_length` is ignored: no state grows."""
         states, memory = self._start(encoder_output, encoder_state, source_padding_mask)
         each = num_rows // _at_least_1(ops.shape(encoder_output)[0])
         states = tree.map_structure(lambda state: ops.repeat(state, each, axis=0), states)

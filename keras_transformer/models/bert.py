@@ -5,13 +5,10 @@ Shapes: B batch, T length, D d_model, H heads.
 
 from typing import Any
 
-import keras
-
 from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError
-from keras_transformer.layers import BertEmbedding, Encoder, TokenEmbedding, padding_mask
+from keras_transformer.layers import BertEmbedding, Dense, Encoder, TokenEmbedding, padding_mask
 from keras_transformer.layers.bert_embedding import ids_and_segments
-from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.base import BaseModel, build_parts
 from keras_transformer.types import Self, Shape, Tensor
@@ -19,7 +16,6 @@ from keras_transformer.types import Self, Shape, Tensor
 POSITIONS = ("learned", None)
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class Bert(BaseModel):
     """The encoder of BERT: one vector for each token, and one for the whole text.
 

@@ -5,19 +5,16 @@ Shapes: B batch, T length, M masked positions, D d_model, H heads, V vocabulary.
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.dense import Dense
+from keras_transformer.layers import Dense, LayerNormalization
 from keras_transformer.layers.feed_forward import activation_function
-from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.models.base import build_parts
 from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class BertPretraining(BertHead):
     """Predicts the tokens that were masked and, by argument, whether two sentences belong together.
 

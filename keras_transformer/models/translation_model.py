@@ -17,13 +17,8 @@ from keras_transformer.types import Self, Tensor
 
 
 def source_and_target(inputs):
-    """Returns the ids of the call's inputs, `(B, S)` and `(B, T)`.
-
-    Raises:
-        ValueError: no dict of both, another rank, or unequal batches.
-    """
-    source, target = two_inputs(inputs, source_ids="(B, S)", target_ids="(B, T)")
-    return source, target
+    """Returns the ids of the call's inputs, `(B, S)` and `(B, T)`, see `two_inputs`."""
+    return two_inputs(inputs, source_ids="(B, S)", target_ids="(B, T)")
 
 
 def output_limits(source_ids, max_length):

@@ -8,8 +8,6 @@ from keras_transformer.config import STRATEGIES
 from keras_transformer.errors import InputError
 from keras_transformer.training.one_device import Distribution, WorkerLost
 
-__all__ = ["Distribution", "JaxDistribution", "WorkerLost", "start", "started"]
-
 
 @contextlib.contextmanager
 def started(strategy="auto", write=print):

@@ -90,11 +90,9 @@ def choose_weights(candidates, load, validate, record, rank):
 
 
 def save_final_weights(run, model, saver, best, best_mean, metrics):
-    """Writes the averaged weights, and `finished.json`.
+    """Writes the averaged weights, which the model gets too, and `finished.json`.
 
     Args:
-        run: `Run`.
-        model: its model, which gets the averaged weights.
         saver: the `SaveAndStop` that has ended the training.
         best, best_mean, metrics: what `choose_weights` has returned.
     """

@@ -13,7 +13,6 @@ FIRST_MEASUREMENT = 8
 """Steps after the first, which is slow, until the speed is measured for the first time."""
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """peak_learning_rate * min(step / warmup_steps, sqrt(warmup_steps / step)).
 
@@ -40,7 +39,6 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         return {"peak_learning_rate": self.peak_learning_rate, "warmup_steps": self.warmup_steps}
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class NoamSchedule(InverseSquareRoot):
     """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
 
@@ -103,7 +101,6 @@ class Decay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class LinearDecay(Decay):
     """peak_learning_rate * min(step / warmup_steps, (N - step) / (N - warmup_steps)), N num_steps.
 
@@ -117,7 +114,6 @@ class LinearDecay(Decay):
         return 1.0 - progress
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class CosineDecay(Decay):
     """peak_learning_rate * step / warmup_steps, and then * (1 + cos(pi * progress)) / 2.
 
@@ -214,12 +210,7 @@ class PlannedEnd(keras.callbacks.Callback):
 
 
 def planned_last_step(state, config):
-    """Returns the step at which a training will end.
-
-    Args:
-        state: `TrainingState`.
-        config: `TrainingConfig`.
-    """
+    """Returns the step at which a training in this `TrainingState` will end."""
     if config.max_minutes is None or state.seconds_per_step == 0:
         return config.max_steps
     seconds = 60 * (config.max_minutes - state.minutes)

@@ -32,12 +32,9 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
     and before the last step, have a `model.fit` of their own.
 
     Args:
-        model: compiled model.
         batches, valid_batches: the task's.
         training: `TrainingConfig`.
         saver: `SaveAndStop`, one of the callbacks, which keeps its `state` up to date.
-        callbacks: list of Keras callbacks.
-        devices: `Distribution`.
     Raises:
         Interrupted: a signal came during a validation; the work is saved.
     """
@@ -100,7 +97,6 @@ class SaveAndStop(keras.callbacks.Callback):
     """Saves a checkpoint after each validation, and stops the training at its limits.
 
     Args:
-        checkpoints: `Checkpoints`.
         state: `TrainingState`, which this callback keeps up to date.
         task: the task, see `TranslationTask`.
         config: `TrainingConfig`.

@@ -45,10 +45,8 @@ class TranslationTask:
         """Reads the text, loads or trains the tokenizers and makes the batches.
 
         Args:
-            config: `Config`.
             run: `Run`. If it exists already, its tokenizers are used.
             init_from: path of another run whose tokenizers are used, or None.
-            devices: `Distribution`.
             write: called with each line of the report.
         """
         self.config = config
@@ -136,12 +134,7 @@ class TranslationTask:
         return [self._bleu]
 
     def score(self, model, metrics):
-        """Returns the value of `monitor` for the weights that a model has now.
-
-        Args:
-            model: the model.
-            metrics: what `model.evaluate` returned, each name with "val_" before it.
-        """
+        """Returns the value of `monitor` for a model whose validation gave these metrics."""
         if self._bleu.model is not model:  # `fit` sets it, but an ended training calls no `fit`
             self._bleu.set_model(model)
         return self._bleu.score(self._bleu.translations())

@@ -20,7 +20,6 @@ from keras_transformer.layers.relative_positions import check_rotary_width, rota
 from keras_transformer.types import Shape, Tensor
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class MultiHeadAttention(TracedShape, Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
@@ -191,14 +190,10 @@ class MultiHeadAttention(TracedShape, Layer):
     def decoding_weights(
         self, norm: LayerNormalization | None = None, centered: bool = False
     ) -> Any:
-        """Returns the weights for `decode_step`.
+        """Returns the weights for `decode_step`, each from `dense_weights`.
 
-        Args:
-            norm: the normalization of the input, see `dense_weights`; None: there is none.
-            centered: whether the mean of the output over D becomes 0.
-        Returns:
-            {"input": those of the three input projections side by side, "output": those of the
-            output projection}, each from `dense_weights`.
+        {"input": those of the three input projections side by side, "output": those of the output
+        projection}.
         """
         inputs = (self.query_projection, self.key_projection, self.value_projection)
         return {"input": dense_weights(inputs, norm), "output": self._output_weights(centered)}

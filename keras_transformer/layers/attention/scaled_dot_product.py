@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_transformer import backend
@@ -68,11 +67,7 @@ def check_heads(query_shape, key_shape, value_shape):
 
 
 def checked_padding_mask(query, key, value, padding_mask, attention_mask=None):
-    """Returns the padding mask `(B, S)` or None: the given one, or that of Keras on key and value.
-
-    Raises:
-        ValueError: shapes of heads or masks that cannot attend to one another.
-    """
+    """Returns the padding mask `(B, S)` or None, see `known_padding_mask`; checks all shapes."""
     check_heads(query.shape, key.shape, value.shape)
     padding_mask = known_padding_mask(padding_mask, key, value)
     check_lengths(query, key, value, padding_mask, attention_mask)
@@ -89,7 +84,6 @@ def refuse_attention_mask(layer, attention_mask):
         )
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class ScaledDotProductAttention(TracedShape, Layer):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim)) V for each head; no trained weights.
 
@@ -185,11 +179,7 @@ class ScaledDotProductAttention(TracedShape, Layer):
     def start_cache(
         self, num_rows: int, max_length: int, num_heads: int, head_dim: int, value_dim: int
     ) -> Any:
-        """Returns the empty cache for `decode_step`, for keys and values.
-
-        Returns:
-            {"keys": `(R, H, L, K)`, "values": `(R, H, L, K')`}.
-        """
+        """Returns the empty cache: {"keys": `(R, H, L, K)`, "values": `(R, H, L, K')`}."""
         widths = {"keys": head_dim, "values": value_dim}
         return {
             name: backend.start_cache(num_rows, num_heads, max_length, width, self.compute_dtype)
