@@ -1,8 +1,8 @@
 """Tells Keras the names of our classes, which load when a saved model asks for one.
 
-`keras.models.load_model` finds a class by the name that it was registered under. A subpackage
-registers its classes when it is imported. `import keras_transformer` imports none of them, not even
-Keras, so it registers placeholders, now or as soon as Keras is imported.
+`keras.models.load_model` finds a class by the name that it was registered under, and a class
+registers itself when its module is imported. `import keras_transformer` imports none of these
+modules, not even Keras, so it registers placeholders, now or as soon as Keras is imported.
 """
 
 import importlib
@@ -29,7 +29,7 @@ CLASSES = {
         *("TokenAccuracy", "TokenCrossEntropy"),
     ),
 }
-"""Per subpackage, the classes that a saved model may name."""
+"""Per subpackage, the classes that a saved model may name; a test compares them with the source."""
 
 
 class Placeholder:
@@ -47,14 +47,6 @@ class Placeholder:
 
     def __getattr__(self, attribute):  # such as `from_config`, which Keras calls
         return getattr(self._load(), attribute)
-
-
-def register_classes(namespace):
-    """Registers the classes of a subpackage, whose `globals()` are given, with Keras."""
-    import keras  # here, because `import keras_transformer` does without
-
-    for name in CLASSES[namespace["__name__"].removeprefix(f"{PACKAGE}.")]:
-        keras.saving.register_keras_serializable(PACKAGE)(namespace[name])
 
 
 def register():

@@ -1,6 +1,5 @@
 """Keras layers of the Transformer, each usable on its own in a `model.fit` program."""
 
-from keras_transformer.keras_names import register_classes
 from keras_transformer.layers.attention.attention import Attention
 from keras_transformer.layers.attention.block import BlockAttention
 from keras_transformer.layers.attention.feature_maps import EluFeatures, PositiveRandomFeatures
@@ -87,5 +86,3 @@ __all__ = [
     "scaled_dot_product_scores",
     "sinusoidal_encoding",
 ]
-
-register_classes(globals())

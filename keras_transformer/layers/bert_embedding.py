@@ -17,6 +17,7 @@ from keras_transformer.types import Shape, Tensor
 STDDEV = 0.02  # of the initial entries of all tables, as in BERT's own code
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class BertEmbedding(TracedShape, Layer):
     """LayerNorm(token embedding + segment embedding + position embedding), all of them learned.
 

@@ -16,6 +16,7 @@ from keras_transformer.layers.patch_embedding import check_image_shape, height_a
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class ConvolutionalEmbedding(Layer):
     """Convolutions that each halve the image, then learned positions for the grid of features.
 

@@ -18,6 +18,7 @@ from keras_transformer.layers.stack import Stack
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Decoder(Stack):
     """An embedding and a stack of `DecoderBlock`s.
 

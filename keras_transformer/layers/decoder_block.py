@@ -16,6 +16,7 @@ from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class DecoderBlock(Block):
     """Masked self-attention, cross-attention and feed-forward network, each within a `Residual`.
 

@@ -14,6 +14,7 @@ from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Dense(NotQuantized, keras.layers.Dense):
     """Keras's Dense, activation(x W + b), in two thirds of the time for few rows `(R, D)`.
 
@@ -35,6 +36,7 @@ class Dense(NotQuantized, keras.layers.Dense):
         return y if self.activation is None else self.activation(y)
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class HeadwiseDense(NotQuantized, TracedShape, Layer):
     """head_h(x) = x[h D / H : (h + 1) D / H] W_h + b_h, with H times fewer weights than `Dense`.
 

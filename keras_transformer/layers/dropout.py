@@ -21,6 +21,7 @@ def check_rates(**rates):
             raise InputError(f"The dropout rate must be in [0, 1). Received: {name}={rate!r}.")
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Dropout):
     """Keras's Dropout, with a mask that the backend draws faster.
 
@@ -56,6 +57,7 @@ class Dropout(keras.layers.Dropout):
         return inputs
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class WordDropout(Dropout):
     """Sets the whole vector of some tokens to zero, so that a model leans less on single words.
 

@@ -12,6 +12,7 @@ from keras_transformer.layers.stack import Stack
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Encoder(Stack):
     """An embedding and a stack of `EncoderBlock`s. Each position attends to all positions.
 

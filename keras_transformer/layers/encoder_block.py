@@ -85,6 +85,7 @@ class Block(TracedShape, Layer):
         return self.self_attention.attention
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class EncoderBlock(Block):
     """Self-attention and a feed-forward network, each within a `Residual`.
 

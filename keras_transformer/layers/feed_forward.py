@@ -61,6 +61,7 @@ def activation_config(function):
     return names.get(function) or keras.activations.serialize(function)
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(TracedShape, Layer):
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position separately.
 

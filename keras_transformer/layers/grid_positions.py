@@ -16,6 +16,7 @@ SHARPNESS = -0.75
 """The constant a of cubic convolution; Keys chose -0.5, OpenCV and PyTorch -0.75."""
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class GridPositions(NotQuantized, Layer):
     """Adds a learned vector for each cell of a grid, such as the patches of an image.
 

@@ -13,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.types import Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class LayerNormalization(keras.layers.LayerNormalization):
     """Keras's LayerNormalization over the last axis, with fewer operations and a quarter less time.
 

@@ -17,6 +17,7 @@ from keras_transformer.layers.grid_positions import GridPositions
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class PatchEmbedding(Layer):
     """Cuts images into patches, projects each to D and adds learned positions.
 

@@ -92,6 +92,7 @@ class _Positions(TracedShape, Layer):
         return ops.concatenate([x, ops.broadcast_to(encoding, shape)], axis=-1)
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class SinusoidalPositions(_Positions):
     """Adds the sinusoidal encoding of each position. It has no weights and takes any length.
 
@@ -135,6 +136,7 @@ class SinusoidalPositions(_Positions):
         return ops.cast(encoding, self.compute_dtype)
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class LearnedPositions(NotQuantized, _Positions):
     """Adds a learned vector for each position.
 

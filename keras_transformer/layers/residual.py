@@ -5,6 +5,8 @@ Shapes: B batch, T length, D d_model.
 
 from typing import Any
 
+import keras
+
 from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.decoding_step import add_projection, standardized
 from keras_transformer.layers.dropout import Dropout
@@ -12,6 +14,7 @@ from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Residual(TracedShape, Layer):
     """Residual connection, dropout and layer normalization around any sublayer.
 

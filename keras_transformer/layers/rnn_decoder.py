@@ -23,6 +23,7 @@ from keras_transformer.types import Shape, Tensor
 ATTENTIONS = ("bahdanau", "luong", None)
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class RnnDecoder(NotQuantized, TracedShape, Layer):
     """An embedding, GRU or LSTM layers, and attention before or after them.
 

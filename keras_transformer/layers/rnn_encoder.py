@@ -17,6 +17,7 @@ from keras_transformer.layers.recurrence import Recurrence
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class RnnEncoder(NotQuantized, TracedShape, Layer):
     """An embedding and a stack of GRU or LSTM layers, each in one direction or in both.
 

@@ -15,6 +15,7 @@ from keras_transformer.layers.base import Layer, NotQuantized, TracedShape, chec
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class TokenEmbedding(NotQuantized, TracedShape, Layer):
     """Looks up token embeddings, scaled by sqrt(D), and computes logits with the same table.
 

@@ -1,6 +1,5 @@
 """Models, built from `keras_transformer.layers`."""
 
-from keras_transformer.keras_names import register_classes
 from keras_transformer.models.bert import Bert
 from keras_transformer.models.bert_classifier import BertClassifier, BertTokenClassifier
 from keras_transformer.models.bert_pretraining import BertPretraining
@@ -26,5 +25,3 @@ __all__ = [
     "attention_rollout",
     "class_token_attention",
 ]
-
-register_classes(globals())

@@ -5,6 +5,8 @@ Shapes: B batch, T length, D d_model, H heads.
 
 from typing import Any
 
+import keras
+
 from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError
 from keras_transformer.layers import BertEmbedding, Dense, Encoder, TokenEmbedding, padding_mask
@@ -16,6 +18,7 @@ from keras_transformer.types import Self, Shape, Tensor
 POSITIONS = ("learned", None)
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Bert(BaseModel):
     """The encoder of BERT: one vector for each token, and one for the whole text.
 

@@ -5,6 +5,8 @@ Shapes: B batch, T length, H heads, C classes.
 
 from typing import Any
 
+import keras
+
 from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers import Dense, Dropout
 from keras_transformer.models.base import build_parts
@@ -43,6 +45,7 @@ class _Classifier(BertHead):
         return (logits, weights) if return_attention_weights else logits
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class BertClassifier(_Classifier):
     """Classifies a text or a pair of texts by the pooled output of BERT.
 
@@ -74,6 +77,7 @@ class BertClassifier(_Classifier):
     OUTPUT = "pooled_output"
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class BertTokenClassifier(_Classifier):
     """Classifies each token of a text by its vector, as in finding names.
 

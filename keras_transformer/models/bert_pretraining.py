@@ -5,6 +5,7 @@ Shapes: B batch, T length, M masked positions, D d_model, H heads, V vocabulary.
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
@@ -15,6 +16,7 @@ from keras_transformer.models.bert import Bert, BertHead
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class BertPretraining(BertHead):
     """Predicts the tokens that were masked and, by argument, whether two sentences belong together.
 

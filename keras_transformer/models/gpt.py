@@ -8,6 +8,7 @@ import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -25,6 +26,7 @@ from keras_transformer.special_ids import END_ID, PAD_ID, SpecialIds
 from keras_transformer.types import Self, Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Gpt(DecoderModel):
     """A decoder without a source: computes the logits of each token from the tokens before it.
 

@@ -29,6 +29,7 @@ from keras_transformer.types import Shape, Tensor
 FEATURES = ("patches", "convolutional")
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class ImageCaptioner(DecoderModel):
     """Computes the logits of each word of a caption from the image and the words before it.
 

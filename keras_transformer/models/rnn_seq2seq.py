@@ -5,6 +5,8 @@ Shapes: B batch, S source length, T target length, D d_model, V target vocabular
 
 from typing import Any
 
+import keras
+
 from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers import RnnDecoder, RnnEncoder, padding_mask
 from keras_transformer.models.base import build_parts
@@ -12,6 +14,7 @@ from keras_transformer.models.translation_model import TranslationModel, source_
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class RnnSeq2Seq(TranslationModel):
     """GRU or LSTM encoder-decoder: computes the logits of each target token from those before it.
 

@@ -5,6 +5,8 @@ Shapes: B batch, S source length, T target length, D d_model, H heads, V target 
 
 from typing import Any
 
+import keras
+
 from keras_transformer.errors import check_positive_integers
 from keras_transformer.layers import Decoder, Encoder, padding_mask
 from keras_transformer.layers.base import plain
@@ -14,6 +16,7 @@ from keras_transformer.models.translation_model import TranslationModel, source_
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Transformer(TranslationModel):
     """The encoder-decoder: computes the logits of each target token from the tokens before it.
 

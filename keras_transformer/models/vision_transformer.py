@@ -5,6 +5,7 @@ Shapes: B batch, N patches, T positions (N, and one more with a class token), D 
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_transformer.config.presets import model_preset
@@ -18,6 +19,7 @@ from keras_transformer.types import Self, Shape, Tensor
 POOLINGS = ("class_token", "mean")
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class VisionTransformer(BaseModel):
     """Classifies images: patches are the tokens of an encoder, whose output is pooled.
 

@@ -1,6 +1,5 @@
 """Training: `train`, and the parts that serve any `model.fit`."""
 
-from keras_transformer.keras_names import register_classes
 from keras_transformer.training.callbacks import BleuCallback, SampleTranslations
 from keras_transformer.training.interruption import Interrupted
 from keras_transformer.training.losses import TokenCrossEntropy
@@ -31,5 +30,3 @@ __all__ = [
     "tune_decoding",
     "write_lexicon",
 ]
-
-register_classes(globals())

@@ -13,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.types import Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class TokenCrossEntropy(keras.losses.Loss):
     """Weighted sum of the cross-entropy of the target tokens against smoothed labels, in nats.
 

@@ -53,6 +53,7 @@ class _TokenMean(keras.metrics.Metric):
         return ops.divide_no_nan(self.total, self.num_tokens)
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class TokenAccuracy(_TokenMean):
     """Fraction of the target tokens that have the highest logit.
 
@@ -74,6 +75,7 @@ class TokenAccuracy(_TokenMean):
         return losses.correct
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Perplexity(_TokenMean):
     """exp of the mean cross-entropy (nats, no label smoothing) of the target tokens.
 

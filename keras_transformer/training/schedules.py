@@ -13,6 +13,7 @@ FIRST_MEASUREMENT = 8
 """Steps after the first, which is slow, until the speed is measured for the first time."""
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """peak_learning_rate * min(step / warmup_steps, sqrt(warmup_steps / step)).
 
@@ -39,6 +40,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         return {"peak_learning_rate": self.peak_learning_rate, "warmup_steps": self.warmup_steps}
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class NoamSchedule(InverseSquareRoot):
     """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
 
@@ -101,6 +103,7 @@ class Decay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class LinearDecay(Decay):
     """peak_learning_rate * min(step / warmup_steps, (N - step) / (N - warmup_steps)), N num_steps.
 
@@ -114,6 +117,7 @@ class LinearDecay(Decay):
         return 1.0 - progress
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class CosineDecay(Decay):
     """peak_learning_rate * step / warmup_steps, and then * (1 + cos(pi * progress)) / 2.
 

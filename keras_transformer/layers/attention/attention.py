@@ -27,6 +27,7 @@ from keras_transformer.types import Shape, Tensor
 SCORES = ("dot_product", "scaled_dot_product", "multiplicative", "additive")
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class Attention(NotQuantized, TracedShape, Layer):
     """context = sum_s softmax_s(score(q, k_s)) v_s: a soft look-up of the query among the keys.
 

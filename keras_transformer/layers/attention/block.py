@@ -5,6 +5,7 @@ Shapes: B batch, T length, H heads, K head_dim, N blocks, C positions per block.
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_transformer.errors import check_positive_integers
@@ -12,6 +13,7 @@ from keras_transformer.layers.attention.sparse import SparseAttention
 from keras_transformer.types import Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class BlockAttention(SparseAttention):
     """Each position sees only its own block: softmax over t // block_size = s // block_size.
 

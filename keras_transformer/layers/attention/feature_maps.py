@@ -23,6 +23,7 @@ EPSILON = 1e-6
 """Added to each random feature: no query has similarity 0 to all keys, and no weight is 0 / 0."""
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class EluFeatures(Layer):
     """phi(x) = elu(x) + 1, with one feature for each entry of x.
 
@@ -50,6 +51,7 @@ class EluFeatures(Layer):
         return input_shape
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class PositiveRandomFeatures(Layer):
     """phi(x) = exp(w_m · x' - |x'|^2 / 2) / sqrt(M), x' = x / K^(1/4): Performer's FAVOR+.
 

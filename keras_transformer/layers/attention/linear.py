@@ -20,6 +20,7 @@ from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class LinearAttention(TracedShape, Layer):
     """context = phi(q) · (sum_s phi(k_s) v_s) / phi(q) · (sum_s phi(k_s)).
 

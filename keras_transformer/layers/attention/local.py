@@ -6,6 +6,7 @@ per block.
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_transformer.errors import check_positive_integers
@@ -18,6 +19,7 @@ from keras_transformer.layers.attention.sparse import (
 from keras_transformer.types import Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class LocalAttention(SparseAttention):
     """Each position sees those at most `window` away: softmax over |t - s| <= window.
 

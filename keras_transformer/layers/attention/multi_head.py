@@ -20,6 +20,7 @@ from keras_transformer.layers.relative_positions import check_rotary_width, rota
 from keras_transformer.types import Shape, Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class MultiHeadAttention(TracedShape, Layer):
     """Concat(head_1, ..., head_H) W^O, with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 

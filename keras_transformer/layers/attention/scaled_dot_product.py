@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_transformer import backend
@@ -84,6 +85,7 @@ def refuse_attention_mask(layer, attention_mask):
         )
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class ScaledDotProductAttention(TracedShape, Layer):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim)) V for each head; no trained weights.
 

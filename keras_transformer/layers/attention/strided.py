@@ -7,6 +7,7 @@ per block (the stride).
 import math
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_transformer.errors import check_positive_integers
@@ -20,6 +21,7 @@ from keras_transformer.layers.relative_positions import alibi_bias
 from keras_transformer.types import Tensor
 
 
+@keras.saving.register_keras_serializable("keras_transformer")
 class StridedAttention(SparseAttention):
     """Each position sees its neighbourhood, and every stride-th position beyond it.
 
