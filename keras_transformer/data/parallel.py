@@ -91,8 +91,8 @@ class ParallelCorpus:
                 "Expected at least one pair with text on both sides. "
                 f"Received: {len(stripped)} pairs, all with a blank side."
             )
-        source, target = (list(side) for side in zip(*kept, strict=True))
-        return cls(source, target, CorpusSummary(len(kept), len(stripped) - len(kept)))
+        sources, targets = (list(side) for side in zip(*kept, strict=True))
+        return cls(sources, targets, CorpusSummary(len(kept), len(stripped) - len(kept)))
 
     @classmethod
     def from_files(cls, source: StrPath, target: StrPath) -> Self:
