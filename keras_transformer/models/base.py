@@ -20,7 +20,7 @@ class BaseModel(NotQuantized, Layer, keras.Model):
     it what it does with every model.
     """
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = args[0] if args else kwargs.get("inputs")
         inputs = inputs if isinstance(inputs, dict) else {next(iter(self.id_ranges), ""): inputs}
         for name, allowed in self.id_ranges.items():

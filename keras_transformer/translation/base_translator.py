@@ -100,7 +100,7 @@ class BaseTranslator(abc.ABC):
         return contextlib.nullcontext()
 
 
-def list_of_texts(texts: Any) -> list[str | bytes]:
+def list_of_texts(texts: Any) -> list[str]:
     """Returns the list of an iterable of texts, str or bytes in UTF-8.
 
     Raises:
