@@ -78,8 +78,8 @@ class ParallelCorpus:
         stripped = []
         for number, pair in enumerate(pairs):
             match pair:
-                case str(source), str(target):
-                    stripped.append((source.strip(), target.strip()))
+                case str(first), str(second):
+                    stripped.append((first.strip(), second.strip()))
                 case _:
                     raise InputError(
                         "Expected pairs of strings, (source, target). "

@@ -70,7 +70,7 @@ class TokenEmbedding(NotQuantized, TracedShape, Layer):
             initializer=keras.initializers.RandomNormal(stddev=stddev),
         )
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not (args and args[0] or kwargs.get("reverse")):
             check_ids(inputs, range(self.vocab_size), "inputs")
         return super().__call__(inputs, *args, **kwargs)

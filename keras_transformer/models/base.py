@@ -22,7 +22,7 @@ class BaseModel(NotQuantized, Layer, keras.Model):
 
     supports_masking = False  # a model's output has no positions, or others than its input
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = args[0] if args else kwargs.get("inputs")
         inputs = inputs if isinstance(inputs, dict) else {next(iter(self.id_ranges), ""): inputs}
         for name, allowed in self.id_ranges.items():
