@@ -69,16 +69,29 @@ def model_from(config, tensors):
         }
     weights = Weights(tensors, prefix="bert.", ignored=BUFFERS)
     is_classifier_of_text = architecture == "BertForSequenceClassification"
+    d_model, ff_dim = config.size("hidden_size"), config.size("intermediate_size")
+    num_layers = config.size("num_hidden_layers")
+    tables = {
+        "word": config.size("vocab_size"),
+        "position": config.size("max_position_embeddings"),
+        "token_type": config.size("type_vocab_size"),
+    }
+    weights.check_all(
+        {
+            **{f"embeddings.{name}_embeddings.weight": (n, d_model) for name, n in tables.items()},
+            f"encoder.layer.{num_layers - 1}.intermediate.dense.weight": (ff_dim, d_model),
+        }
+    )
     bert = Bert(
-        config.size("vocab_size"),
-        num_layers=config.size("num_hidden_layers"),
-        d_model=config.size("hidden_size"),
-        ff_dim=config.size("intermediate_size"),
+        tables["word"],
+        num_layers=num_layers,
+        d_model=d_model,
+        ff_dim=ff_dim,
         num_heads=config.size("num_attention_heads"),
         dropout=config.number("hidden_dropout_prob", 0.1),
         activation=config.activation("hidden_act"),
-        max_length=config.size("max_position_embeddings"),
-        num_segments=config.size("type_vocab_size"),
+        max_length=tables["position"],
+        num_segments=tables["token_type"],
         pooler="pooler.dense.weight" in weights or is_classifier_of_text,
         layer_norm_epsilon=config.number("layer_norm_eps", 1e-12),
         name="bert",

@@ -34,12 +34,22 @@ def model_from(config, tensors):
     config.check(EXPECTED)
     d_model = config.size("n_embd")
     weights = Weights(tensors, prefix="transformer.", ignored=BUFFERS)
-    vocab_size = config.size("vocab_size")
+    vocab_size, num_layers = config.size("vocab_size"), config.size("n_layer")
+    ff_dim = 4 * d_model if config.get("n_inner") is None else config.size("n_inner")
+    last = f"h.{num_layers - 1}"
+    weights.check_all(
+        {
+            "wte.weight": (vocab_size, d_model),
+            "wpe.weight": (config.size("n_positions"), d_model),
+            f"{last}.attn.c_attn.weight": (d_model, 3 * d_model),
+            f"{last}.mlp.c_fc.weight": (d_model, ff_dim),
+        }
+    )
     model = Gpt(
         vocab_size,
-        num_layers=config.size("n_layer"),
+        num_layers=num_layers,
         d_model=d_model,
-        ff_dim=4 * d_model if config.get("n_inner") is None else config.size("n_inner"),
+        ff_dim=ff_dim,
         num_heads=config.size("n_head"),
         dropout=config.number("resid_pdrop", 0.1),
         activation=config.activation("activation_function"),

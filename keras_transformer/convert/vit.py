@@ -17,6 +17,8 @@ NAMES = {
     "feed_forward.norm": "layernorm_after",
 }
 
+PATCHES = "embeddings.patch_embeddings.projection"
+
 
 def model_from(config, tensors):
     """Returns a built `VisionTransformer`, which takes images with the channels last.
@@ -41,17 +43,30 @@ def model_from(config, tensors):
     has_head = "classifier.weight" in weights
     if not has_head and "ViTForImageClassification" in (config.get("architectures") or ()):
         weights.take("classifier.weight", ())  # says that there is none
+    (height, width), patch_size = config.sizes("image_size"), _patch_size(config)
+    num_channels, ff_dim = config.size("num_channels"), config.size("intermediate_size")
+    num_layers = config.size("num_hidden_layers")
+    representation_dim = config.size(pooled) if has_pooler else None
+    num_patches = (height // patch_size) * (width // patch_size)
+    weights.check_all(
+        {
+            f"{PATCHES}.weight": (d_model, num_channels, patch_size, patch_size),
+            "embeddings.position_embeddings": (1, 1 + num_patches, d_model),
+            f"encoder.layer.{num_layers - 1}.intermediate.dense.weight": (ff_dim, d_model),
+            **({"pooler.dense.weight": (representation_dim, d_model)} if has_pooler else {}),
+        }
+    )
     model = VisionTransformer(
         len(weights.peek("classifier.weight")) if has_head else None,
-        image_size=config.sizes("image_size"),
-        patch_size=_patch_size(config),
-        num_channels=config.size("num_channels"),
-        num_layers=config.size("num_hidden_layers"),
+        image_size=(height, width),
+        patch_size=patch_size,
+        num_channels=num_channels,
+        num_layers=num_layers,
         d_model=d_model,
-        ff_dim=config.size("intermediate_size"),
+        ff_dim=ff_dim,
         num_heads=num_heads,
         dropout=config.number("hidden_dropout_prob", 0.0),
-        representation_dim=config.size(pooled) if has_pooler else None,
+        representation_dim=representation_dim,
         activation=config.activation("hidden_act"),
         layer_norm_epsilon=config.number("layer_norm_eps", 1e-12),
         name="vit",
@@ -82,11 +97,10 @@ def _patch_size(config):
 
 def _copy_embedding(weights, embedding):
     side, channels, d_model = embedding.patch_size, embedding.num_channels, embedding.d_model
-    name = "embeddings.patch_embeddings.projection"
-    kernel = weights.take(f"{name}.weight", (d_model, channels, side, side))
+    kernel = weights.take(f"{PATCHES}.weight", (d_model, channels, side, side))
     kernel = np.transpose(kernel, (2, 3, 1, 0))  # rows, columns, channels, D
     embedding.projection.kernel.assign(kernel.reshape(-1, d_model))
-    weights.copy(f"{name}.bias", embedding.projection.bias)
+    weights.copy(f"{PATCHES}.bias", embedding.projection.bias)
     rows, columns = embedding.grid
     positions = weights.take("embeddings.position_embeddings", (1, 1 + rows * columns, d_model))
     embedding.class_position.assign(positions[0, 0])

@@ -81,6 +81,11 @@ class Weights:
                 f"Received: {name}.shape={found}."
             )
 
+    def check_all(self, shapes):
+        """Does `check` for a dict from names to shapes, before a model of absurd size is built."""
+        for name, shape in shapes.items():
+            self.check(name, shape)
+
     def take(self, name, shape):
         """Returns the tensor `name`, of this shape and of finite numbers; once each."""
         self.check(name, shape)

@@ -141,7 +141,10 @@ def test_saved_and_loaded(directory, tmp_path):
         (dict(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx=True"),
         (dict(add_cross_attention=True), "add_cross_attention=True"),
         (dict(n_embd=None), "n_embd in config.json"),
-        (dict(n_embd=25), "d_model=25, num_heads=3"),
+        (dict(n_head=5), "d_model=24, num_heads=5"),
+        (dict(n_layer=10**12), "a tensor h.9{12}.attn.c_attn.weight"),  # 10^12 blocks take ages
+        (dict(n_inner=10**12), "c_fc.weight of shape"),
+        (dict(n_positions=10**12), "wpe.weight of shape"),
         (dict(n_embd=27), r"wte.weight of shape \(61, 27\).* Received: .*\(61, 24\)"),
         (dict(n_inner=41), r"c_fc.weight of shape \(24, 41\)"),
         (dict(n_layer=3), "Expected a tensor h.2.attn.c_attn.weight"),
