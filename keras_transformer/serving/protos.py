@@ -21,8 +21,12 @@ VALUES = {  # the field of a `TensorProto` for each type; clients read these fie
     tf.string: "string_val",
 }
 MAX_FIELDS = 1000
-"""Maximum inputs, outputs or versions in a request. A field of two bytes takes a hundred and more
-as an object."""
+"""Maximum inputs, outputs, versions or dimensions in a request. A field of two bytes takes a
+hundred and more as an object."""
+SHAPE = None, {}
+TENSOR = {2, 14, 15}, {2: SHAPE}  # not its values, but the shape and what holds other messages
+MESSAGES = {"PredictRequest": (None, {2: (None, {2: TENSOR})})}
+"""For each message, the fields that are counted (None: all), and in which of them is a message."""
 MAX_RANK = 254  # of a tensor in TensorFlow
 
 
@@ -33,16 +37,8 @@ def parse(message_class, content):
         ServingError: they are none, or one of more than `MAX_FIELDS` fields.
     """
     try:
-        place = number = 0
-        while place < len(content) and number <= MAX_FIELDS:
-            number += 1
-            tag, place = _varint(content, place)
-            if tag & 7 in (0, 2):
-                value, place = _varint(content, place)
-                place += value if tag & 7 == 2 else 0
-            else:
-                place += {1: 8, 5: 4}.get(tag & 7, 0)
-        few("fields", range(number))
+        message = MESSAGES.get(message_class.DESCRIPTOR.name, (None, {}))
+        few("fields", range(_num_fields(content, 0, len(content), *message)))
         return message_class.FromString(content)
     except (DecodeError, InputError):
         raise invalid(
@@ -56,6 +52,24 @@ def few(name, values):
     if len(values) > MAX_FIELDS:
         raise too_large(f"Expected at most {MAX_FIELDS} {name} in a request. Received more.")
     return values
+
+
+def _num_fields(content, place, end, counted, messages):
+    """Returns how many fields a message has from `place` to `end`, or more than `MAX_FIELDS`."""
+    number = 0
+    while place < end and number <= MAX_FIELDS:
+        tag, place = _varint(content, place)
+        number += counted is None or tag >> 3 in counted
+        if tag & 7 in (0, 2):
+            value, place = _varint(content, place)
+            if tag & 7 == 2:
+                if tag >> 3 in messages:
+                    last = min(place + value, end)
+                    number += _num_fields(content, place, last, *messages[tag >> 3])
+                place += value
+        else:
+            place += {1: 8, 5: 4}.get(tag & 7, 0)
+    return number
 
 
 def _varint(content, start):

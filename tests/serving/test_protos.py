@@ -5,7 +5,12 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow.core.framework import (
+    resource_handle_pb2,
+    tensor_pb2,
+    tensor_shape_pb2,
+    types_pb2,
+)
 from tensorflow_serving.apis import predict_pb2
 
 from keras_transformer.serving import protos
@@ -91,8 +96,26 @@ def test_shapes_of_any_rank_are_read_or_refused():
         assert read(tensor(b"\x01a", *[1] * 40)).ndim == 40  # where TensorFlow's `numpy` crashes
 
 
+def with_tensor(**fields):
+    request = predict_pb2.PredictRequest()
+    request.inputs["text"].MergeFrom(tensor_pb2.TensorProto(**fields))
+    return request.SerializeToString()
+
+
+HANDLES = [resource_handle_pb2.ResourceHandleProto()] * 1000
+DIMENSIONS = tensor_shape_pb2.TensorShapeProto(
+    dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=1)] * 1000
+)
+
+
 @pytest.mark.parametrize(
-    "content", [b"\x12\x00" * 1001, b"\xf9\x01" + b"x" * 8 + b"\x1a\x00" * 1000]
+    "content",
+    [
+        b"\x12\x00" * 1001,
+        b"\xf9\x01" + b"x" * 8 + b"\x1a\x00" * 1000,
+        with_tensor(tensor_shape=DIMENSIONS),
+        with_tensor(resource_handle_val=HANDLES),
+    ],
 )
 def test_a_message_of_many_fields_is_refused_before_it_is_parsed(content):
     class Message:
@@ -104,3 +127,5 @@ def test_a_message_of_many_fields_is_refused_before_it_is_parsed(content):
     message = predict_pb2.PredictRequest(output_filter=["x"] * 999)
     message.model_spec.version.value = -1
     assert protos.parse(type(message), message.SerializeToString()) == message
+    many = with_tensor(string_val=[b"\x12\x00"] * 3000, float_val=[0.5] * 3000)
+    assert protos.parse(type(message), many).SerializeToString() == many
