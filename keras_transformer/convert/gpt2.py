@@ -17,6 +17,10 @@ EXPECTED = {
 }
 
 
+TABLES = ("wte.weight", "lm_head.weight")
+"""The tensors with one row for each token."""
+
+
 def model_from(config, tensors):
     """Returns a built `Gpt` whose ids are those of the file: it has no padding, `pad_id=-1`.
 

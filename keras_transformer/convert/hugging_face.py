@@ -60,7 +60,7 @@ def from_hugging_face(directory: StrPath) -> Imported:
             f"Expected a model_type that can be converted: {', '.join(sorted(ARCHITECTURES))}. "
             f"Received: {model_type=}, in {directory / 'config.json'}."
         )
-    architecture = ARCHITECTURES[model_type]
+    architecture, tensors = ARCHITECTURES[model_type], read_tensors(directory)
     tokenizer = read_tokenizer(directory)
     if tokenizer is not None and "vocab_size" in config:  # images have no tokens
         highest = max(tokenizer.get_vocab().values(), default=0)
@@ -70,4 +70,10 @@ def from_hugging_face(directory: StrPath) -> Imported:
                 f"{highest}. Received: vocab_size={config['vocab_size']} in config.json. Copy the "
                 "tokenizer that belongs to the model, or move it away to load the model alone."
             )
-    return Imported(architecture.model_from(config, read_tensors(directory)), tokenizer)
+        if model_type == "gpt2":  # rows of no token, which `generate` must not choose
+            config["vocab_size"] = highest + 1
+            tensors = {
+                name: tensor[: highest + 1] if name.endswith(gpt2.TABLES) else tensor
+                for name, tensor in tensors.items()
+            }
+    return Imported(architecture.model_from(config, tensors), tokenizer)

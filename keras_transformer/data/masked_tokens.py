@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.data.ragged_ids import RaggedIds
+from keras_transformer.data.ragged_ids import RaggedIds, check_tokenizer
 from keras_transformer.data.tf_data import EpochBatches
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
@@ -30,6 +30,7 @@ def mask_id(tokenizer: "Tokenizer") -> int:
     the first id after the vocabulary, so a model needs one more embedding than the tokenizer has
     tokens.
     """
+    check_tokenizer(tokenizer)
     pieces = tokenizer.pieces
     return pieces.index(MASK_TOKEN) if MASK_TOKEN in pieces else len(pieces)
 

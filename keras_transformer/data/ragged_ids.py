@@ -4,9 +4,19 @@ import array
 
 import numpy as np
 
+from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID
 
 CHUNK = 4096  # sentences per call of the tokenizer
+
+
+def check_tokenizer(tokenizer):
+    """Raises `ValueError` for a tokenizer of another library, such as that of an imported BERT."""
+    if not hasattr(tokenizer, "pieces"):  # without an import of ours, which needs TensorFlow
+        raise InputError(
+            f"Expected a tokenizer of this package. Received: {tokenizer=!r:.80}. That of an "
+            "imported BERT or GPT-2 returns ids itself: tokenizer.encode_batch(texts)."
+        )
 
 
 class RaggedIds:
@@ -25,6 +35,7 @@ class RaggedIds:
     @classmethod
     def encode(cls, tokenizer, sentences):
         """Returns the rows of a list of sentences."""
+        check_tokenizer(tokenizer)
         ids, lengths = [np.zeros(0, "int32")], [np.zeros(0, "int32")]  # there may be no sentence
         for start in range(0, len(sentences), CHUNK):
             tokens = tokenizer.encode(sentences[start : start + CHUNK])

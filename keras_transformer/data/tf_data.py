@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.data.ragged_ids import check_tokenizer
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, shift_right
 from keras_transformer.types import Tensor
@@ -147,13 +148,9 @@ def bert_inputs(
     """
     import tensorflow as tf
 
-    from keras_transformer.tokenizers.tokenizer import Tokenizer, padded
+    from keras_transformer.tokenizers.tokenizer import padded
 
-    if not isinstance(tokenizer, Tokenizer):
-        raise InputError(
-            f"Expected a tokenizer of this package. Received: {tokenizer=!r:.80}. That of an "
-            "imported BERT returns ids and type_ids itself: tokenizer.encode_batch(texts)."
-        )
+    check_tokenizer(tokenizer)
     num_special = 2 if second is None else 3
     if max_length <= num_special:
         raise InputError(

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.convert import from_hugging_face
-from keras_transformer.data import bert_inputs
+from keras_transformer.data import MaskedTokenBatches, bert_inputs
 from keras_transformer.models import Bert, BertClassifier, BertPretraining, BertTokenClassifier
 
 torch = pytest.importorskip("torch")
@@ -212,6 +212,8 @@ def test_ids_are_those_of_its_vocabulary(directory):
         np.testing.assert_array_equal(found, expected[name])
     with pytest.raises(ValueError, match="Expected a tokenizer of this package. Received: "):
         bert_inputs(tokenizer, ["dog"])
+    with pytest.raises(ValueError, match="Expected a tokenizer of this package. Received: "):
+        MaskedTokenBatches([["dog"]], tokenizer, max_length=8)
 
 
 @pytest.mark.parametrize(

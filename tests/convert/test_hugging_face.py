@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_transformer.convert import from_hugging_face
 from keras_transformer.convert.tokenizer_files import read_tokenizer
@@ -31,6 +32,20 @@ def test_a_byte_level_tokenizer(directory, sentence_pairs):
     assert len(ids) < len(TEXT.encode()) and tokenizer.decode(ids) == TEXT
     with pytest.raises(ValueError, match="highest id is 299. Received: vocab_size=61"):
         from_hugging_face(directory)
+
+
+def test_rows_of_no_token_are_left_out(directory):
+    """As after `resize_token_embeddings` to a multiple of 8."""
+    expected = from_hugging_face(directory).model
+    pieces = {chr(97 + i): i for i in range(25)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(pieces, []))
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    model, _ = from_hugging_face(directory)
+    assert model.vocab_size == 25
+    ids = np.array([[3, 9, 24]])
+    logits, others = (ops.convert_to_numpy(each(ids)) for each in (expected, model))
+    np.testing.assert_allclose(others, logits[..., :25], rtol=1e-5, atol=1e-5)
 
 
 def test_a_tokenizer_of_another_kind_is_refused(directory):
