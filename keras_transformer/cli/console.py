@@ -198,6 +198,16 @@ def say(text):
         print(f"{PROGRAM}: {shortened(text)}\n", end="", file=sys.stderr, flush=True)
 
 
+def print_result(text, done):
+    """Prints what a command has made; where the disk is full, the error says that it is `done`."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(f"{done}, but this could not be printed: {error.strerror}") from None
+
+
 @contextlib.contextmanager
 def _signals_held():
     """Delivers signals only at the end: C++ code loses them in an import, or crashes."""

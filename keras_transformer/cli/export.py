@@ -53,12 +53,7 @@ def run(arguments):
     console.check_backend(for_export=True)
     translator = load_translator(arguments, of_run=True)
     path = _export(arguments, translator)
-    try:
-        print(path, flush=True)
-    except OSError as error:
-        raise OSError(
-            f"The export is complete, at {path}. Its path could not be printed: {error.strerror}"
-        ) from None
+    console.print_result(path, f"The export is complete, at {path}")
 
 
 def _export(arguments, translator):

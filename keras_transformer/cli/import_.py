@@ -29,4 +29,5 @@ def run(arguments):
     from keras_transformer.convert import import_run
 
     write = functools.partial(print, file=sys.stderr)
-    print(import_run(arguments.directory, arguments.output, write), flush=True)
+    path = import_run(arguments.directory, arguments.output, write)
+    console.print_result(path, f"The run is complete, at {path}")

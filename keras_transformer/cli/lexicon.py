@@ -21,4 +21,5 @@ def run(arguments):
     from keras_transformer.training import write_lexicon
 
     corpus = None if files is None else ParallelCorpus.from_files(*files)
-    print(write_lexicon(arguments.model, corpus, write=console.say), flush=True)
+    path = write_lexicon(arguments.model, corpus, write=console.say)
+    console.print_result(path, f"The lexicon is complete, at {path}")

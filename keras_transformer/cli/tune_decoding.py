@@ -54,10 +54,10 @@ def run(arguments):
         **{name: value for name, value in given.items() if value is not None},
     )
     found = tuned.decoding
-    print(
+    console.print_result(
         f"BLEU {tuned.bleu:.2f} with beam_size={found.beam_size}, "
         f"length_penalty={found.length_penalty:g}; {tuned.bleu_before:.2f} before",
-        flush=True,
+        f"The search is in the settings of {arguments.model}",
     )
 
 

@@ -59,6 +59,13 @@ def test_a_value_of_a_megabyte_is_not_echoed_whole(arguments, capsys):
     assert "xxx" in error and len(error) < 4000 and error.count("\n") == 1
 
 
+def test_a_result_that_cannot_be_printed_is_there_all_the_same(capsys):
+    with open("/dev/full", "w") as full, contextlib.redirect_stdout(full):
+        assert console.run(lambda: console.print_result("runs/a", "The run is complete")) == 1
+    error = capsys.readouterr().err
+    assert "The run is complete, but this could not be printed: No space left on device" in error
+
+
 def test_a_system_that_refuses_a_path_is_an_input_error(tmp_path, capsys):
     assert console.run(lambda: open(tmp_path / "none")) == 2
     assert f"No such file or directory: '{tmp_path}/none'" in capsys.readouterr().err
