@@ -129,8 +129,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     (
         "cache not reordered",
-        "cache = tree.map_structure(lambda tensor: backend.take_rows(tensor, rows), state.cache)",
-        "cache = state.cache",
+        "cache = tree.map_structure(lambda tensor: backend.take_rows(tensor, rows), cache)",
+        "pass",
         "decoding models",
     ),
     (
@@ -243,8 +243,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     (
         "clearly better",
-        "best = single if score(single) > CLEARLY_BETTER * score(best_mean) else best_mean",
-        "best = single if CLEARLY_BETTER * score(single) > score(best_mean) else best_mean",
+        "clearly_better = CLEARLY_BETTER * score, negative_loss",
+        "clearly_better = score / CLEARLY_BETTER, negative_loss",
         "training",
     ),
     (
@@ -309,13 +309,13 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     (
         "replacing not atomic",
-        "        os.replace(partial, path)\n        flush_to_disk(path.parent)",
-        "        flush_to_disk(path.parent)\n        os.replace(partial, path)",
+        "            os.replace(partial, path)\n            flush_to_disk(path.parent)",
+        "            flush_to_disk(path.parent)\n            os.replace(partial, path)",
         "files",
     ),
     (
         "missed lock",
-        "            partial.mkdir()\n            _lock(partial, stack)",
+        "            partial.mkdir()\n            lock(partial, stack)",
         "            partial.mkdir()",
         "files export runs",
     ),
@@ -357,9 +357,21 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
         "translation",
     ),
     (
+        "n-gram one short",
+        "is_repeated = starts + size <= lengths[..., None]",
+        "is_repeated = starts + size < lengths[..., None]",
+        "decoding",
+    ),
+    (
+        "processed log-probabilities normalized again",
+        "    if are_log_probs:\n        best_logits = ops",
+        "    if False:\n        best_logits = ops",
+        "decoding",
+    ),
+    (
         "queue limit",
-        "            if waiting + given > limit:",
-        "            if waiting > limit:",
+        "if self.num_waiting + num_rows > settings.max_queued:",
+        "if self.num_waiting > settings.max_queued:",
         "serving",
     ),
     (
