@@ -147,8 +147,8 @@ def test_the_search_of_an_export_is_fixed(calls, export_directory, type_in, caps
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--beam-size", "0"], "from 1 to 2147483647. Received: decoding.beam_size=0"),
-        (["--length-penalty", "-1"], "at least 0. Received: decoding.length_penalty=-1.0"),
+        (["--beam-size", "0"], "from 1 to 1,000. Received: decoding.beam_size=0"),
+        (["--length-penalty", "-1"], "from 0 to 10. Received: decoding.length_penalty=-1.0"),
     ],
 )
 def test_a_bad_search_is_refused_before_keras_starts(

@@ -61,6 +61,7 @@ TRAINING = {
     "tokenizer.model_type": "unigram",
     "tokenizer.vocab_size": 140,
     "tokenizer.sampling": 0.1,
+    "tokenizer.normalization": "nfkc_cf",
     "tokenizer.user_symbols": ">>de<< >>fr<<",
     "training.batch_tokens": 96,
     "training.max_steps": 11,
@@ -141,6 +142,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     (learned,) = spied.learned
     assert learned["model_type"] == "unigram"
     assert learned["user_symbols"] == [">>de<<", ">>fr<<"]
+    assert learned["normalization"] == "nfkc_cf"
     assert model.source_vocab_size == learned["vocab_size"] == 140
     assert batches.sampling == 0.1 and not valid.sampling
     assert batches.seed == 17 and batches.shuffle and not valid.shuffle
