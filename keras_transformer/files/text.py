@@ -122,6 +122,7 @@ def check_directory(path, empty=False):
         path: path of the directory.
         empty: whether it must be empty, if there is one.
     """
+    check_utf8("directory", os.fspath(path))  # TensorFlow writes to no other
     path = pathlib.Path(path)
     present = next(
         each for each in (path, *path.absolute().parents) if each.exists() or each.is_symlink()

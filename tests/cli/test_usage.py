@@ -78,6 +78,7 @@ def test_a_directory_that_cannot_be_is_refused_before_keras_starts(
     (file,) = write_files(file="mine\n")
     error = error_of(2, [command, "--output", f"{file}/run"])
     assert f"Received: {file}/run, where {file} is a file." in error
+    assert "UTF-8" in error_of(2, [command, "--output", "run\udcff"])
     assert calls == []
 
 
