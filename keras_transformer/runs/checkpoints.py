@@ -175,7 +175,9 @@ class Checkpoints:
             write_weights(model, partial / WEIGHTS)
             if rest is not None:
                 np.savez(partial / "state.npz", **rest)
-            (partial / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2))
+            values = dataclasses.asdict(state).items()
+            known = {name: value for name, value in values if value != math.inf}  # no JSON number
+            (partial / "state.json").write_text(json.dumps(known, indent=2))
             write_checksums(partial)
             # the same step again: validated now, or after a later one was lost
             put_in_place(partial, path, aside=self.directory / f".before-{path.name}")

@@ -68,6 +68,8 @@ def test_restored_training_goes_on_as_the_one_that_was_saved(tmp_path):
     other = compiled_model(seed=2)
     state = checkpoints.restore(other, checkpoints.newest())
     assert state == TrainingState(step=1, epoch=3, index=2, best_score=4.5)
+    saved = (checkpoints.path(1) / "state.json").read_text()
+    assert "Infinity" not in saved  # which strict readers of JSON refuse
     assert int(other.optimizer.iterations) == 1
     train_steps(other, 2)
     assert_equal(weights_of(model), weights_of(other))
