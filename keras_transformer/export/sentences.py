@@ -7,8 +7,9 @@ numbers of one or two digits (as in "3. Mai") and a few abbreviations do not end
 
 The other characters that end sentences in Unicode (`Sentence_Break=STerm`,
 https://www.unicode.org/reports/tr29/), such as the full stops of Chinese, Japanese and Hindi and
-the question mark of Arabic, always do, unless a comma or another `SContinue` follows. So does the
-end of a line, which is kept. The time grows linearly with the length of the text.
+the question mark of Arabic, always do, unless a comma or another `SContinue` follows, and so does
+the full-width full stop. So does the end of a line, which is kept. The time grows linearly with the
+length of the text.
 """
 
 import functools
@@ -52,8 +53,12 @@ def _rules():
             rf"((?:{OPENING}|{BLANK})*[\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{Nd}}])",
             rf"\1{BREAK}\2",
         ),
-        (rf"([{terminators}]+(?:[\x{{A0}}\x{{202F}}]?{CLOSING})*){BLANK}*", rf"\1{BREAK}"),
+        (
+            rf"([{terminators}\x{{FF0E}}]+(?:[\x{{A0}}\x{{202F}}]?{CLOSING})*){BLANK}*",
+            rf"\1{BREAK}",
+        ),
         (rf"{BREAK}([{continuing}])", r"\1"),
+        (rf"(\p{{Nd}}\x{{FF0E}}){BREAK}(\p{{Nd}})", r"\1\2"),  # a decimal point
         (rf"(?:{BREAK}{BLANK}*)+({BREAK}\n|$)", r"\1"),  # the end of a line is a break already
         (SPACE, " "),
     )

@@ -3,6 +3,7 @@
 import functools
 import io
 import itertools
+import os
 import re
 
 import sentencepiece
@@ -55,6 +56,8 @@ def _normalization(name):
     if name in NORMALIZATIONS:
         return {"normalizer": _nmt_normalizer(name)}
     try:
+        if not os.path.isfile(name):  # the library would wait for the writer of a pipe
+            raise OSError("no such file")
         rules = sentencepiece.SentencePieceNormalizer(rule_tsv=name).Decompile()
     except Exception as error:  # the library has no class of its own
         raise InputError(

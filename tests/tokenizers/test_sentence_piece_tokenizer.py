@@ -1,4 +1,5 @@
 import io
+import os
 import pickle
 import re
 import runpy
@@ -291,7 +292,9 @@ def test_normalization_is_the_one_that_is_asked_for(name, sentence_pairs, tmp_pa
         assert [text.decode() for text in decoded.numpy()] == [f"{x} {x}" for x in NORMALIZED[name]]
 
 
-@pytest.mark.parametrize("normalization", ["nfd", "", "missing.tsv"])
-def test_a_normalization_that_is_neither_a_name_nor_a_file(normalization):
+@pytest.mark.parametrize("normalization", ["nfd", "", "missing.tsv", "pipe"])
+def test_a_normalization_that_is_neither_a_name_nor_a_file(normalization, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
     with pytest.raises(ValueError, match=f"Received: normalization='{normalization}'"):
         SentencePieceTokenizer.train(["a b"], 30, normalization=normalization)
