@@ -23,8 +23,8 @@ VALUES = {  # the field of a `TensorProto` for each type; clients read these fie
 MAX_FIELDS = 1000
 """Maximum inputs, outputs, versions or dimensions in a request. A field of two bytes takes a
 hundred and more as an object."""
-SHAPE = None, {}
-TENSOR = {2, 14, 15}, {2: SHAPE}  # not its values, but the shape and what holds other messages
+ALL: tuple[None, dict[int, object]] = None, {}
+TENSOR = {2, 14, 15}, {2: ALL}  # not its values, but the shape and what holds other messages
 MESSAGES = {"PredictRequest": (None, {2: (None, {2: TENSOR})})}
 """For each message, the fields that are counted (None: all), and in which of them is a message."""
 MAX_RANK = 254  # of a tensor in TensorFlow
@@ -37,7 +37,7 @@ def parse(message_class, content):
         ServingError: they are none, or one of more than `MAX_FIELDS` fields.
     """
     try:
-        message = MESSAGES.get(message_class.DESCRIPTOR.name, (None, {}))
+        message = MESSAGES.get(message_class.DESCRIPTOR.name, ALL)
         few("fields", range(_num_fields(content, 0, len(content), *message)))
         return message_class.FromString(content)
     except (DecodeError, InputError):
