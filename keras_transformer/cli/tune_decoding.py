@@ -11,6 +11,7 @@ from keras_transformer.cli.arguments import (
     paired_files,
     whole_number,
 )
+from keras_transformer.config.groups import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 
 SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"
 
@@ -25,7 +26,7 @@ def add_arguments(parser):
         "--beam-sizes",
         metavar="N",
         nargs="+",
-        type=whole_number(1, 1000),
+        type=whole_number(1, MAX_BEAM_SIZE),
         help="beam sizes to try (default: 1 2 4 8)",
     )
     parser.add_argument(
@@ -63,6 +64,8 @@ def run(arguments):
 
 def _penalty(text):
     with contextlib.suppress(ValueError):
-        if 0.0 <= float(text) <= 10.0:
+        if 0.0 <= float(text) <= MAX_LENGTH_PENALTY:
             return float(text)
-    raise argparse.ArgumentTypeError(f"expected a number from 0 to 10; received: {text}")
+    raise argparse.ArgumentTypeError(
+        f"expected a number from 0 to {MAX_LENGTH_PENALTY}; received: {text}"
+    )

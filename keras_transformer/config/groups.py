@@ -12,6 +12,7 @@ from keras_transformer.config.settings import (
     SettingsGroup,
     Share,
     ShareOrAll,
+    between,
     settings,
 )
 from keras_transformer.errors import InputError
@@ -19,17 +20,17 @@ from keras_transformer.errors import InputError
 MAX_TRANSLATIONS = 200
 """Translations of each source token in a lexicon."""
 
-Translations = Annotated[
-    int,
-    Range(
-        f"a whole number from 0 to {MAX_TRANSLATIONS}",
-        lambda number: 0 <= number <= MAX_TRANSLATIONS,
-    ),
-]
-BeamSize = Annotated[int, Range("a whole number from 1 to 1,000", lambda n: 1 <= n <= 1000)]
+MAX_BEAM_SIZE = 1000
 """The memory of a search grows with it."""
-Alpha = Annotated[float, Range("a number from 0 to 10", lambda value: 0 <= value <= 10)]
+MAX_LENGTH_PENALTY = 10
 """512^14 is too large for float32."""
+MAX_NGRAM = 100
+"""Each token of an n-gram is compared in an operation of its own."""
+
+Translations = Annotated[int, between(0, MAX_TRANSLATIONS)]
+BeamSize = Annotated[int, between(1, MAX_BEAM_SIZE)]
+Ngram = Annotated[int, between(0, MAX_NGRAM)]
+Alpha = Annotated[float, between(0, MAX_LENGTH_PENALTY, "a number")]
 Minutes = Annotated[
     float, Range("a number above 0 and at most 10 million", lambda value: 0 < value <= 1e7)
 ]
@@ -259,7 +260,7 @@ class DecodingConfig(SettingsGroup):
         CountOrZero, "Minimum tokens of a translation, including the end token; 0 means none."
     ] = 0
     no_repeat_ngram: Annotated[
-        CountOrZero, "Number of tokens of which no sequence occurs twice; 0 means any may."
+        Ngram, "Number of tokens of which no sequence occurs twice; 0 means any may."
     ] = 0
     repetition_penalty: Annotated[
         Factor, "Factor on the log-probability of tokens that the output has; 1 means no penalty."

@@ -25,6 +25,11 @@ class Range(NamedTuple):
     accepts: typing.Callable
 
 
+def between(least, most, what="a whole number"):
+    """Returns the `Range` of the numbers from `least` to `most`."""
+    return Range(f"{what} from {least} to {most:,}", lambda number: least <= number <= most)
+
+
 NUM_CORES = (  # that this process may use, if the system reports them
     len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 )

@@ -80,7 +80,7 @@ def model_from(config, tensors):
         {
             **{f"embeddings.{name}_embeddings.weight": (n, d_model) for name, n in tables.items()},
             f"encoder.layer.{num_layers - 1}.intermediate.dense.weight": (ff_dim, d_model),
-        }
+        }.items()
     )
     bert = Bert(
         tables["word"],

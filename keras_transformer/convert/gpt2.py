@@ -47,7 +47,7 @@ def model_from(config, tensors):
             "wpe.weight": (config.size("n_positions"), d_model),
             f"{last}.attn.c_attn.weight": (d_model, 3 * d_model),
             f"{last}.mlp.c_fc.weight": (d_model, ff_dim),
-        }
+        }.items()
     )
     model = Gpt(
         vocab_size,

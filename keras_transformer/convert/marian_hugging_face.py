@@ -282,20 +282,21 @@ def _decoding(config, tokenizer_config, search):
     longest = length(tokenizer_config, "model_max_length", MAX_LENGTH)
     limit = length(search, "max_length", MAX_LENGTH)
     limit = length(search, "max_new_tokens", limit - 1) + 1
-    min_length = search.get("min_length")
+
+    def given(name, default):
+        value = search.get(name)
+        return default if value is None else value
+
+    min_length = given("min_length", 0)
     if search.get("min_new_tokens") is not None:
         min_length = search.size("min_new_tokens") + 1
-    given = {
-        "beam_size": search.get("num_beams"),
-        "min_length": min_length,
-        "no_repeat_ngram": search.get("no_repeat_ngram_size"),
-        "repetition_penalty": search.get("repetition_penalty"),
-    }
-    length_penalty = search.get("length_penalty")
     return search_of(
         SEARCH_FILES,
-        **{"beam_size": 1, **{name: value for name, value in given.items() if value is not None}},
-        length_penalty=1.0 if length_penalty is None else length_penalty,
+        beam_size=given("num_beams", 1),
+        length_penalty=given("length_penalty", 1.0),
+        min_length=min_length,
+        no_repeat_ngram=given("no_repeat_ngram_size", 0),
+        repetition_penalty=given("repetition_penalty", 1.0),
         keep_beam_full=True,
         max_length=max(min(limit, positions) - 1, 1),
         max_source_length=max(min(longest, positions) - 1, 1),

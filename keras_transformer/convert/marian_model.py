@@ -69,10 +69,9 @@ class Files(NamedTuple):
             tables: what `tables` has returned.
             kernels: iterable of the names of all kernels, each with its shape.
         """
-        for name, side in tables.items():
-            weights.check(name, (side.num_rows, self.settings["d_model"]))
-        for name, shape in kernels:
-            weights.check(name, shape)
+        d_model = self.settings["d_model"]
+        weights.check_all((name, (side.num_rows, d_model)) for name, side in tables.items())
+        weights.check_all(kernels)
         target_size = None if self.target is self.source else len(self.target.pieces)
         sizes = len(self.source.pieces), target_size
         model = Transformer(*sizes, **self.settings, name="transformer")

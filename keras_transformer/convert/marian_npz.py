@@ -58,14 +58,12 @@ dropout, a addition and n normalization."""
 
 ACTIVATIONS = {"swish": "silu", "relu": "relu", "gelu": "gelu_sigmoid"}
 
-READ = """
-    beam-size models normalize relative-paths vocabs word-penalty
-""".split()
+READ = "beam-size models normalize relative-paths vocabs word-penalty".split()
 WITHOUT_EFFECT = """
     clear-gemm-cache cpu-threads devices fp16 gemm-type log log-level log-time-zone maxi-batch
     maxi-batch-sort mini-batch mini-batch-sort mini-batch-words model-mmap num-devices optimize
-    port precision quantize-range quiet quiet-translation seed sentencepiece-alphas skip-model-
-    config-check stat-freq tsv tsv-fields version workspace
+    port precision quantize-range quiet quiet-translation seed sentencepiece-alphas
+    skip-model-config-check stat-freq tsv tsv-fields version workspace
 """.split()
 """How Marian computes and what it prints beside a translation."""
 NOT_APPLIED: dict[str, object] = {

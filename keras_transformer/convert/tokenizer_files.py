@@ -81,8 +81,8 @@ def _word_piece(directory):
     """Returns the tokenizer of BERT's own file, vocab.txt."""
     library = import_library("tokenizers")
     path = directory / "vocab.txt"
-    regular_file(directory, path.name, VOCABULARY_BYTES)
     try:
+        regular_file(directory, path.name, VOCABULARY_BYTES)
         vocabulary = library.models.WordPiece.read_file(str(path))
     except Exception as error:  # the library has no class of its own
         raise InputError(f"Expected a WordPiece vocabulary. Received: {path}: {error}.") from None

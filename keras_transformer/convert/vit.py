@@ -54,7 +54,7 @@ def model_from(config, tensors):
             "embeddings.position_embeddings": (1, 1 + num_patches, d_model),
             f"encoder.layer.{num_layers - 1}.intermediate.dense.weight": (ff_dim, d_model),
             **({"pooler.dense.weight": (representation_dim, d_model)} if has_pooler else {}),
-        }
+        }.items()
     )
     model = VisionTransformer(
         len(weights.peek("classifier.weight")) if has_head else None,

@@ -82,8 +82,8 @@ class Weights:
             )
 
     def check_all(self, shapes):
-        """Does `check` for a dict from names to shapes, before a model of absurd size is built."""
-        for name, shape in shapes.items():
+        """Does `check` for pairs of a name and a shape, before a model of absurd size is built."""
+        for name, shape in shapes:
             self.check(name, shape)
 
     def take(self, name, shape):
@@ -186,12 +186,9 @@ class Settings(dict[str, Any]):
         if optional and not is_named(path.parent, path.name):
             return cls({}, path.name)
         expected = "a directory that save_pretrained of transformers has written"
+        content = read_regular(path.parent, path.name, expected, VOCABULARY_BYTES)
         try:
-            content = json.loads(
-                read_regular(path.parent, path.name, expected, VOCABULARY_BYTES).decode("utf-8")
-            )
-        except InputError:
-            raise
+            content = json.loads(content.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise InputError(f"Expected JSON. Received: {path}: {error}.") from None
         if not isinstance(content, dict):

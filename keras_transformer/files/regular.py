@@ -27,9 +27,7 @@ def is_named(directory, name):
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise _refusal(
-            "a directory that can be read", os.path.join(directory, name), error
-        ) from None
+        raise _refusal("a directory that can be read", path, error) from None
     return True
 
 

@@ -307,6 +307,7 @@ def changed(config, *assignments):
         ("decoding.length_penalty=-0.1", "from 0 to 10. Received: "),
         ("decoding.length_penalty=1e308", "from 0 to 10. Received: .*=1e[+]308"),
         ("decoding.beam_size=2147483647", "from 1 to 1,000. Received: .*=2147483647"),
+        ("decoding.no_repeat_ngram=2147483647", "from 0 to 100. Received: .*=2147483647"),
         ("training.seed=4294967296", "from 0 to 2147483647. Received: training.seed=4294967296"),
         ("model.num_decoder_layers=two", "a whole number or null. Received: .*='two'"),
         ("data.dataset=ted", "tfds: and the name .* Received: dataset=ted. Write it as tfds:"),

@@ -134,6 +134,12 @@ def test_word_pieces_that_are_damaged(name, content, message, tmp_path):
         read_tokenizer(tmp_path)
 
 
+def test_a_vocabulary_that_is_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "vocab.txt")
+    with pytest.raises(ValueError, match="Received: .*vocab.txt: .*not a regular file"):
+        read_tokenizer(tmp_path)
+
+
 def test_the_files_of_gpt2_itself(tmp_path, sentence_pairs):
     """vocab.json and merges.txt split a text as the tokenizer.json that was made from them."""
     trained = tokenizers.ByteLevelBPETokenizer()
