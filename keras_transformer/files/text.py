@@ -168,6 +168,10 @@ def check_parallel(source_path, source, target_path, target):
         )
 
 
+FLUSHED_LINES = 256
+"""Lines of an output that a killed process may lose."""
+
+
 @contextlib.contextmanager
 def writing_lines(path=None):
     """Yields a function that writes one line to a file, or to standard output.
@@ -183,8 +187,9 @@ def writing_lines(path=None):
 
         def write(line):
             nonlocal num_lines
-            _write(stream, line)
             num_lines += 1
+            # gzip would keep megabytes of lines, which are lost if the process is killed
+            _write(stream, line, flush=num_lines % FLUSHED_LINES == 0)
 
         try:
             with _open(partial, "wb") as stream:

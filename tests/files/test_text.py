@@ -3,6 +3,7 @@ import io
 import os
 import sys
 import threading
+import zlib
 
 import pytest
 
@@ -176,3 +177,16 @@ def test_standard_output_is_written_line_by_line(capsysbinary):
     with writing_lines() as write:
         write("größer")
         assert capsysbinary.readouterr().out == "größer\n".encode()
+
+
+@pytest.mark.parametrize("suffix", ["txt", "gz"])
+def test_few_lines_are_not_yet_on_the_disk(suffix, tmp_path):
+    """What a killed process has written stays, also within a compressed file."""
+    with writing_lines(tmp_path / f"output.{suffix}") as write:
+        for number in range(1000):
+            write(str(number))
+        content = (tmp_path / f"output.partial-1.{suffix}").read_bytes()
+    if suffix == "gz":
+        content = zlib.decompressobj(wbits=31).decompress(content)
+    lines = content.decode().splitlines()
+    assert len(lines) >= 1000 - 256 and lines[:700] == [str(number) for number in range(700)]
