@@ -24,7 +24,17 @@ import shlex
 import sys
 
 import keras
-from pinned import HERE, machine, multi30k, read_results, some_pairs, word_ratio, write_results
+from pinned import (
+    HERE,
+    count,
+    machine,
+    multi30k,
+    positive,
+    read_results,
+    some_pairs,
+    word_ratio,
+    write_results,
+)
 
 import keras_transformer
 from keras_transformer.cli import console
@@ -260,9 +270,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=pathlib.Path, required=True, help="directory of the runs")
     limit = parser.add_mutually_exclusive_group(required=True)
-    limit.add_argument("--steps", type=int, help="steps of each run")
-    limit.add_argument("--minutes", type=float, help="minutes of each run")
-    parser.add_argument("--pairs", type=int, help="training pairs (default: all)")
+    limit.add_argument("--steps", type=count, help="steps of each run")
+    limit.add_argument("--minutes", type=positive, help="minutes of each run")
+    parser.add_argument("--pairs", type=count, help="training pairs (default: all)")
     parser.add_argument("--only", nargs="+", choices=CHANGES, metavar="NAME")
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="group.key=value", help="settings of all runs"

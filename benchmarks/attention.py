@@ -13,7 +13,7 @@ import pathlib
 
 import numpy as np
 from attention_side import KINDS
-from pinned import HERE, run_pinned, write_results
+from pinned import HERE, count, run_pinned, write_results
 
 LENGTHS = [2**i for i in range(7, 15)]
 PASSES = {"forward": "forward", "backward": "forward and backward"}
@@ -21,9 +21,9 @@ PASSES = {"forward": "forward", "backward": "forward and backward"}
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--cores", type=count, default=1)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument("--lengths", nargs="+", type=count, default=LENGTHS)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     results = {}

@@ -16,7 +16,7 @@ import tempfile
 
 import sacrebleu
 from attention_translation_side import KINDS
-from pinned import HERE, multi30k, run_pinned, write_results
+from pinned import HERE, count, multi30k, positive, run_pinned, write_results
 from training import write_batches
 
 BEAM_SIZE = 4
@@ -27,8 +27,8 @@ SPEED_STEPS, SPEED_REPEATS = 15, 2
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--minutes", type=float, default=12)
-    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--minutes", type=positive, default=12)
+    parser.add_argument("--cores", type=count, default=1)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
@@ -54,11 +54,11 @@ def main():
             )
             milliseconds = []
             for batch_size in BATCH_SIZES:
-                count = len(source) if batch_size > 1 else SENTENCES_ONE_AT_A_TIME
-                several = ["--batch-size", batch_size, "--sentences", count]
+                number = len(source) if batch_size > 1 else SENTENCES_ONE_AT_A_TIME
+                several = ["--batch-size", batch_size, "--sentences", number]
                 side = ["keras_transformer", folder, *flags, *several]
                 found = run_pinned("decoding_side.py", side, arguments.cores)
-                milliseconds.append(1000 * found["seconds"] / count)
+                milliseconds.append(1000 * found["seconds"] / number)
                 if batch_size > 1:
                     bleu = sacrebleu.corpus_bleu(found["translations"], [references]).score
         results[kind] = {

@@ -11,7 +11,7 @@ runs in table and picture; without it, their directories do.
 import argparse
 import pathlib
 
-from pinned import HERE, write_results
+from pinned import HERE, count, write_results
 
 import keras_transformer
 from keras_transformer.files.text import iterate_lines
@@ -25,9 +25,9 @@ def main():
     parser.add_argument("--labels", nargs="+", metavar="LABEL")
     parser.add_argument("--source", required=True, metavar="F")
     parser.add_argument("--target", required=True, metavar="F")
-    parser.add_argument("--beam-size", type=int, default=5)
+    parser.add_argument("--beam-size", type=count, default=5)
     parser.add_argument(
-        "--edges", type=int, nargs="+", default=[9, 12, 15, 19], help="first words of a group"
+        "--edges", type=count, nargs="+", default=[9, 12, 15, 19], help="first words of a group"
     )
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()

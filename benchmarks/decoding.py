@@ -22,7 +22,7 @@ import tempfile
 
 import sacrebleu
 from decoding_side import LENGTH_PENALTY, SIDES, export_name
-from pinned import HERE, multi30k, run_pinned, write_results
+from pinned import HERE, count, multi30k, run_pinned, write_results
 
 BEAM_SIZES = (1, 4)
 TASKS = {  # (beam size, sentences at once)
@@ -38,11 +38,11 @@ NEAR_TIE = 1e-3  # nats; rounding may swap two translations that are closer
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run", help="a run directory, trained on raw Multi30k")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--repeats", type=count, default=3)
+    parser.add_argument("--cores", type=count, default=1)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--shortlist", type=int, default=50, help="of the sides of that name")
+    parser.add_argument("--shortlist", type=count, default=50, help="of the sides of that name")
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     results = {}

@@ -14,7 +14,7 @@ import pathlib
 import statistics
 import tempfile
 
-from pinned import HERE, free_ports, run_pinned, run_pinned_together, write_results
+from pinned import HERE, count, free_ports, run_pinned, run_pinned_together, write_results
 from training import BATCH_TOKENS, write_batches
 
 CORES = 2
@@ -32,8 +32,8 @@ SIDES = [*IN_ONE_PROCESS, TWO_RUNS, TWO_WORKERS]
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--preset", choices=("tiny", "base"), default="tiny")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=count, default=20)
+    parser.add_argument("--repeats", type=count, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()

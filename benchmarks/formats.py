@@ -13,7 +13,7 @@ import statistics
 import tempfile
 
 import sacrebleu
-from pinned import HERE, multi30k, run_pinned, write_results
+from pinned import HERE, count, multi30k, run_pinned, write_results
 
 SAVED_MODEL = ("float32", "float16", "bfloat16", "int8")
 CTRANSLATE2 = ("float32", "float16", "bfloat16", "int8")
@@ -22,8 +22,8 @@ CTRANSLATE2 = ("float32", "float16", "bfloat16", "int8")
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run", help="a run directory, trained on raw Multi30k")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--alone", type=int, default=100, help="sentences translated alone")
+    parser.add_argument("--repeats", type=count, default=3)
+    parser.add_argument("--alone", type=count, default=100, help="sentences translated alone")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "formats.json")
     arguments = parser.parse_args()
     from keras_transformer.files.text import iterate_lines

@@ -12,7 +12,7 @@ import argparse
 import pathlib
 
 from growth_side import JOBS
-from pinned import HERE, run_pinned, write_results
+from pinned import HERE, count, run_pinned, write_results
 
 SWEEPS = {  # (batch, length) of each point
     "length": [(4, 2**i) for i in range(4, 12)],
@@ -22,7 +22,7 @@ SWEEPS = {  # (batch, length) of each point
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--cores", type=count, default=1)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     results = {}

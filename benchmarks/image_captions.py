@@ -15,7 +15,7 @@ import time
 import keras
 import numpy as np
 from keras import ops
-from pinned import HERE, write_results
+from pinned import HERE, count, positive, write_results
 
 from keras_transformer import backend, plots
 from keras_transformer.config import DecodingConfig
@@ -85,9 +85,9 @@ def exact(captions, references):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--pictures", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--learning-rate", type=float, default=0.003, help="the highest")
+    parser.add_argument("--pictures", type=count, default=20_000)
+    parser.add_argument("--epochs", type=count, default=20)
+    parser.add_argument("--learning-rate", type=positive, default=0.003, help="the highest")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()

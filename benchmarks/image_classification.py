@@ -14,7 +14,7 @@ import time
 
 import keras
 import numpy as np
-from pinned import HERE, write_results
+from pinned import HERE, count, write_results
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -106,7 +106,7 @@ def scores_of_split(seed, epochs):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument("--epochs", type=count, default=150)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     results = {}

@@ -21,7 +21,7 @@ import time
 
 import keras
 import numpy as np
-from pinned import HERE, text_file, write_results
+from pinned import HERE, count, positive, text_file, write_results
 
 from keras_transformer.data import TextWindows
 from keras_transformer.data.ragged_ids import RaggedIds
@@ -40,15 +40,15 @@ SIZES = {
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("data", choices=SIZES)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--length", type=int, default=256, help="tokens in a window")
-    parser.add_argument("--batch-size", type=int, default=16, help="windows in a batch")
-    parser.add_argument("--learning-rate", type=float, default=0.01, help="the highest")
+    parser.add_argument("--minutes", type=positive, default=30)
+    parser.add_argument("--length", type=count, default=256, help="tokens in a window")
+    parser.add_argument("--batch-size", type=count, default=16, help="windows in a batch")
+    parser.add_argument("--learning-rate", type=positive, default=0.01, help="the highest")
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--dtype", default="float32", help="or mixed_bfloat16")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--set", nargs="+", default=[], help="such as num_layers=6 dropout=0.2")
-    parser.add_argument("--vocab-size", type=int, default=4000, help="of words")
+    parser.add_argument("--vocab-size", type=count, default=4000, help="of words")
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     keras.utils.set_random_seed(arguments.seed)

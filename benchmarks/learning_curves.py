@@ -18,7 +18,16 @@ import sys
 import time
 
 import keras
-from pinned import HERE, multi30k, read_results, some_pairs, word_ratio, write_results
+from pinned import (
+    HERE,
+    count,
+    multi30k,
+    positive,
+    read_results,
+    some_pairs,
+    word_ratio,
+    write_results,
+)
 
 import keras_transformer
 from keras_transformer.cli import console
@@ -175,11 +184,11 @@ def main():
     parser.add_argument("--only", nargs="+", choices=(*TRAINED, "beam"), default=list(TRAINED))
     parser.add_argument("--runs", type=pathlib.Path, help="directory of the runs of the points")
     parser.add_argument("--run", type=pathlib.Path, help="the trained run for `beam`")
-    parser.add_argument("--steps", type=int, help="most steps of each point")
-    parser.add_argument("--minutes", type=float, help="most minutes of each point")
-    parser.add_argument("--patience", type=int, default=10, help="of each training")
+    parser.add_argument("--steps", type=count, help="most steps of each point")
+    parser.add_argument("--minutes", type=positive, help="most minutes of each point")
+    parser.add_argument("--patience", type=count, default=10, help="of each training")
     parser.add_argument("--precision", choices=("mixed_bfloat16",), help="default: float32")
-    parser.add_argument("--points", type=float, nargs="+", help="of each curve; default: all")
+    parser.add_argument("--points", type=positive, nargs="+", help="of each curve; default: all")
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="group.key=value", help="settings of each training"
     )

@@ -21,7 +21,7 @@ import time
 
 import keras
 import numpy as np
-from pinned import HERE, text_file, write_results
+from pinned import HERE, count, positive, text_file, write_results
 
 from keras_transformer import Bert
 from keras_transformer.data import MaskedTokenBatches
@@ -149,8 +149,8 @@ def fine_tuned_f1(bert, train, valid, test, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--epochs", type=int, default=1000, help="at most so many")
+    parser.add_argument("--minutes", type=positive, default=30)
+    parser.add_argument("--epochs", type=count, default=1000, help="at most so many")
     parser.add_argument("--seed", type=int, default=1, help="of the pre-training")
     parser.add_argument("--task-seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")

@@ -1,5 +1,6 @@
 """Shared by the benchmarks: processes on pinned cores, and files for the results."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -24,6 +25,25 @@ def _show(error_class, error, traceback):
 
 
 sys.excepthook = _show
+
+
+def count(text):
+    """Returns the number that an argument is; argparse shows others in one line."""
+    return _above_0(int, text, "an integer above 0")
+
+
+def positive(text):
+    return _above_0(float, text, "a finite number above 0")
+
+
+def _above_0(kind, text, expected):
+    try:
+        number = kind(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"Expected {expected}. Received: {text}")
+    return number
 
 
 def run_pinned(script, arguments, cores=1, variables=None):

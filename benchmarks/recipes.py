@@ -14,7 +14,7 @@ import argparse
 import pathlib
 import statistics
 
-from pinned import HERE, machine, read_results, run_pinned, write_results
+from pinned import HERE, count, machine, read_results, run_pinned, write_results
 from recipes_side import LENGTH, size_of_step
 
 from keras_transformer.config import Config
@@ -24,8 +24,8 @@ from keras_transformer.config.presets import RECIPES
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
-    parser.add_argument("--steps", type=int, default=3, help="steps that are timed")
-    parser.add_argument("--part-tokens", type=int, default=4096, help="most tokens of a part")
+    parser.add_argument("--steps", type=count, default=3, help="steps that are timed")
+    parser.add_argument("--part-tokens", type=count, default=4096, help="most tokens of a part")
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()

@@ -10,7 +10,7 @@ import pathlib
 import statistics
 import tempfile
 
-from pinned import HERE, run_pinned, write_results
+from pinned import HERE, count, run_pinned, write_results
 from training import write_batches
 
 SIDES = ("matrix product", "keras_transformer", "KerasHub", "PyTorch")
@@ -20,8 +20,8 @@ CORES = (1, 2)
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--preset", choices=("tiny", "base"), default="tiny")
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=count, default=40)
+    parser.add_argument("--repeats", type=count, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()

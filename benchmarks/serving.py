@@ -24,7 +24,7 @@ import tempfile
 import time
 
 import requests
-from pinned import HERE, multi30k, run_pinned, write_results
+from pinned import HERE, count, multi30k, positive, run_pinned, write_results
 
 CLIENTS = (1, 8, 64)
 SECONDS = 15
@@ -37,8 +37,8 @@ OVERLOAD_FLAGS = ["--max-queued", "128", "--max-rows", "64"]
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("export", type=pathlib.Path)
-    parser.add_argument("--soak", type=float, default=0, metavar="MINUTES")
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--soak", type=positive, default=0, metavar="MINUTES")
+    parser.add_argument("--cores", type=count, default=2)
     parser.add_argument("--flags", nargs="*", default=[], help="more flags for the server")
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()

@@ -16,15 +16,15 @@ import statistics
 import tempfile
 import time
 
-from pinned import HERE, multi30k, run_pinned, write_results
+from pinned import HERE, count, multi30k, run_pinned, write_results
 
 STARTS = ("keras_transformer", "KerasHub")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cores", type=count, default=1)
+    parser.add_argument("--repeats", type=count, default=3)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     parser.add_argument("--translate", metavar="MODEL", help="a run, or a version of an export")
     parser.add_argument("--serve", metavar="EXPORT/VERSION")

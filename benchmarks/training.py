@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 
 import numpy as np
-from pinned import HERE, multi30k, run_pinned, write_results
+from pinned import HERE, count, multi30k, run_pinned, write_results
 from training_side import SIDES as ALL_SIDES
 
 SIDES = [side for side in ALL_SIDES if side != "matrix product"]
@@ -37,9 +37,9 @@ LOSS_STEPS = 10  # the mean loss of this many last steps is compared
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--preset", choices=("tiny", "base"), default="tiny")
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--steps", type=count, default=40)
+    parser.add_argument("--repeats", type=count, default=3)
+    parser.add_argument("--cores", type=count, default=1)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--batches", nargs="+", choices=BATCHES, default=BATCHES)
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")

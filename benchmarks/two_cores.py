@@ -14,7 +14,7 @@ import pathlib
 import statistics
 import tempfile
 
-from pinned import HERE, multi30k, run_pinned, write_results
+from pinned import HERE, count, multi30k, run_pinned, write_results
 
 CORES = (1, 2)
 
@@ -22,7 +22,7 @@ CORES = (1, 2)
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run", help="a run directory, trained on raw Multi30k")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=count, default=3)
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "two-cores.json")
     arguments = parser.parse_args()
     from keras_transformer import load

@@ -123,7 +123,9 @@ def read_hugging_face(directory, config, write):
     """
     tokenizer_config = Settings.read(directory / TOKENIZER_CONFIG, optional=True)
     generation = Settings.read(directory / "generation_config.json", optional=True)
-    search = Settings(generation or config, SEARCH_FILES)  # as `transformers`: not some of each
+    # as `transformers` does: all from one file, even if it is empty
+    has_file = is_named(directory, "generation_config.json")
+    search = Settings(generation if has_file else config, SEARCH_FILES)
     settings = _settings(directory, config, tokenizer_config)
     shared = not tokenizer_config.flag("separate_vocabs", False)
     added = Settings.read(directory / ADDED_TOKENS, optional=True)

@@ -6,6 +6,8 @@ import re
 import grpc
 import tensorflow as tf
 
+from keras_transformer.serving import LOG
+
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 HTTP_STATUS = {  # the same mapping as in TensorFlow Serving
     grpc.StatusCode.CANCELLED: 499,
@@ -75,6 +77,18 @@ def not_predict(method):
         grpc.StatusCode.UNIMPLEMENTED,
         f"Expected the method predict. Received: {method}, which takes tf.Example instead of text.",
     )
+
+
+def answer_to(error):
+    """Returns the `ServingError` that answers a request which has raised an exception.
+
+    An exception that nobody expects is logged. The frames of each are dropped: they hold the
+    request, which would stay in memory until the garbage collector comes.
+    """
+    if not isinstance(error, ServingError):
+        LOG.warning(f"failed: {type(error).__name__}: {error}")
+    error.__traceback__ = error.__context__ = None
+    return from_tensorflow(error)
 
 
 def from_tensorflow(error):

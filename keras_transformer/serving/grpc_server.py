@@ -1,7 +1,7 @@
 """The gRPC server: its port, its limits on connections, and how it receives and counts calls."""
 
 import asyncio
-import concurrent.futures
+import collections
 import contextlib
 import functools
 import time
@@ -10,7 +10,7 @@ import grpc
 from google.protobuf import message_factory
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
-from keras_transformer.serving import LOG, errors, protos
+from keras_transformer.serving import errors, protos
 from keras_transformer.serving.grpc_services import Health, ModelService, PredictionService
 from keras_transformer.serving.memory import Memory, Share
 
@@ -19,7 +19,8 @@ STREAMS_PER_CONNECTION = 64
 MAX_MESSAGES_READ = 16
 """Messages that are received at the same time, in addition to one on each connection. Each may have
 up to `max_body_bytes`."""
-SMALL_BYTES = 2**13  # messages below this size are parsed in the event loop
+CONNECTIONS_PER_SPARE = 8
+"""For so many connections, one more is accepted on which predictions are refused: for probes."""
 LONG_METHODS = {"HandleReloadConfigRequest"}
 """Methods without the time limit of a request: they wait until versions are loaded."""
 MAX_AGE_IN_REQUESTS = 2
@@ -30,14 +31,18 @@ is told to open a new connection."""
 class GrpcServer:
     """Answers gRPC calls. Create and use it in one event loop."""
 
-    def __init__(self, versions, batching, settings, metrics):
+    def __init__(self, versions, batching, settings, metrics, one_thread):
         # apart, so that health and status never wait for predictions
-        probes, predictions = Calls(settings, metrics), Calls(settings, metrics)
+        probes, predictions = (Calls(settings, metrics, one_thread) for _ in range(2))
         self._health = Health(versions, probes)
         self._server = grpc.aio.server(options=_options(settings))
         handlers = [self._health.handlers()]
         for calls, service, module in (
-            (predictions, PredictionService(versions, batching, settings), prediction_service_pb2),
+            (
+                predictions,
+                PredictionService(versions, batching, settings, one_thread),
+                prediction_service_pb2,
+            ),
             (probes, ModelService(versions), model_service_pb2),
         ):
             descriptor = module.DESCRIPTOR.services_by_name[type(service).__name__]
@@ -76,12 +81,13 @@ def _options(settings):
     visible to gRPC only. For this reason every connection has a maximum age: open calls get some
     time to finish, and new calls go to a new connection.
     """
+    most = settings.max_grpc_connections
     request = _milliseconds(settings.request_timeout)
     max_age = _milliseconds(MAX_AGE_IN_REQUESTS * settings.request_timeout)
     return [
         ("grpc.max_receive_message_length", settings.max_body_bytes),
         ("grpc.so_reuseport", 0),  # a second server on the same port is an error
-        ("grpc.max_allowed_incoming_connections", settings.max_grpc_connections),
+        ("grpc.max_allowed_incoming_connections", most + -(-most // CONNECTIONS_PER_SPARE)),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
         ("grpc.server_handshake_timeout_ms", request),
         ("grpc.max_connection_idle_ms", _milliseconds(settings.idle_timeout)),
@@ -107,15 +113,15 @@ class Calls:
     calls of its own connection.
     """
 
-    def __init__(self, settings, metrics):
+    def __init__(self, settings, metrics, one_thread):
         self._settings = settings
+        self._one_thread = one_thread
         self._metrics = metrics
+        self._calling = collections.Counter()  # open calls of each connection
         self._num_open = 0  # calls that have a message
         self._memory = Memory(settings.max_queued_bytes)  # of answers, which clients may never read
         self._reading = set()  # connections on which a message is received
         self._reading_more = asyncio.Semaphore(MAX_MESSAGES_READ)
-        # one thread: several large messages at once would add up in memory
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "protobuf")
 
     def handlers(self, service, descriptor):
         """Returns the handlers of a service, for a `grpc.aio.Server`.
@@ -151,10 +157,7 @@ class Calls:
             if content is grpc.aio.EOF:
                 name = message_class.DESCRIPTOR.name
                 raise errors.invalid(f"Expected a {name}. Received no message.")
-            if len(content) < SMALL_BYTES:
-                return protos.parse(message_class, content)
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, protos.parse, message_class, content)
+            return await self._one_thread.run(len(content), protos.parse, message_class, content)
 
     @contextlib.asynccontextmanager
     async def _turn(self, connection):
@@ -168,6 +171,22 @@ class Calls:
             yield
         finally:
             self._reading.remove(connection)
+
+    def _count(self, context):
+        """Counts a call of its connection until its answer has been sent."""
+        connection, limit = context.peer(), self._settings.max_grpc_connections
+        if connection not in self._calling and len(self._calling) >= limit:
+            raise errors.unavailable(
+                f"Expected calls on at most {limit} connections at the same time. Received more. "
+                "Send several calls on one connection, or try again later."
+            )
+        self._calling[connection] += 1
+        context.add_done_callback(lambda _: self._uncount(connection))
+
+    def _uncount(self, connection):
+        self._calling[connection] -= 1
+        if not self._calling[connection]:
+            del self._calling[connection]
 
     def _take_slot(self, context):
         """Counts a call as open until its answer has been sent."""
@@ -188,6 +207,7 @@ class Calls:
         seconds = self._settings.request_timeout
         status = grpc.StatusCode.CANCELLED  # until another status is known
         try:
+            self._count(context)
             request = await self.read(message_class, context)
             self._take_slot(context)
             answering = answer(request)
@@ -204,10 +224,7 @@ class Calls:
             status = grpc.StatusCode.OK
             return answer
         except Exception as error:
-            if not isinstance(error, errors.ServingError):
-                LOG.warning(f"failed: {type(error).__name__}: {error}")
-                error = errors.from_tensorflow(error)
-            error.__traceback__ = error.__context__ = None  # their frames hold the message
+            error = errors.answer_to(error)
             status = error.code
             await context.abort(error.code, str(error))
         finally:

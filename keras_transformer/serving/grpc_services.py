@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, model_management_pb2, predict_pb2
 
 from keras_transformer.serving import errors, protos
+from keras_transformer.serving.batching import num_bytes
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
 from keras_transformer.serving.versions import ALL, LATEST
 
@@ -22,10 +23,11 @@ WATCH_SECONDS = 0.5
 class PredictionService:
     """Predict and GetModelMetadata. The other methods take tf.Example instead of text."""
 
-    def __init__(self, versions, batching, settings):
+    def __init__(self, versions, batching, settings, one_thread):
         self._versions = versions
         self._batching = batching
         self._settings = settings
+        self._one_thread = one_thread
 
     async def Predict(self, request):
         target = _target(request)
@@ -34,13 +36,15 @@ class PredictionService:
             signature = version.model.signatures.get(name)
             if signature is None:
                 raise errors.not_ready(f'Serving signature key "{name}" not found.')
-            inputs = protos.inputs(request, signature, self._settings)
+            inputs = await self._one_thread.run(
+                request.ByteSize(), protos.inputs, request, signature, self._settings
+            )
             names = protos.output_names(request, signature)
             spec = protos.model_spec(request.model_spec.name, version, signature.name)
             del request  # frees its memory while its rows wait
             outputs = await self._batching.run(signature, inputs)
-        tensors = {name: protos.to_proto(outputs[name]) for name in names}
-        return predict_pb2.PredictResponse(model_spec=spec, outputs=tensors)
+        size = sum(num_bytes(outputs[name]) for name in names)
+        return await self._one_thread.run(size, _predicted, spec, names, outputs)
 
     async def GetModelMetadata(self, request):
         target = _target(request)
@@ -55,6 +59,11 @@ class PredictionService:
             )
             response.metadata["signature_def"].Pack(protos.signatures(version))
         return response
+
+
+def _predicted(spec, names, outputs):
+    tensors = {name: protos.to_proto(outputs[name]) for name in names}
+    return predict_pb2.PredictResponse(model_spec=spec, outputs=tensors)
 
 
 class ModelService:

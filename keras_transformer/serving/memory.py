@@ -1,9 +1,14 @@
 """The memory that the requests of all clients may take together."""
 
+import asyncio
+import concurrent.futures
+
 from keras_transformer.serving.errors import unavailable
 
-SMALL_BYTES = 64 * 2**10
+UNCOUNTED_BYTES = 64 * 2**10
 """Requests up to this size are not counted, so that large ones cannot keep them out."""
+SMALL_BYTES = 2**13
+"""Messages below this size are read and written in the event loop."""
 
 
 class Memory:
@@ -34,7 +39,7 @@ class Share:
             ServingError: UNAVAILABLE if the requests would hold too many. The share is then as
                 large as before.
         """
-        counted = num_bytes if num_bytes > SMALL_BYTES else 0
+        counted = num_bytes if num_bytes > UNCOUNTED_BYTES else 0
         memory, more = self._memory, counted - self._num_held
         if more > 0 and memory.num_held + more > memory.limit:
             raise unavailable(
@@ -48,3 +53,27 @@ class Share:
     def close(self):
         """Holds nothing anymore."""
         self.hold(0)
+
+
+class OneThread:
+    """Reads and writes large messages, one at a time.
+
+    In the event loop they would hold up the other requests; several at once would add up in memory,
+    and their threads would slow down the loop. Those that wait can be given up.
+    """
+
+    def __init__(self):
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "messages")
+        self._turn = asyncio.Lock()
+
+    async def run(self, num_bytes, function, *arguments):
+        """Returns what a function returns that reads or writes so many bytes."""
+        if num_bytes < SMALL_BYTES:
+            return function(*arguments)
+        async with self._turn:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, function, *arguments)
+
+    def close(self):
+        """Ends the thread. Do not call `run` afterwards."""
+        self._thread.shutdown()

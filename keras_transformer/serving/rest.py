@@ -1,13 +1,11 @@
 """The REST interface, with the paths, bodies and errors of TensorFlow Serving."""
 
 import asyncio
-import concurrent.futures
 import gzip
 import io
 import json
 import re
 import time
-import traceback
 import urllib.parse
 import weakref
 import zlib
@@ -16,7 +14,7 @@ import grpc
 from google.protobuf import json_format
 
 from keras_transformer.files.version_numbers import version_number
-from keras_transformer.serving import LOG, errors, json_tensors, protos
+from keras_transformer.serving import errors, json_tensors, protos
 from keras_transformer.serving.batching import num_bytes
 from keras_transformer.serving.http_connection import NOT_FOUND, Response, too_large_body
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
@@ -32,23 +30,19 @@ STATUS = re.compile(
 )
 METRICS_PATH = "/monitoring/prometheus/metrics"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SMALL_BYTES = 2**13  # bodies below this size are read in the event loop
 
 
 class RestInterface:
     """Answers the requests of an `HttpServer`."""
 
-    def __init__(self, versions, batching, settings, metrics):
+    def __init__(self, versions, batching, settings, metrics, one_thread):
         self._versions = versions
         self._batching = batching
         self._settings = settings
         self._metrics = metrics
         self._metadata = weakref.WeakKeyDictionary()  # `Version` to bytes
         self._loop = asyncio.get_running_loop()
-        # one large document at a time: several would add up in memory, and their threads would
-        # slow down the event loop. The others wait for the lock, where they can be given up.
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "json")
-        self._turn = asyncio.Lock()
+        self._one_thread = one_thread
 
     async def answer(self, request):
         """Returns the `Response` to a `Request`."""
@@ -71,14 +65,9 @@ class RestInterface:
             status = "OK"
             return Response(200, body)
         except Exception as error:
-            if not isinstance(error, errors.ServingError):
-                LOG.warning(f"failed: {type(error).__name__}: {error}")
-                error = errors.from_tensorflow(error)
-            status = error.code.name
-            # else the document would stay in memory with the frames that refused it, because they
-            # and the error refer to each other
-            traceback.clear_frames(error.__traceback__)
-            return _as_response(error)
+            answer = errors.answer_to(error)
+            status = answer.code.name
+            return _as_response(answer)
         finally:
             self._metrics.count(status, "REST", api, time.perf_counter() - start)
 
@@ -90,10 +79,6 @@ class RestInterface:
         """Returns the `Response` to an incomplete or malformed request."""
         self._metrics.count(error.code.name, "REST", "Predict", 0.0)
         return _as_response(error)
-
-    def close(self):
-        """Ends the thread. Do not call `answer` afterwards."""
-        self._thread.shutdown()
 
     async def _predict(self, request, match):
         if match["method"].lower() != "predict":
@@ -128,22 +113,12 @@ class RestInterface:
         return signatures[name], *json_tensors.inputs(document, signatures[name], self._settings)
 
     async def _in_thread(self, size, deadline, function, *arguments):
-        """Calls a function, in the thread unless it handles only a few bytes.
-
-        In the event loop, a large body would hold up other requests.
-        """
-        if size < SMALL_BYTES:
-            return function(*arguments)
+        """Calls a function until the deadline, in the thread unless it handles only a few bytes."""
+        running = self._one_thread.run(size, function, *arguments)
         try:
-            return await asyncio.wait_for(
-                self._in_turn(function, *arguments), deadline - self._loop.time()
-            )
+            return await asyncio.wait_for(running, deadline - self._loop.time())
         except asyncio.TimeoutError:
             raise errors.timed_out(self._settings.request_timeout) from None
-
-    async def _in_turn(self, function, *arguments):
-        async with self._turn:
-            return await self._loop.run_in_executor(self._thread, function, *arguments)
 
     def _describe(self, match):
         """Returns the status or the metadata of the model as JSON bytes."""

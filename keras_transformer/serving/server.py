@@ -10,6 +10,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.serving.batching import Batching
 from keras_transformer.serving.grpc_server import GrpcServer
 from keras_transformer.serving.http_server import HttpServer, fit_connections
+from keras_transformer.serving.memory import OneThread
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.rest import RestInterface
 from keras_transformer.serving.settings import ServingConfig
@@ -120,19 +121,20 @@ class Server:
         settings = fit_connections(self._settings)
         metrics = Metrics(self.model_name)
         batching = Batching(settings, metrics)
+        one_thread = OneThread()
         metrics.watch_queue(lambda: batching.num_waiting)
         versions = Versions(
             self.directory, self.model_name, self._wanted, self._labels, settings, metrics
         )
         with _bound(self.host, self.port, "--port") as listener:
             self.port = listener.getsockname()[1]
-            grpc_server = GrpcServer(versions, batching, settings, metrics)
+            grpc_server = GrpcServer(versions, batching, settings, metrics, one_thread)
             try:
                 self.grpc_port = grpc_server.bind(self.host, self.grpc_port)
             except RuntimeError:
                 reason = "it cannot be used"
                 raise _not_free(self.host, self.grpc_port, "--grpc-port", reason) from None
-            rest = RestInterface(versions, batching, settings, metrics)
+            rest = RestInterface(versions, batching, settings, metrics, one_thread)
             http_server = HttpServer(listener, rest, settings)
             stopping = asyncio.create_task(self._stopping.wait())
             try:
@@ -153,7 +155,7 @@ class Server:
             finally:
                 await grpc_server.stop(None)
                 await batching.close()
-                rest.close()
+                one_thread.close()
                 await versions.close()
 
 

@@ -173,6 +173,8 @@ def test_a_checkpoint_before_generation_config_has_its_search_in_config(marian, 
     (tmp_path / "generation_config.json").unlink()
     (tmp_path / "tokenizer_config.json").unlink()
     assert read_marian(tmp_path).decoding == DecodingConfig(2, 1.0, "length", 49, 63, 0, True, 8)
+    (tmp_path / "generation_config.json").write_text("{}")  # all defaults of `transformers`
+    assert read_marian(tmp_path).decoding.beam_size == 1
 
 
 def change(name, **values):

@@ -14,6 +14,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 SECONDS = 1.0
 SHARE = 2
+ALL = SHARE + 1  # with the spare connection for probes
 HURRIED = dict(request_timeout=SECONDS, idle_timeout=SECONDS, max_connections=4 * SHARE)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -122,7 +123,7 @@ def wait_until(is_true, seconds):
 def test_connections_over_the_limit_are_closed_and_idle_ones_after_a_while(hurried):
     wait_until(lambda: answers(hurried), 60)
     connections = [connect(hurried, PREFACE + frame(4)) for _ in range(40)]
-    wait_until(lambda: sum(map(is_closed, connections)) >= 40 - SHARE, 60)
+    wait_until(lambda: sum(map(is_closed, connections)) >= 40 - ALL, 60)
     assert requests.get(hurried.rest, timeout=60).status_code == 200
     wait_until(lambda: all(map(is_closed, connections)), 60)
     wait_until(lambda: answers(hurried), 60)
@@ -155,7 +156,7 @@ def test_clients_that_hold_all_connections_are_closed(start_echo_server):
                 "no window": NO_WINDOW + call(server, request(server)),
                 "never reads": PREFACE + frame(4) + call(server, request(server)),
             }[case]
-            holders = [open_connections.enter_context(hold(server, sent)) for _ in range(SHARE)]
+            holders = [open_connections.enter_context(hold(server, sent)) for _ in range(ALL)]
             assert not answers(server), case
             held[case] = server, holders
         end = time.monotonic() + 30 * SECONDS
@@ -204,6 +205,20 @@ def test_calls_without_a_message_hold_up_no_other_connection(echo_server, channe
         assert health_pb2_grpc.HealthStub(channel).Check(asked, timeout=10).status
         predict_now = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
         assert predict_now(request(echo_server), timeout=10).outputs
+
+
+def test_a_probe_finds_a_connection_while_all_others_predict(hurried):
+    wait_until(lambda: answers(hurried), 60)
+    with contextlib.ExitStack() as connections:
+        for _ in range(SHARE):  # calls that are open until their message has come
+            connections.enter_context(hold(hurried, PREFACE + frame(4) + call(hurried)))
+        with grpc.insecure_channel(hurried.grpc) as channel:
+            asked = health_pb2.HealthCheckRequest()
+            assert health_pb2_grpc.HealthStub(channel).Check(asked, timeout=10).status
+            with pytest.raises(grpc.RpcError, match="at most 2 connections") as raised:
+                predict(hurried, channel)
+    assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+    wait_until(lambda: answers(hurried), 60)
 
 
 def _nothing():

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import threading
 import tracemalloc
 import types
 
@@ -12,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.serving.http_connection import Request
-from keras_transformer.serving.memory import Memory, Share
+from keras_transformer.serving.memory import Memory, OneThread, Share
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.rest import RestInterface
 from keras_transformer.serving.settings import ServingConfig
@@ -51,11 +52,12 @@ def ask(batching, body, seconds=60.0):
     """Returns the response to a body, and the deadline of its request."""
 
     async def main():
-        rest = RestInterface(Versions(), batching, ServingConfig(), Metrics("m"))
+        thread = OneThread()
+        rest = RestInterface(Versions(), batching, ServingConfig(), Metrics("m"), thread)
         deadline = asyncio.get_running_loop().time() + seconds
         request = Request("POST", PATH, {}, bytearray(body), deadline, Share(Memory(10**8)))
         response = await rest.answer(request)
-        rest.close()
+        thread.close()
         return response, deadline
 
     return asyncio.run(main())
@@ -97,3 +99,23 @@ def test_the_body_of_a_request_is_not_kept_while_it_waits(body):
     gc.unfreeze()
     assert response.status == 200 and batching.memory < 500_000
     np.testing.assert_equal(json.loads(response.body), {"predictions": ["A dog."]})
+
+
+def test_large_messages_are_read_one_at_a_time_outside_the_event_loop():
+    running, places = [], []
+
+    def read():
+        running.append(None)
+        places.append((threading.get_ident(), len(running)))
+        running.pop()
+
+    async def main():
+        thread = OneThread()
+        await thread.run(2**13 - 1, read)
+        await asyncio.gather(*(thread.run(2**13, read) for _ in range(20)))
+        thread.close()
+
+    asyncio.run(main())
+    (small, _), *large = places
+    assert small == threading.get_ident()
+    assert len(set(large)) == 1 and large[0][0] != small and large[0][1] == 1

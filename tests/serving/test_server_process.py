@@ -190,8 +190,8 @@ def test_a_signal_that_another_thread_gets_is_obeyed(tmp_path):
     server = Server(tmp_path)
     previous = signal.signal(signal.SIGUSR1, handle)
     try:
-        threading.Thread(target=other_thread, daemon=True).start()
         with pytest.raises(Signalled):
+            threading.Thread(target=other_thread, daemon=True).start()
             server.wait()
         assert not server._ended.is_set(), "the signal was obeyed only after the wait"
     finally:

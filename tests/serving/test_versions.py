@@ -21,6 +21,7 @@ from keras_transformer.serving.batching import Batching
 from keras_transformer.serving.errors import ServingError
 from keras_transformer.serving.grpc_server import Calls
 from keras_transformer.serving.grpc_services import Health, PredictionService
+from keras_transformer.serving.memory import OneThread
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.settings import ServingConfig
 from keras_transformer.serving.versions import ALL, LATEST, Versions
@@ -461,7 +462,7 @@ def test_a_version_goes_when_its_slow_request_has_been_answered(tmp_path):
 
     async def test(versions, metrics, settings):
         batching = Batching(settings, metrics)
-        service = PredictionService(versions, batching, settings)
+        service = PredictionService(versions, batching, settings, OneThread())
         request = predict_pb2.PredictRequest()
         request.model_spec.name = "m"
         request.inputs["text"].CopyFrom(tf.make_tensor_proto(["A dog runs."]))
@@ -489,7 +490,7 @@ def test_health_follows_the_versions_and_the_end(tmp_path):
     status = health_pb2.HealthCheckResponse
 
     async def test(versions, metrics, settings):
-        health = Health(versions, Calls(settings, metrics))
+        health = Health(versions, Calls(settings, metrics, None))
         assert [health.status(n) for n in ("", "m", "x")] == [
             status.SERVING,
             status.SERVING,
