@@ -186,25 +186,9 @@ def load_translator(arguments, of_run=False):
     return translator
 
 
-def translations_of(translator, lines, n_best=1, show_progress=True):
-    """Yields the list of translations of each line.
-
-    Args:
-        lines: iterator of str, read one chunk ahead of the translations.
-        show_progress: whether a terminal shows a progress bar.
-    """
-    answers = translator.translate_chunks(chunks_of(lines), n_best)
-    yield from _one_by_one(answers, show_progress)
-
-
-def translations_of_ready(translator, ready, n_best=1, show_progress=True):
-    """Yields what `translations_of` does, of lists of the lines that are there.
-
-    The next list is read when this one is translated, so that the answers come even if whoever
-    writes the lines waits for them.
-    """
-    answers = (translator.translate(chunk, n_best) for lines in ready for chunk in chunks_of(lines))
-    yield from _one_by_one(answers, show_progress)
+def translations_of(translator, lines):
+    """Yields the list of translations of each line, read one chunk ahead."""
+    yield from one_by_one(translator.translate_chunks(chunks_of(lines)))
 
 
 def chunks_of(lines):
@@ -213,8 +197,12 @@ def chunks_of(lines):
     return iter(lambda: list(itertools.islice(lines, CHUNK_LINES)), [])
 
 
-def _one_by_one(answers, show_progress):
-    """Yields the translations of each line, from those of each chunk."""
+def one_by_one(answers, show_progress=True):
+    """Yields the translations of each line, from those of each chunk.
+
+    Args:
+        show_progress: whether a terminal shows a progress bar.
+    """
     from tqdm import tqdm
 
     # disable=None: silent where standard error is no terminal

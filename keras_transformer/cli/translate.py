@@ -7,11 +7,12 @@ from keras_transformer.cli.arguments import (
     add_decoding,
     add_model,
     add_n_best,
+    chunks_of,
     files_of,
     load_translator,
-    translations_of,
-    translations_of_ready,
+    one_by_one,
 )
+from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import unfinished
 from keras_transformer.files.text import (
     check_no_input,
@@ -24,6 +25,7 @@ from keras_transformer.files.text import (
 )
 
 SUMMARY = "translate text, one line in, one line out"
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
 def add_arguments(parser):
@@ -39,27 +41,65 @@ def add_arguments(parser):
     parser.add_argument(
         "--scores", action="store_true", help="print the score and a tab before each translation"
     )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--prefix",
+        metavar="TEXT",
+        help="begin each translation with this text; a space at its end ends the last word",
+    )
+    group.add_argument(
+        "--prefixes", metavar="F", help="begin each translation with the line of this file"
+    )
+    group = parser.add_argument_group("sampling")
+    group.add_argument(
+        "--sample",
+        action="store_true",
+        help="draw random translations, --n-best of each line, instead of a search for the best",
+    )
+    for name, kind, metavar, meaning in (
+        ("--temperature", float, "T", "below 1, probable tokens are preferred (default: 1)"),
+        ("--top-k", int, "K", "draw from the K most probable tokens only (default: 0, from all)"),
+        ("--top-p", float, "P", "draw from the most probable tokens only, up to this sum of their "
+         "probabilities (default: 1)"),
+        ("--seed", int, "N", "decides what is drawn (default: 0)"),
+    ):  # fmt: skip
+        group.add_argument(name, type=kind, metavar=metavar, help=meaning)
 
 
 def run(arguments):
-    if arguments.input is not None:
-        check_readable(arguments.input)
+    sampling = {name: value for name in SAMPLING if (value := getattr(arguments, name)) is not None}
+    if sampling and not arguments.sample:
+        name, value = next(iter(sampling.items()))
+        raise InputError(
+            f"Expected --sample with the options of sampling. Received: {name}={value}. "
+            "Add --sample, or leave it out."
+        )
+    for path in (arguments.input, arguments.prefixes):
+        if path is not None:
+            check_readable(path)
     if arguments.output is not None:
         check_writable(arguments.output)
         for path in unfinished(arguments.output):
             console.say(f"warning: an earlier command ended early and left its lines in {path}")
-    check_no_input(arguments.output, [arguments.input, *files_of(arguments.model)])
-    translator = load_translator(arguments)
+    read = arguments.input, arguments.prefixes or arguments.input
+    check_no_input(arguments.output, [*read, *files_of(arguments.model)])
+    translator = load_translator(arguments, of_run=arguments.sample)
     show_progress = arguments.output is not None or not sys.stdout.isatty()
-    if is_regular_file(arguments.input):
-        lines = iterate_lines(arguments.input)
-        answers = translations_of(translator, lines, arguments.n_best, show_progress)
-    else:
+    is_file = is_regular_file(arguments.input)
+    if is_file:
+        chunks = chunks_of(iterate_lines(arguments.input))
+    else:  # whoever writes the lines may wait for their translations
         ready = iterate_ready_lines(arguments.input)
-        answers = translations_of_ready(translator, ready, arguments.n_best, show_progress)
+        chunks = (chunk for lines in ready for chunk in chunks_of(lines))
+    prefixes = iterate_lines(arguments.prefixes) if arguments.prefixes else arguments.prefix
+    options = {"prefixes": prefixes, "read_ahead": is_file}
+    if arguments.sample:
+        answers = translator.sample_chunks(chunks, arguments.n_best, **sampling, **options)
+    else:
+        answers = translator.translate_chunks(chunks, arguments.n_best, **options)
     incomplete = []
     with writing_lines(arguments.output) as write:
-        for number, translations in enumerate(answers, start=1):
+        for number, translations in enumerate(one_by_one(answers, show_progress), start=1):
             for translation in translations:
                 columns = [" ".join(translation.text.splitlines())]
                 if arguments.scores or arguments.n_best > 1:

@@ -14,7 +14,9 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
+from keras_transformer.decoding.prefixes import Prefixes
 from keras_transformer.decoding.processors import Processor
+from keras_transformer.decoding.sampling import check_sampling, random_numbers
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
@@ -62,8 +64,6 @@ class BatchSearch:
         self.batch_size = batch_size
         self.shortlist = shortlist
         self.processors = processors
-        self._seed_generator = keras.random.SeedGenerator(0)
-        self._seed_lock = threading.Lock()  # held from setting the seed to the end of the draw
         self._compiled: dict[Hashable, Callable[..., Any]] = {}
 
     def search(
@@ -82,24 +82,26 @@ class BatchSearch:
                 yield indices, result()
 
     def submit_search(
-        self, submit: Callable[..., Any], rows: Sequence[Any], n_best: int = 1
+        self,
+        submit: Callable[..., Any],
+        rows: Sequence[Any],
+        n_best: int = 1,
+        prefixes: Prefixes | None = None,
     ) -> list[tuple[Sequence[int], Callable[[], SearchResult]]]:
         """Begins what `search` does, so that several lists can be searched one after the other.
 
         Args:
             submit: the function that `parallel_calls` yields.
             rows, n_best: see `search`.
+            prefixes: what the outputs begin with; the searches then choose from all tokens.
         Returns:
             List of the indices of a batch's rows and a function that returns its result.
         """
 
-        def find(ids):
-            return decode(self.model, ids, self.config, n_best, **self._steering(ids))
+        def find(ids, steering):
+            return decode(self.model, ids, self.config, n_best, **steering)
 
-        compiled = self.compiled(("decode", n_best), find)
-        num_threads = backend.num_search_threads()
-        batches = length_batches([len(row) for row in rows], self.batch_size, num_threads)
-        return [(indices, submit(self._result, compiled, rows, indices)) for indices in batches]
+        return self._submit(submit, ("decode", n_best), find, rows, prefixes)
 
     def sample(
         self,
@@ -114,38 +116,87 @@ class BatchSearch:
         Args:
             rows: list of int arrays, the inputs.
             temperature, top_k, top_p: see `decoding.sample`.
-            seed: int from 0; the same seed and rows give the same answers, in any thread.
+            seed: int from 0; the same seed, row and place in the list give the same answer.
         Raises:
             ValueError: an argument outside its range.
         """
+        draws = [(seed, i) for i in range(len(rows))]
         check_seed(seed)
+        check_sampling(temperature, top_k, top_p)
+        return self._sample(rows, draws, temperature, top_k, top_p)
 
-        def draw(ids):
-            options, seed = (temperature, top_k, top_p), self._seed_generator
-            steering = self._steering(ids)
-            return decode_sampled(self.model, ids, self.config, *options, seed=seed, **steering)
+    def _sample(self, rows, draws, *options):
+        with parallel_calls(backend.num_search_threads()) as submit:
+            for indices, result in self.submit_samples(submit, rows, draws, *options):
+                yield indices, result()
 
-        return self._draws(self.compiled(("sample", temperature, top_k, top_p), draw), rows, seed)
+    def submit_samples(
+        self,
+        submit: Callable[..., Any],
+        rows: Sequence[Any],
+        draws: Sequence[tuple[int, ...]],
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        prefixes: Prefixes | None = None,
+    ) -> list[tuple[Sequence[int], Callable[[], SearchResult]]]:
+        """Begins what `sample` does.
 
-    def _draws(self, compiled, rows, seed):
-        for number, indices in enumerate(length_batches(list(map(len, rows)), self.batch_size)):
-            with self._seed_lock:
-                self._seed_generator.state.assign([seed, number])  # a different draw per batch
-                found = self._result(compiled, rows, indices)
-            yield indices, found
+        Args:
+            submit, rows, prefixes: see `submit_search`.
+            draws: for each row, integers that decide its random numbers, see `random_numbers`.
+            temperature, top_k, top_p: see `decoding.sample`.
+        Returns:
+            As `submit_search`.
+        """
+        options = temperature, top_k, top_p
 
-    def _steering(self, ids):
-        return {"shortlist": self.shortlist_of(ids), "processors": self.processors}
+        def find(ids, steering, uniforms):
+            random = {"uniforms": uniforms}
+            return decode_sampled(self.model, ids, self.config, *options, **random, **steering)
+
+        return self._submit(submit, ("sample", *options), find, rows, prefixes, draws)
+
+    def _submit(self, submit, key, find, rows, prefixes, draws=None):
+        """Begins a search for all rows, compiled once for each `key`.
+
+        Args:
+            find: function of ids `(B, S)`, the last arguments of `decode`, and with draws of their
+                random numbers `(B, L)`. Returns a `SearchResult`.
+        """
+        vocabulary = None if prefixes is None else prefixes.vocabulary
+
+        def found(ids, *arrays):
+            numbers, arrays = (arrays[:1], arrays[1:]) if draws else ((), arrays)
+            return find(ids, self._steering(ids, vocabulary, arrays), *numbers)
+
+        compiled = self.compiled((*key, vocabulary is not None), found)
+        pad, longest = special_ids_of(self.model).pad, getattr(self.model, "longest_input", None)
+
+        def result(indices):
+            ids = padded_rows([rows[i] for i in indices], pad, longest)
+            arrays = prefixes.arrays(indices, len(ids)) if prefixes else ()
+            if draws:
+                drawn = [draws[i] for i in indices] + [0] * (len(ids) - len(indices))
+                arrays = random_numbers(drawn, self.config.max_length), *arrays
+            tensors = compiled(ids, *arrays)
+            return SearchResult(*(ops.convert_to_numpy(x)[: len(indices)] for x in tensors))
+
+        num_threads = backend.num_search_threads()
+        batches = length_batches([len(row) for row in rows], self.batch_size, num_threads)
+        return [(indices, submit(result, indices)) for indices in batches]
+
+    def _steering(self, ids, vocabulary, arrays):
+        """Returns the last arguments of `decode`; `arrays` are those of the prefixes, if any."""
+        if vocabulary is None:
+            return {"shortlist": self.shortlist_of(ids), "processors": self.processors}
+        tokens, *arrays = arrays
+        processors = [*self.processors, vocabulary.processor(*arrays)]
+        return {"processors": processors, "prefixes": tokens}
 
     def shortlist_of(self, ids: Any) -> Shortlist | None:
         """Returns the shortlist of ids `(B, S)`, None if all tokens may be chosen."""
         return None if self.shortlist is None else self.shortlist(ids)
-
-    def _result(self, compiled, rows, indices):
-        """Returns the `SearchResult` of a batch, in NumPy arrays."""
-        pad, longest = special_ids_of(self.model).pad, getattr(self.model, "longest_input", None)
-        found = compiled(padded_rows([rows[i] for i in indices], pad, longest))
-        return SearchResult(*(ops.convert_to_numpy(tensor)[: len(indices)] for tensor in found))
 
     def compiled(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the compiled function of tensors, which may read the model's weights.
@@ -154,8 +205,7 @@ class BatchSearch:
         """
 
         def compile_it():
-            variables = [*self.model.weights, self._seed_generator.state]
-            return backend.compile_function(function, variables)
+            return backend.compile_function(function, self.model.weights)
 
         return remembered(self._compiled, key, compile_it)
 

@@ -143,7 +143,12 @@ class Search:
         self.positions = ops.arange(self.max_length, dtype="int32")  # (L,)
         self.num_steps = self.max_length + self.prompts.num_extra_steps
         self.cache = state.cache
-        self.memory = {"model": state.memory, "limits": self.limits, "prompts": self.prompts.memory}
+        self.memory = {
+            "model": state.memory,
+            "limits": self.limits,
+            "prompts": self.prompts.memory,
+            "processors": [getattr(processor, "memory", ()) for processor in processors],
+        }
 
     def predict(self, step, tokens, ids, cache, memory):
         """Asks the model for the token after the `tokens` `(B, N)`, and then the processors.
@@ -158,8 +163,8 @@ class Search:
         if self.processors:
             logits = ops.log_softmax(logits)
             lengths = ops.reshape(self.prompts.place(step, memory["prompts"]), (-1, 1))
-            for processor in self.processors:
-                logits = processor(logits, ids, lengths)
+            for processor, tensors in zip(self.processors, memory["processors"], strict=True):
+                logits = processor(logits, ids, lengths, *tensors)
         return logits, state.cache
 
     def one_by_one(self, advance, state):

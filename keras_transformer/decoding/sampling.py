@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer import backend
@@ -33,7 +34,8 @@ def sample(
     top_k: int = 0,
     top_p: float = 1.0,
     *,
-    seed: Any,
+    seed: Any = None,
+    uniforms: Tensor | None = None,
     length_penalty: float = 0.6,
     special_ids: SpecialIds = OUR_SPECIAL_IDS,
     length_normalization: str = "gnmt",
@@ -55,6 +57,8 @@ def sample(
         top_p: total probability of the tokens to draw from, in (0, 1].
         seed: int, or a `keras.random.SeedGenerator` for a new draw each call. The same seed, batch
             and `max_length` give the same answer.
+        uniforms: instead of a seed, `(B, L)` or more, float32 random numbers in [0, 1), see
+            `random_numbers`: one for each token of each input.
         processors: functions that change log-probabilities, see `decoding.processors`; the scores
             are then of what they return.
     Returns:
@@ -63,14 +67,25 @@ def sample(
         ValueError: temperature, top_k or top_p outside its range.
     """
     check_sampling(temperature, top_k, top_p)
-    # Drawn before the loop: a seed generator inside it leaks a tracer on JAX.
-    batch_size = ops.shape(limits)[0]
-    uniforms = keras.random.uniform((batch_size, max_length), dtype="float32", seed=seed)
+    if uniforms is None:  # drawn before the loop: a generator inside it leaks a tracer on JAX
+        shape = ops.shape(limits)[0], max_length
+        uniforms = keras.random.uniform(shape, dtype="float32", seed=seed)
 
     start = DecodingStart(step_fn, state, prompts, limits, max_length)
     choose = functools.partial(draw, temperature, top_k, top_p)
     search = SingleSearch(start, special_ids, choose, uniforms, processors)
     return search.run(length_penalty, length_normalization)
+
+
+def random_numbers(draws, num_columns):
+    """Returns float32 `(len(draws), num_columns)`, uniform in [0, 1), as NumPy draws them.
+
+    Args:
+        draws: for each row, integers from 0, such as a seed and the number of a text: they alone
+            decide its numbers, whatever the other rows are.
+    """
+    rows = (np.random.default_rng(draw).random(num_columns, "float32") for draw in draws)
+    return np.stack(list(rows))
 
 
 def check_sampling(temperature, top_k, top_p):
@@ -79,7 +94,7 @@ def check_sampling(temperature, top_k, top_p):
     if not lowest <= temperature <= highest:
         raise InputError(
             f"temperature must be from {lowest:g} to {highest:g}. "
-            f"Received: temperature={temperature}. The limit towards 0 is greedy_search."
+            f"Received: temperature={temperature}. The limit towards 0 is greedy search."
         )
     if top_k < 0 or not 0 < top_p <= 1:
         raise InputError(

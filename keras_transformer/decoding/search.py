@@ -7,14 +7,14 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import keras
+from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.greedy import SingleSearch, greedy_search, most_probable
 from keras_transformer.decoding.hypotheses import DecodingStart, SearchResult
 from keras_transformer.decoding.processors import Processor, processors_from_config
-from keras_transformer.decoding.sampling import check_sampling, draw, sample
+from keras_transformer.decoding.sampling import check_sampling, draw, random_numbers, sample
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.errors import check_seed
 from keras_transformer.special_ids import OUR_SPECIAL_IDS
@@ -29,6 +29,7 @@ def decode(
     weights: Any = None,
     shortlist: Shortlist | None = None,
     processors: Sequence[Processor] = (),
+    prefixes: Tensor | None = None,
 ) -> SearchResult:
     """Returns the most probable outputs, by beam search or, with one beam, greedy search.
 
@@ -46,13 +47,16 @@ def decode(
             then of the softmax over the shortlist.
         processors: functions that change log-probabilities, see `decoding.processors`, after those
             that `config` asks for. With a shortlist, ids are places in it.
+        prefixes: `(B, P)`, tokens that the outputs continue, for a `TranslationModel`, see
+            `start_decoding`; None: nothing.
     Returns:
         `SearchResult`.
     Raises:
         ValueError: n_best above the beam size.
     """
     beam_size = config.beam_size
-    start: DecodingStart = _start(model, inputs, config.max_length, beam_size, weights, shortlist)
+    arguments = inputs, config.max_length, beam_size, weights
+    start: DecodingStart = _start(model, *arguments, shortlist=shortlist, prefixes=prefixes)
     scoring = search_arguments(model, config, processors)
     if beam_size == 1 and n_best == 1:
         found = greedy_search(*start, **scoring)
@@ -71,22 +75,26 @@ def decode_sampled(
     top_k: int = 0,
     top_p: float = 1.0,
     *,
-    seed: Any,
+    seed: Any = None,
+    uniforms: Tensor | None = None,
     shortlist: Shortlist | None = None,
     processors: Sequence[Processor] = (),
+    prefixes: Tensor | None = None,
 ) -> SearchResult:
     """Returns one random output of each input. Like `decode`, with `sample` as the search.
 
     Args:
-        model, inputs, shortlist, processors: see `decode`.
+        model, inputs, shortlist, processors, prefixes: see `decode`.
         config: `DecodingConfig`; its beam_size has no effect.
-        temperature, top_k, top_p, seed: see `sample`.
+        temperature, top_k, top_p, seed, uniforms: see `sample`.
     Returns:
         `SearchResult` with N = 1.
     """
-    start: DecodingStart = _start(model, inputs, config.max_length, 1, None, shortlist)
+    arguments = inputs, config.max_length, 1, None
+    start: DecodingStart = _start(model, *arguments, shortlist=shortlist, prefixes=prefixes)
     scoring = search_arguments(model, config, processors)
-    found = sample(*start, temperature, top_k, top_p, seed=seed, **scoring)
+    options = temperature, top_k, top_p
+    found = sample(*start, *options, seed=seed, uniforms=uniforms, **scoring)
     return _with_ids(found, shortlist)
 
 
@@ -102,8 +110,8 @@ def stream(
 ) -> Iterator[int]:
     """Returns an iterator over the tokens of one output, including the end token.
 
-    The tokens are those that `greedy_search` or `sample` would return for a batch of one, with the
-    same seed. Each takes one step of the model with its cache, outside of any compiled function.
+    The tokens are those that `BatchSearch` finds for this input alone, with the same seed. Each
+    takes one step of the model with its cache, outside of any compiled function.
 
     Args:
         model, inputs: see `decode`; one input.
@@ -126,7 +134,7 @@ def _tokens(model, inputs, max_length, temperature, top_k, top_p, seed):
     choose, choices = most_probable, ()
     if temperature is not None:
         choose = functools.partial(draw, temperature, top_k, top_p)
-        choices = keras.random.uniform((1, start.max_length), dtype="float32", seed=seed)
+        choices = ops.convert_to_tensor(random_numbers([(seed, 0)], max_length))
     search = SingleSearch(start, special_ids_of(model), choose, choices)
     append, prompt_steps = backend.without_gradients(search.append), search.prompts.last_step()
     for step, hypothesis in search.one_by_one(append, search.start()):
@@ -134,12 +142,10 @@ def _tokens(model, inputs, max_length, temperature, top_k, top_p, seed):
             yield int(hypothesis.tokens[0, 0])
 
 
-def _start(model, inputs, max_length, num_hypotheses, weights, shortlist):
-    """Returns the `DecodingStart` of a model; not every model has shortlists."""
-    arguments = inputs, max_length, num_hypotheses, weights
-    if shortlist is None:
-        return model.start_decoding(*arguments)
-    return model.start_decoding(*arguments, shortlist)
+def _start(model, *arguments, **options):
+    """Returns the `DecodingStart` of a model; not every model has shortlists and prefixes."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return model.start_decoding(*arguments, **given)
 
 
 def search_arguments(model, config, processors=()):

@@ -129,6 +129,7 @@ class TranslationModel(DecoderModel):
         num_hypotheses: int = 1,
         weights: Any = None,
         shortlist: Shortlist | None = None,
+        prefixes: Tensor | None = None,
     ) -> DecodingStart:
         """Encodes the source and returns what a search begins with.
 
@@ -139,20 +140,28 @@ class TranslationModel(DecoderModel):
             num_hypotheses: N, hypotheses of each source.
             weights: from `decoding_weights`; None: computed here.
             shortlist: the tokens to choose from, see `decode`; None: all tokens.
+            prefixes: `(B, P)`, integers, padded at the end: tokens that the outputs continue; they
+                count neither for the length nor for the score. None: the outputs begin anew.
         Returns:
             `DecodingStart`.
         """
         weights = self.decoding_weights() if weights is None else weights
         source_ids = ops.cast(source_ids, "int32")
+        num_sources = ops.shape(source_ids)[0]
+        prompts = ops.full((num_sources, 1), START_ID, dtype="int32")
+        if prefixes is not None:
+            prompts = ops.concatenate([prompts, ops.cast(prefixes, "int32")], axis=1)
         if self.longest_input is not None:  # of the learned positions
             max_length = min(max_length, self.longest_input)
         limits, max_length = output_limits(source_ids, max_length)
-        num_sources = ops.shape(source_ids)[0]
+        if prefixes is not None and self.longest_input is not None:
+            num_before = ops.sum(ops.cast(ops.not_equal(prompts[:, 1:], PAD_ID), "int32"), axis=1)
+            limits = ops.minimum(limits, ops.maximum(self.longest_input - num_before, 0))
+        num_steps = max_length + ops.shape(prompts)[1] - 1
         state = self.decoder.start_decoding(
-            num_sources * num_hypotheses, max_length, **self.read_source(source_ids)
+            num_sources * num_hypotheses, num_steps, **self.read_source(source_ids)
         )
 
-        prompts = ops.full((num_sources, 1), START_ID, dtype="int32")
         return self.decoding_start(
             state, prompts, limits, max_length, num_hypotheses, weights, shortlist
         )

@@ -65,6 +65,10 @@ class MarianTokenizer(Tokenizer):
     def pieces(self) -> list[str]:
         return self._pieces
 
+    @functools.cached_property
+    def surfaces(self) -> list[bytes]:
+        return [written.encode() for written in self._written]
+
     @property
     def sentence_piece_model(self) -> bytes:
         """The bytes of the SentencePiece model."""

@@ -9,6 +9,7 @@ import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
 from keras_transformer.tokenizers.sentence_piece_model import (
+    SPACE,
     processor_of,
     trained_model,
     with_our_special_ids,
@@ -96,6 +97,16 @@ class SentencePieceTokenizer(Tokenizer):
     @property
     def pieces(self) -> list[str]:
         return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+
+    @functools.cached_property
+    def surfaces(self) -> list[bytes]:
+        return [self._surface(i, piece) for i, piece in enumerate(self.pieces)]
+
+    def _surface(self, i, piece):
+        if self._processor.is_byte(i):  # such as <0xE2>
+            return bytes([int(piece[3:-1], 16)])
+        is_mark = self._processor.is_control(i) or self._processor.is_unknown(i)
+        return b"" if is_mark else piece.replace(SPACE, " ").encode()
 
     @property
     def vocab_size(self) -> int:

@@ -45,6 +45,14 @@ class Tokenizer(tf.Module, abc.ABC):
 
     @property
     @abc.abstractmethod
+    def surfaces(self) -> list[bytes]:
+        """What each token adds to a text, in UTF-8, with the space before a word.
+
+        b"" for tokens that never stand in a text: padding, unknown, start, end and other marks.
+        """
+
+    @property
+    @abc.abstractmethod
     def serialized(self) -> bytes:
         """The bytes of the single file that contains the whole tokenizer."""
 

@@ -1,5 +1,6 @@
 """WordPiece (Schuster and Nakajima, 2012; as in BERT, https://arxiv.org/abs/1810.04805)."""
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -144,6 +145,11 @@ class WordPieceTokenizer(Tokenizer):
     @staticmethod
     def _normalized(texts):
         return texts
+
+    @functools.cached_property
+    def surfaces(self) -> list[bytes]:
+        written = (f" {piece}".replace(f" {SUFFIX_INDICATOR}", "") for piece in self._pieces)
+        return [b"" if i <= END_ID else text.encode() for i, text in enumerate(written)]
 
     def _detokenize(self, ids):
         pieces = tf.ragged.map_flat_values(tf.gather, tf.constant(self._pieces), ids)

@@ -2,6 +2,8 @@
 
 import abc
 import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, overload
 
@@ -32,6 +34,8 @@ class BaseTranslator(abc.ABC):
 
     decoding: DecodingConfig
     n_best: int
+    takes_prefixes = False
+    """Whether `translate` takes prefixes, as only the `Translator` of a model does."""
 
     @overload
     def __call__(self, texts: str) -> str: ...
@@ -45,30 +49,43 @@ class BaseTranslator(abc.ABC):
             return self([texts])[0]
         return [best.text for (best,) in self.translate(texts)]
 
-    def translate(self, texts: Texts, n_best: int = 1) -> list[list[Translation]]:
+    def translate(
+        self, texts: Texts, n_best: int = 1, prefixes: str | Iterable[str] | None = None
+    ) -> list[list[Translation]]:
         """Returns for each text the list of its best `Translation`s, the best first.
 
         Args:
             texts: list of str, or another iterable of them.
             n_best: maximum length of a list, at most the attribute `n_best`. Its texts differ: of
                 hypotheses with the same text, only the best is listed.
+            prefixes: what the translations begin with: a str for all texts, or one for each text,
+                "" for nothing. White space at the end ends the last word; otherwise the word may go
+                on, as "Hu" does in "Hund". Scores are of the tokens after the whole words of a
+                prefix. A text that is copied, such as a blank one, has no prefix. The translator
+                of an export takes none.
         Raises:
-            ValueError: n_best below 1 or above its limit, or a score that is not finite.
+            ValueError: n_best below 1 or above its limit, a score that is not finite, or prefixes
+                that are too long, have unknown characters, or are not one for each text.
         """
-        (answers,) = self.translate_chunks([texts], n_best)
+        (answers,) = self.translate_chunks([texts], n_best, prefixes)
         return answers
 
     def translate_chunks(
-        self, chunks: Iterable[Texts], n_best: int = 1
+        self,
+        chunks: Iterable[Texts],
+        n_best: int = 1,
+        prefixes: str | Iterable[str] | None = None,
+        read_ahead: bool = True,
     ) -> Iterator[list[list[Translation]]]:
         """Yields the translations of each chunk, so that memory is bounded for any number of texts.
-
-        The search of a chunk begins before that of the last one has ended, so that no core waits:
-        two chunks are in memory.
 
         Args:
             chunks: iterable of lists of str.
             n_best: see `translate`.
+            prefixes: a str for all texts, or an iterable of those of all chunks, see `translate`.
+            read_ahead: whether the search of a chunk begins before that of the last one has ended,
+                so that no core waits: two chunks are in memory. If whoever writes the chunks waits
+                for their translations, it must be False.
         Returns:
             Iterator of what `translate` returns for each chunk.
         """
@@ -77,18 +94,34 @@ class BaseTranslator(abc.ABC):
                 f"Expected n_best from 1 to {self.n_best}. Received: n_best={n_best}, "
                 f"{self._limit_of_n_best()}"
             )
+        if prefixes is not None and not self.takes_prefixes:
+            raise InputError(
+                f"Expected the search that is fixed in the export. Received: {prefixes=!r:.80}. "
+                "Leave the prefixes out, or translate with the run."
+            )
+        begin = functools.partial(self._submit, n_best)
+        yield from self._in_chunks(begin, chunks, prefixes, read_ahead)
+
+    def _in_chunks(self, begin, chunks, prefixes, read_ahead):
+        """Yields the answers to each chunk.
+
+        Args:
+            begin: as `_submit`, without its first argument.
+        """
         with self._threads() as submit:
-            for answers in prefetched(self._submit(submit, texts, n_best) for texts in chunks):
+            begun = (begin(submit, *pair) for pair in _with_prefixes(chunks, prefixes))
+            for answers in prefetched(begun) if read_ahead else begun:
                 yield answers()
 
     @abc.abstractmethod
     def _submit(
-        self, submit: Any, texts: Texts, n_best: int
+        self, n_best: int, submit: Any, texts: Texts, prefixes: list[str] | None
     ) -> Callable[[], list[list[Translation]]]:
         """Begins to translate texts; returns a function that waits for the translations.
 
         Args:
             submit: what the context of `_threads` yields.
+            prefixes: one for each text; None: nothing.
         """
 
     @abc.abstractmethod
@@ -119,6 +152,34 @@ def list_of_texts(texts: Any) -> list[str]:
                 "Leave it out, or replace it by a text, such as an empty one."
             )
     return [without_surrogates(text) for text in texts]
+
+
+def _with_prefixes(chunks, prefixes):
+    """Yields each chunk and the list of its prefixes; None if there are none."""
+    if prefixes is None:
+        yield from ((texts, None) for texts in chunks)
+        return
+    if not isinstance(prefixes, Iterable):
+        raise InputError(
+            f"Expected prefixes: a text, or an iterable of texts. Received: {prefixes!r:.80}. "
+            "Leave them out for nothing."
+        )
+    for_all = isinstance(prefixes, str)
+    given = itertools.repeat(prefixes) if for_all else iter(prefixes)
+    for texts in chunks:
+        texts = list_of_texts(texts)
+        some = list_of_texts(itertools.islice(given, len(texts)))
+        if len(some) < len(texts):
+            raise InputError(
+                "Expected a prefix for each text, an empty one for nothing. Received: fewer "
+                "prefixes than texts. Add the missing ones."
+            )
+        yield texts, some
+    if not for_all and next(given, None) is not None:
+        raise InputError(
+            "Expected a prefix for each text, an empty one for nothing. Received: more prefixes "
+            "than texts. Leave the others out."
+        )
 
 
 def prefetched(items: Iterable[Any]) -> Iterator[Any]:

@@ -4,8 +4,9 @@ Shapes: B batch (texts), N hypotheses of each text, S source length, T target le
 """
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,12 +18,15 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import BatchSearch, SearchTree, score, search_tree
 from keras_transformer.decoding.batch_search import check_scores, length_batches, padded_rows
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.prefixes import PrefixVocabulary
 from keras_transformer.decoding.processors import Processor
+from keras_transformer.decoding.sampling import check_sampling
 from keras_transformer.decoding.search import search_arguments
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.special_ids import PAD_ID, shift_right
 from keras_transformer.translation.base_translator import BaseTranslator, Translation, list_of_texts
+from keras_transformer.translation.begun_texts import BegunTexts
 from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.types import Texts
 
@@ -77,6 +81,8 @@ class Translator(BaseTranslator):
         Translator(model, tokenizer)(["A dog runs."])
     """
 
+    takes_prefixes = True
+
     def __init__(
         self,
         model: TranslationModel,
@@ -120,14 +126,36 @@ class Translator(BaseTranslator):
     def _threads(self):
         return parallel_calls(backend.num_search_threads())
 
-    def _submit(self, submit, texts, n_best):
+    def _submit(self, n_best, submit, texts, prefixes):
         texts = list_of_texts(texts)
+        begun = None if prefixes is None else self._begun(prefixes)
         rows, copies = self._encode_sources(texts)
         # several hypotheses may have the same text
         num_hypotheses = self.decoding.beam_size if n_best > 1 else 1
-        batches = self._batch_search.submit_search(submit, rows, num_hypotheses)
+        searched = begun and begun.searched
+        batches = self._batch_search.submit_search(submit, rows, num_hypotheses, searched)
         found = ((indices, result()) for indices, result in batches)
-        return lambda: self._translations(texts, copies, found, n_best)
+
+        def answers():
+            answers = [[copy] for copy in copies]
+            for i, translations in self._translations(texts, copies, found, begun):
+                distinct = {}  # the first of each text is its best
+                for translation in translations:
+                    distinct.setdefault(translation.text, translation)
+                answers[i] = [*distinct.values()][:n_best]
+            return answers
+
+        return answers
+
+    def _begun(self, prefixes):
+        """Returns the `BegunTexts` of the prefixes of some texts, None if all are empty."""
+        longest = self.model.longest_text(self.decoding.max_length)
+        begun = BegunTexts(self.target_tokenizer, self._prefix_vocabulary, prefixes, longest)
+        return begun if any(begun.shown) else None
+
+    @functools.cached_property
+    def _prefix_vocabulary(self):
+        return PrefixVocabulary(self.target_tokenizer.surfaces, self.model.output_vocab_size)
 
     def sample(
         self,
@@ -142,12 +170,63 @@ class Translator(BaseTranslator):
         Args:
             texts: list of str.
             temperature, top_k, top_p: see `decoding.sample`.
-            seed: int from 0; the same seed and texts give the same translations, in any thread.
+            seed: int from 0; it decides the translation of a text together with its place in the
+                list, whatever the other texts are.
         """
-        texts = list_of_texts(texts)
+        (answers,) = self.sample_chunks([texts], 1, temperature, top_k, top_p, seed)
+        return [drawn.text for (drawn,) in answers]
+
+    def sample_chunks(
+        self,
+        chunks: Iterable[Texts],
+        num_samples: int = 1,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        prefixes: str | Iterable[str] | None = None,
+        read_ahead: bool = True,
+    ) -> Iterator[list[list[Translation]]]:
+        """Yields random translations of each text of each chunk, as `translate_chunks` does.
+
+        Args:
+            chunks, prefixes, read_ahead: see `translate_chunks`.
+            num_samples: translations of each text; some may have the same text.
+            temperature, top_k, top_p: see `decoding.sample`.
+            seed: int from 0; it decides the translations of a text together with its place in all
+                chunks.
+        """
+        check_positive_integers(num_samples=num_samples)
+        check_seed(seed)
+        check_sampling(temperature, top_k, top_p)
+        options = temperature, top_k, top_p
+        draws = ((seed, place) for place in itertools.count())
+        begin = functools.partial(self._submit_samples, num_samples, options, draws)
+        yield from self._in_chunks(begin, chunks, prefixes, read_ahead)
+
+    def _submit_samples(self, num_samples, options, draws, submit, texts, prefixes):
+        texts = [text for text in list_of_texts(texts) for _ in range(num_samples)]
+        begun = None
+        if prefixes is not None:
+            begun = self._begun([prefix for prefix in prefixes for _ in range(num_samples)])
         rows, copies = self._encode_sources(texts)
-        found = self._batch_search.sample(rows, temperature, top_k, top_p, seed)
-        return [best.text for (best,) in self._translations(texts, copies, found, 1)]
+        batches = self._batch_search.submit_samples(
+            submit,
+            rows,
+            list(itertools.islice(draws, len(rows))),
+            *options,
+            begun and begun.searched,
+        )
+        found = ((indices, result()) for indices, result in batches)
+
+        def answers():
+            answers = [[copy] for copy in copies]
+            for i, drawn in self._translations(texts, copies, found, begun):
+                answers[i] = drawn
+            flat = itertools.chain.from_iterable(answers)
+            return [list(itertools.islice(flat, num_samples)) for _ in copies[::num_samples]]
+
+        return answers
 
     def score(self, sources: Texts, targets: Texts) -> np.ndarray:
         """Returns the score that a search would give to the translations `targets`.
@@ -254,30 +333,29 @@ class Translator(BaseTranslator):
         nodes = [node._replace(token=name) for node, name in zip(tree.nodes, names, strict=True)]
         return SearchTree(nodes, tree.best)
 
-    def _translations(self, texts, copies, found, n_best):
-        """Returns a list of the `Translation`s of each text.
+    def _translations(self, texts, copies, found, begun):
+        """Yields the number of each text and the list of its `Translation`s, the best first.
 
         Args:
             texts: list of str.
             copies: list of `Translation`, those of texts for which there is no search.
             found: iterator of `(indices, SearchResult)`, batch by batch.
-            n_best: maximum number of translations of a text.
+            begun: `BegunTexts` of the prefixes; None: without any.
         """
-        answers = [[copy] for copy in copies]
         for indices, (ids, scores, _, finished) in found:
             check_scores(scores[:, 0], [texts[i] for i in indices])
+            if begun is not None:
+                ids = begun.with_tokens(ids, indices)
             decoded = self.target_tokenizer.decode(ids.reshape(-1, ids.shape[-1]))
             decoded = np.asarray(decoded).reshape(scores.shape)  # (B, N)
-            for place, i in enumerate(indices):
-                distinct = {}  # the first of each text is its best
-                for text, value, has_ended in zip(
-                    decoded[place], scores[place], finished[place], strict=True
-                ):
+            for i, *row in zip(indices, decoded, scores, finished, strict=True):
+                translations = []
+                for text, value, has_ended in zip(*row, strict=True):
                     if value > IMPOSSIBLE / 2:
+                        text = text.decode() if begun is None else begun.as_given(text.decode(), i)
                         is_cut = bool(copies[i].truncated or not has_ended)
-                        distinct.setdefault(text, Translation(text.decode(), float(value), is_cut))
-                answers[i] = [*distinct.values()][:n_best]
-        return answers
+                        translations.append(Translation(text, float(value), is_cut))
+                yield i, translations
 
     def _encode_sources(self, texts):
         """Returns the ids of each text, each ended, and the `Translation` that is a copy of it.

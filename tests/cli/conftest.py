@@ -22,7 +22,7 @@ class FakeTranslator:
     """Translates into capitals; hypothesis n ends in n exclamation marks and scores -n."""
 
     loaded = None
-    chunks = None
+    chunks = prefixes = sampling = None
 
     def __init__(self, model, tokenizer, target_tokenizer, decoding):
         self.model, self.tokenizer, self.target_tokenizer = model, tokenizer, target_tokenizer
@@ -48,8 +48,14 @@ class FakeTranslator:
             for text in texts
         ]
 
-    def translate_chunks(self, chunks, n_best=1):
-        return (self.translate(texts, n_best) for texts in prefetched(chunks))
+    def translate_chunks(self, chunks, n_best=1, prefixes=None, read_ahead=True):
+        type(self).prefixes = prefixes if isinstance(prefixes, str | None) else list(prefixes)
+        chunks = prefetched(chunks) if read_ahead else chunks
+        return (self.translate(texts, n_best) for texts in chunks)
+
+    def sample_chunks(self, chunks, num_samples, prefixes, read_ahead, **sampling):
+        type(self).sampling = sampling
+        return self.translate_chunks(chunks, num_samples, prefixes, read_ahead)
 
     def attention(self, text, target=None):
         target = f" and {target}" if target else ""

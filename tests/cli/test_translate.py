@@ -3,6 +3,7 @@
 import gzip
 import os
 import pathlib
+import re
 import sys
 import types
 
@@ -79,6 +80,40 @@ def test_translate_prints_scores_and_hypotheses(calls, run_directory, type_in, c
     assert cli.main(["translate", run_directory, "--n-best", "2"]) == 0
     expected = b"1\t-0.0000\tA\n1\t-1.0000\tA!\n2\t-0.0000\tB\n2\t-1.0000\tB!\n"
     assert capsysbinary.readouterr().out == expected
+
+
+def test_prefixes_are_one_for_all_lines_or_those_of_a_file(
+    calls, run_directory, type_in, write_files, fake_translator
+):
+    type_in(b"a\nb\n")
+    assert cli.main(["translate", run_directory, "--prefix", "Der "]) == 0
+    assert fake_translator.prefixes == "Der "
+    (prefixes,) = write_files(prefixes="Der\n\n")
+    type_in(b"a\nb\n")
+    assert cli.main(["translate", run_directory, "--prefixes", prefixes]) == 0
+    assert fake_translator.prefixes == ["Der", ""]
+
+
+def test_samples_are_printed_as_the_n_best_are(
+    calls, run_directory, type_in, capsysbinary, fake_translator
+):
+    type_in(b"a\n")
+    flags = ["--sample", "--n-best", "2", "--temperature", "0.5", "--top-k", "9", "--seed", "3"]
+    assert cli.main(["translate", run_directory, *flags]) == 0
+    assert capsysbinary.readouterr().out == b"1\t-0.0000\tA\n1\t-1.0000\tA!\n"
+    assert fake_translator.sampling == {"temperature": 0.5, "top_k": 9, "seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--top-p", "0.5"], "Expected --sample .* Received: top_p=0.5. Add --sample"),
+        (["--prefixes", "none/there"], "Received: none/there: No such file"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(calls, run_directory, error_of, flags, message):
+    assert re.search(message, error_of(2, ["translate", run_directory, *flags]))
+    assert calls == []
 
 
 def test_a_translation_stays_on_its_line(calls, run_directory, type_in, capsysbinary):

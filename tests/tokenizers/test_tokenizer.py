@@ -42,6 +42,15 @@ def test_pieces_name_the_ids(any_tokenizer):
     assert any_tokenizer.to_pieces(np.array([4, 2])) == [pieces[4], pieces[2]]
 
 
+def test_surfaces_make_up_the_text(any_tokenizer):
+    texts = ["A dog runs", "Der Hund spielt gerade", ""]
+    assert any_tokenizer.surfaces[:4] == [b""] * 4
+    assert len(any_tokenizer.surfaces) == any_tokenizer.vocab_size
+    for row, text in zip(any_tokenizer.encode(texts).to_list(), texts, strict=True):
+        written = b"".join(any_tokenizer.surfaces[i] for i in row)
+        assert written == (f" {text}".encode() if text else b"")
+
+
 def test_special_ids_never_come_from_text(any_tokenizer):
     ids = any_tokenizer.encode(ODD_TEXTS).flat_values.numpy()
     assert not set(ids) & {PAD_ID, START_ID, END_ID}

@@ -1,8 +1,6 @@
-import concurrent.futures
 import copy
 import pickle
 import random
-import time
 
 import keras
 import numpy as np
@@ -140,7 +138,7 @@ def test_a_text_is_listed_once_with_its_best_score(translator, monkeypatch):
     scores = np.array([[-1.0, -2.0, IMPOSSIBLE, -3.0]])
     found = SearchResult(ids, scores, None, np.ones((1, 4), "bool"))
 
-    def submit_search(submit, rows, num_hypotheses):
+    def submit_search(submit, rows, num_hypotheses, prefixes):
         assert num_hypotheses == translator.decoding.beam_size
         return [([0], lambda: found)]
 
@@ -371,28 +369,25 @@ def test_samples_follow_the_seed(translator, sources):
     assert translator.sample(["A dog runs.", ""], seed=1)[1] == ""
 
 
-def test_batches_draw_different_samples(translator, monkeypatch):
+def test_a_sample_depends_on_its_seed_text_and_place_alone(translator, sources, monkeypatch):
+    texts = [*sources, "The bus is not here!", "The bus is not here!"]
+    options = {"temperature": 3.0, "seed": 1}
+    found = translator.sample(texts, **options)
+    assert found[-1] != found[-2]
+    other = ["Another text."] * (len(texts) - 1)
+    assert translator.sample([*other, texts[-1]], **options)[-1] == found[-1]
+    chunks = list(translator.sample_chunks([texts[:2], texts[2:]], **options))
+    assert [best.text for chunk in chunks for (best,) in chunk] == found
     monkeypatch.setattr(translator._batch_search, "batch_size", 1)
-    assert len(set(translator.sample(["The bus is not here!"] * 7, seed=1))) > 1
+    assert translator.sample(texts, **options) == found
 
 
-def test_samples_follow_the_seed_in_threads(translator, sources, monkeypatch):
-    def slowly(compiled):
-        def called(*arguments):
-            time.sleep(0.05)  # another thread has the time to set its seed
-            return compiled(*arguments)
-
-        return called
-
-    texts, seeds = sources[:2], [1, 2, 1, 3]
-    alone = [translator.sample(texts, seed=seed) for seed in seeds]
-    assert alone[0] == alone[2] and alone[0] != alone[1]
-    search = translator._batch_search
-    compiled = search.compiled
-    monkeypatch.setattr(search, "compiled", lambda *arguments: slowly(compiled(*arguments)))
-    with concurrent.futures.ThreadPoolExecutor(len(seeds)) as threads:
-        found = list(threads.map(lambda seed: translator.sample(texts, seed=seed), seeds))
-    assert found == alone
+def test_several_samples_of_a_text_differ(translator):
+    texts = ["The bus is not here!", "", "A dog runs."]
+    (found,) = translator.sample_chunks([texts], 5, temperature=3.0, seed=3)
+    assert list(map(len, found)) == [5, 5, 5] and {blank.text for blank in found[1]} == {""}
+    assert len({translation.text for translation in found[0]}) == 5
+    assert found[0][0].text == translator.sample(texts[:1], temperature=3.0, seed=3)[0]
 
 
 @pytest.mark.parametrize("batch_size", [-1, 0, 2.0])

@@ -10,6 +10,9 @@ take a list of them, and call each in turn before they choose:
 - lengths: `(B, 1)` or `(1, 1)` int32, how many they are; below 0 while a prompt goes on,
   when nothing that is returned has an effect.
 
+A processor that knows something of each input has an attribute `memory`, a tuple of tensors
+`(B, ...)`, which are further arguments: a search that drops ended inputs drops their rows too.
+
 It returns log-probabilities that are at most 0 too; `IMPOSSIBLE` for a token that may not be
 chosen. They are not normalized again: the score of an output is the sum of what the processors
 return. The answer to an input depends on its own rows alone, so a processor must not mix rows.
@@ -22,11 +25,19 @@ from typing import Any, TypeAlias
 
 from keras_transformer.decoding.processors.min_length import MinLength
 from keras_transformer.decoding.processors.no_repeat_ngram import NoRepeatNgram
+from keras_transformer.decoding.processors.prefix import Prefix
 from keras_transformer.decoding.processors.repetition_penalty import RepetitionPenalty
 
-Processor: TypeAlias = Callable[[Any, Any, Any], Any]
+Processor: TypeAlias = Callable[..., Any]
 
-__all__ = ["MinLength", "NoRepeatNgram", "Processor", "RepetitionPenalty", "processors_from_config"]
+__all__ = [
+    "MinLength",
+    "NoRepeatNgram",
+    "Prefix",
+    "Processor",
+    "RepetitionPenalty",
+    "processors_from_config",
+]
 
 
 def processors_from_config(config, special_ids):

@@ -1,0 +1,89 @@
+"""Translations that begin as they are told."""
+
+import numpy as np
+import pytest
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.models import Transformer
+from keras_transformer.translation.translator import Translator
+
+PREFIXES = ["", "Der Hu", "Der Hu ", "D", "Wo  ist", "ubri", " Ich bin", "Die Katze schl"]
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["greedy", "beam"])
+def begun(request, translator, tokenizer):
+    return Translator(translator.model, tokenizer, decoding=DecodingConfig(request.param))
+
+
+@pytest.fixture(scope="module")
+def sources(corpus):
+    return corpus.source[: len(PREFIXES)]
+
+
+def test_each_translation_begins_with_its_prefix_letter_for_letter(begun, sources, monkeypatch):
+    found = begun.translate(sources, prefixes=PREFIXES)
+    for (best,), prefix, source in zip(found, PREFIXES, sources, strict=True):
+        assert best.text.startswith(prefix)
+        assert begun.translate([source], prefixes=[prefix])[0][0].text == best.text
+    assert found[0][0].text == begun(sources[0])
+    (whole_word,) = begun.translate(sources[1:2], prefixes=["Der "])[0]
+    assert whole_word.text[4:5] != " "
+    monkeypatch.setattr(begun._batch_search, "batch_size", 3)
+    others = begun.translate(sources, prefixes=PREFIXES)
+    assert [best.text for (best,) in others] == [best.text for (best,) in found]
+
+
+def test_the_beginning_of_what_it_would_say_changes_nothing(translator, tokenizer, corpus):
+    """The tokens before the last word are given, and the score is that of the rest."""
+    greedy = Translator(translator.model, tokenizer, decoding=DecodingConfig(1, length_penalty=0))
+    sources = corpus.source[:20]
+    answers = greedy.translate(sources)
+    texts = [best.text for (best,) in answers]
+    cuts = [len(text) // 2 for text in texts]
+    prefixes = [text[:cut] for text, cut in zip(texts, cuts, strict=True)]
+    found = greedy.translate(sources, prefixes=prefixes)
+    same = [best.text == text for (best,), text in zip(found, texts, strict=True)]
+    assert np.mean(same) > 0.7  # within a word, other tokens may be more probable at first
+    rises = [new.score - old.score for (new,), (old,) in zip(found, answers, strict=True)]
+    assert min(np.array(rises)[same]) > -1e-4
+
+
+def test_a_text_that_is_copied_has_no_prefix(begun):
+    assert begun.translate([""], prefixes=["Der"])[0][0] == ("", 0.0, False)
+    assert begun.translate([], prefixes=[]) == []
+
+
+def test_samples_and_the_n_best_begin_so_too(begun, sources):
+    (drawn,) = begun.sample_chunks([sources], 4, temperature=2.0, seed=1, prefixes=PREFIXES)
+    n_best = min(2, begun.n_best)
+    for translations in (drawn, begun.translate(sources, n_best, prefixes=PREFIXES)):
+        for row, prefix in zip(translations, PREFIXES, strict=True):
+            assert all(translation.text.startswith(prefix) for translation in row)
+    assert len({translation.text for translation in drawn[1]}) > 1
+
+
+def test_learned_positions_end_a_translation_as_early_as_its_prefix_demands(tokenizer, sources):
+    sizes = dict(num_layers=1, d_model=16, ff_dim=16, num_heads=2)
+    model = Transformer(tokenizer.vocab_size, **sizes, positions="learned", max_length=24)
+    learned = Translator(model, tokenizer, decoding=DecodingConfig(2))
+    pairs = zip(sources, PREFIXES, strict=True)
+    alone = [learned.translate([source], prefixes=[prefix])[0][0] for source, prefix in pairs]
+    found = [best for (best,) in learned.translate(sources, prefixes=PREFIXES)]
+    assert [best.text for best in found] == [best.text for best in alone]
+    assert all(best.text.startswith(p) for best, p in zip(found, PREFIXES, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "message"),
+    [
+        (["Der", "\u4e16"], "characters that the tokenizer of the target knows. .*'\u4e16'"),
+        (["Der"], "fewer prefixes than texts"),
+        (["Der"] * 3, "more prefixes than texts"),
+        (["Der", "Der Hund " * 99], r"at most \d+ tokens. Received: \d+, of 'Der Hund Der"),
+        (7, "Expected prefixes: a text, or an iterable of texts. Received: 7"),
+        ([None, "Der"], "Received: None as item 0"),
+    ],
+)
+def test_prefixes_that_cannot_begin_a_translation_are_refused(begun, sources, prefixes, message):
+    with pytest.raises(ValueError, match=message):
+        begun.translate(sources[:2], prefixes=prefixes)
