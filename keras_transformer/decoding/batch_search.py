@@ -3,6 +3,7 @@
 Shapes: B batch (inputs), S input length, N hypotheses of each input, L maximum output length.
 """
 
+import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -14,11 +15,12 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
-from keras_transformer.decoding.prefixes import Prefixes
+from keras_transformer.decoding.prefixes import NUM_ARRAYS, Prefixes
 from keras_transformer.decoding.processors import Processor
 from keras_transformer.decoding.sampling import check_sampling, random_numbers
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
 from keras_transformer.decoding.shortlist import Shortlist
+from keras_transformer.decoding.terms import BEAM_SIZE, TermRows
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
 
@@ -87,6 +89,7 @@ class BatchSearch:
         rows: Sequence[Any],
         n_best: int = 1,
         prefixes: Prefixes | None = None,
+        terms: TermRows | None = None,
     ) -> list[tuple[Sequence[int], Callable[[], SearchResult]]]:
         """Begins what `search` does, so that several lists can be searched one after the other.
 
@@ -94,14 +97,20 @@ class BatchSearch:
             submit: the function that `parallel_calls` yields.
             rows, n_best: see `search`.
             prefixes: what the outputs begin with; the searches then choose from all tokens.
+            terms: what the outputs must contain; the same, and the beam has `terms.BEAM_SIZE`
+                hypotheses or more.
         Returns:
             List of the indices of a batch's rows and a function that returns its result.
         """
 
-        def find(ids, steering):
-            return decode(self.model, ids, self.config, n_best, **steering)
+        config = self.config
+        if terms is not None:
+            config = dataclasses.replace(config, beam_size=max(config.beam_size, BEAM_SIZE))
 
-        return self._submit(submit, ("decode", n_best), find, rows, prefixes)
+        def find(ids, steering):
+            return decode(self.model, ids, config, n_best, **steering)
+
+        return self._submit(submit, ("decode", n_best), find, rows, prefixes, terms)
 
     def sample(
         self,
@@ -155,30 +164,31 @@ class BatchSearch:
             random = {"uniforms": uniforms}
             return decode_sampled(self.model, ids, self.config, *options, **random, **steering)
 
-        return self._submit(submit, ("sample", *options), find, rows, prefixes, draws)
+        return self._submit(submit, ("sample", *options), find, rows, prefixes, draws=draws)
 
-    def _submit(self, submit, key, find, rows, prefixes, draws=None):
+    def _submit(self, submit, key, find, rows, prefixes, terms=None, draws=None):
         """Begins a search for all rows, compiled once for each `key`.
 
         Args:
             find: function of ids `(B, S)`, the last arguments of `decode`, and with draws of their
                 random numbers `(B, L)`. Returns a `SearchResult`.
         """
-        vocabulary = None if prefixes is None else prefixes.vocabulary
+        given = prefixes, terms
+        vocabularies = [None if each is None else each.vocabulary for each in given]
 
         def found(ids, *arrays):
             numbers, arrays = (arrays[:1], arrays[1:]) if draws else ((), arrays)
-            return find(ids, self._steering(ids, vocabulary, arrays), *numbers)
+            return find(ids, self._steering(ids, vocabularies, arrays), *numbers)
 
-        compiled = self.compiled((*key, vocabulary is not None), found)
+        compiled = self.compiled((*key, *(each is not None for each in given)), found)
         pad, longest = special_ids_of(self.model).pad, getattr(self.model, "longest_input", None)
 
         def result(indices):
             ids = padded_rows([rows[i] for i in indices], pad, longest)
-            arrays = prefixes.arrays(indices, len(ids)) if prefixes else ()
+            arrays = [x for each in given if each for x in each.arrays(indices, len(ids))]
             if draws:
                 drawn = [draws[i] for i in indices] + [0] * (len(ids) - len(indices))
-                arrays = random_numbers(drawn, self.config.max_length), *arrays
+                arrays = [random_numbers(drawn, self.config.max_length), *arrays]
             tensors = compiled(ids, *arrays)
             return SearchResult(*(ops.convert_to_numpy(x)[: len(indices)] for x in tensors))
 
@@ -186,13 +196,24 @@ class BatchSearch:
         batches = length_batches([len(row) for row in rows], self.batch_size, num_threads)
         return [(indices, submit(result, indices)) for indices in batches]
 
-    def _steering(self, ids, vocabulary, arrays):
-        """Returns the last arguments of `decode`; `arrays` are those of the prefixes, if any."""
-        if vocabulary is None:
+    def _steering(self, ids, vocabularies, arrays):
+        """Returns the last arguments of `decode`.
+
+        Args:
+            vocabularies: of prefixes and of terms, each None without them.
+            arrays: those of the prefixes, then those of the terms.
+        """
+        if not any(vocabularies):
             return {"shortlist": self.shortlist_of(ids), "processors": self.processors}
-        tokens, *arrays = arrays
-        processors = [*self.processors, vocabulary.processor(*arrays)]
-        return {"processors": processors, "prefixes": tokens}
+        steering = {"processors": [*self.processors]}
+        of_prefixes, of_terms = vocabularies
+        if of_prefixes is not None:
+            steering["prefixes"], *tables = arrays[:NUM_ARRAYS]
+            steering["processors"].append(of_prefixes.processor(*tables))
+            arrays = arrays[NUM_ARRAYS:]
+        if of_terms is not None:
+            steering["processors"].append(of_terms.processor(*arrays))
+        return steering
 
     def shortlist_of(self, ids: Any) -> Shortlist | None:
         """Returns the shortlist of ids `(B, S)`, None if all tokens may be chosen."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from keras import ops, tree
 
 from keras_transformer import backend
-from keras_transformer.decoding.candidates import best_continuations
+from keras_transformer.decoding.candidates import best_continuations, forbid
 from keras_transformer.decoding.hypotheses import (
     IMPOSSIBLE,
     DecodingStart,
@@ -155,7 +155,9 @@ class BeamSearch(Search):
         self.beam_size = beam_size
         self.normalization = normalization
         self.n_best = n_best
-        self.keep_beam_full = keep_beam_full and beam_size > 1  # a beam of 1 is greedy search
+        self.allocators = [i for i, p in enumerate(processors) if hasattr(p, "allocate")]
+        # a beam of 1 is greedy search, and what is allocated are the places of the beam itself
+        self.keep_beam_full = keep_beam_full and beam_size > 1 and not self.allocators
         self.num_candidates = 2 * beam_size if self.keep_beam_full else beam_size
 
     def start(self):
@@ -188,6 +190,10 @@ class BeamSearch(Search):
             self.special_ids.num_forbidden,
             self.are_log_probs,
         )
+        if self.allocators:
+            log_probs, parents, tokens = self._allocated(
+                (log_probs, parents, tokens), step, logits, beam, memory
+            )
         ends = ends_output(tokens, self.special_ids.end)
         if self.keep_beam_full:
             log_probs, parents, tokens, ends = self._live_first(log_probs, parents, tokens, ends)
@@ -212,6 +218,17 @@ class BeamSearch(Search):
         rows = ops.reshape(self._may_live(parents) + row_starts, (-1,))
         cache = tree.map_structure(lambda tensor: backend.take_rows(tensor, rows), cache)
         return Candidates(ids, tokens, log_probs, parents, ends, place + 1), cache
+
+    def _allocated(self, continuations, step, logits, beam, memory):
+        """Returns the continuations that processors with a method `allocate` put in their place."""
+        log_probs = logits + beam.live_log_probs[..., None]
+        ids = ops.arange(ops.shape(logits)[-1], dtype="int32")
+        log_probs = forbid(log_probs, ids, self.special_ids.num_forbidden)
+        lengths = ops.reshape(self.prompts.place(step, memory["prompts"]), (-1, 1))
+        for i in self.allocators:
+            arguments = log_probs, beam.live_ids, lengths, *memory["processors"][i]
+            continuations = self.processors[i].allocate(continuations, *arguments)
+        return continuations
 
     def _live_first(self, log_probs, parents, tokens, ends):
         """Returns those of the 2 N best that may live on, then those of the N best that end.

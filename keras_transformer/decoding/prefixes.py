@@ -17,6 +17,7 @@ MAX_BYTES = 32
 """R: the last bytes of a prefix, which may be written in other tokens than those of the tokenizer,
 because its last word may go on. What stands before them is given as tokens."""
 SPACE = b" "
+NUM_ARRAYS = 5  # of `Prefixes.arrays`
 
 
 class PrefixVocabulary:

@@ -4,13 +4,18 @@ import abc
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import without_surrogates
 from keras_transformer.types import Texts
+
+if TYPE_CHECKING:
+    from keras_transformer.translation.terminology import Terminology
+
+Terms: TypeAlias = "Terminology | Mapping[str, str | Sequence[str]]"
 
 
 class Translation(NamedTuple):
@@ -34,8 +39,8 @@ class BaseTranslator(abc.ABC):
 
     decoding: DecodingConfig
     n_best: int
-    takes_prefixes = False
-    """Whether `translate` takes prefixes, as only the `Translator` of a model does."""
+    can_be_steered = False
+    """Whether `translate` takes prefixes and terms, as only the `Translator` of a model does."""
 
     @overload
     def __call__(self, texts: str) -> str: ...
@@ -50,7 +55,11 @@ class BaseTranslator(abc.ABC):
         return [best.text for (best,) in self.translate(texts)]
 
     def translate(
-        self, texts: Texts, n_best: int = 1, prefixes: str | Iterable[str] | None = None
+        self,
+        texts: Texts,
+        n_best: int = 1,
+        prefixes: str | Iterable[str] | None = None,
+        terms: "Terms | None" = None,
     ) -> list[list[Translation]]:
         """Returns for each text the list of its best `Translation`s, the best first.
 
@@ -61,13 +70,15 @@ class BaseTranslator(abc.ABC):
             prefixes: what the translations begin with: a str for all texts, or one for each text,
                 "" for nothing. White space at the end ends the last word; otherwise the word may go
                 on, as "Hu" does in "Hund". Scores are of the tokens after the whole words of a
-                prefix. A text that is copied, such as a blank one, has no prefix. The translator
-                of an export takes none.
+                prefix. A text that is copied, such as a blank one, has no prefix.
+            terms: `Terminology`, or a dict as for its constructor: what translations say for terms
+                of the source. `Terminology.not_met` tells what a translation lacks, because it
+                reached its limit. The translator of an export takes neither terms nor prefixes.
         Raises:
-            ValueError: n_best below 1 or above its limit, a score that is not finite, or prefixes
-                that are too long, have unknown characters, or are not one for each text.
+            ValueError: n_best below 1 or above its limit, a score that is not finite, prefixes or
+                terms that are too long or have unknown characters, or not a prefix for each text.
         """
-        (answers,) = self.translate_chunks([texts], n_best, prefixes)
+        (answers,) = self.translate_chunks([texts], n_best, prefixes, terms)
         return answers
 
     def translate_chunks(
@@ -75,6 +86,7 @@ class BaseTranslator(abc.ABC):
         chunks: Iterable[Texts],
         n_best: int = 1,
         prefixes: str | Iterable[str] | None = None,
+        terms: "Terms | None" = None,
         read_ahead: bool = True,
     ) -> Iterator[list[list[Translation]]]:
         """Yields the translations of each chunk, so that memory is bounded for any number of texts.
@@ -83,6 +95,7 @@ class BaseTranslator(abc.ABC):
             chunks: iterable of lists of str.
             n_best: see `translate`.
             prefixes: a str for all texts, or an iterable of those of all chunks, see `translate`.
+            terms: see `translate`.
             read_ahead: whether the search of a chunk begins before that of the last one has ended,
                 so that no core waits: two chunks are in memory. If whoever writes the chunks waits
                 for their translations, it must be False.
@@ -94,12 +107,13 @@ class BaseTranslator(abc.ABC):
                 f"Expected n_best from 1 to {self.n_best}. Received: n_best={n_best}, "
                 f"{self._limit_of_n_best()}"
             )
-        if prefixes is not None and not self.takes_prefixes:
-            raise InputError(
-                f"Expected the search that is fixed in the export. Received: {prefixes=!r:.80}. "
-                "Leave the prefixes out, or translate with the run."
-            )
-        begin = functools.partial(self._submit, n_best)
+        for name, value in (("prefixes", prefixes), ("terms", terms)):
+            if value is not None and not self.can_be_steered:
+                raise InputError(
+                    f"Expected the search that is fixed in the export. Received: {name}="
+                    f"{value!r:.80}. Leave it out, or translate with the run."
+                )
+        begin = functools.partial(self._submit, n_best, terms)
         yield from self._in_chunks(begin, chunks, prefixes, read_ahead)
 
     def _in_chunks(self, begin, chunks, prefixes, read_ahead):
@@ -115,7 +129,7 @@ class BaseTranslator(abc.ABC):
 
     @abc.abstractmethod
     def _submit(
-        self, n_best: int, submit: Any, texts: Texts, prefixes: list[str] | None
+        self, n_best: int, terms: Any, submit: Any, texts: Texts, prefixes: list[str] | None
     ) -> Callable[[], list[list[Translation]]]:
         """Begins to translate texts; returns a function that waits for the translations.
 

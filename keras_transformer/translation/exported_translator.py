@@ -75,7 +75,7 @@ class CTranslate2Translator(ExportedTranslator):
         super().__init__(path)
         self._search = ctranslate2_search(self.path, self.settings)
 
-    def _submit(self, n_best, submit, texts, prefixes):
+    def _submit(self, n_best, terms, submit, texts, prefixes):
         answers = self._search.submit(list_of_texts(texts), n_best)
         return lambda: [[Translation(*each) for each in row] for row in answers()]
 

@@ -36,7 +36,7 @@ class SavedModelTranslator(ExportedTranslator):
     def _threads(self):
         return parallel_calls(backend.num_search_threads())
 
-    def _submit(self, n_best, submit, texts, prefixes):
+    def _submit(self, n_best, terms, submit, texts, prefixes):
         texts = list_of_texts(texts)
         lengths = [len(text) for text in texts]
         batches = [

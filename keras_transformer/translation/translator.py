@@ -22,12 +22,14 @@ from keras_transformer.decoding.prefixes import PrefixVocabulary
 from keras_transformer.decoding.processors import Processor
 from keras_transformer.decoding.sampling import check_sampling
 from keras_transformer.decoding.search import search_arguments
+from keras_transformer.decoding.terms import TermRows, TermVocabulary
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.models.translation_model import TranslationModel
-from keras_transformer.special_ids import PAD_ID, shift_right
+from keras_transformer.special_ids import END_ID, PAD_ID, shift_right
 from keras_transformer.translation.base_translator import BaseTranslator, Translation, list_of_texts
 from keras_transformer.translation.begun_texts import BegunTexts
 from keras_transformer.translation.lexicon import Lexicon
+from keras_transformer.translation.terminology import Terminology
 from keras_transformer.types import Texts
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class Translator(BaseTranslator):
         Translator(model, tokenizer)(["A dog runs."])
     """
 
-    takes_prefixes = True
+    can_be_steered = True
 
     def __init__(
         self,
@@ -126,14 +128,23 @@ class Translator(BaseTranslator):
     def _threads(self):
         return parallel_calls(backend.num_search_threads())
 
-    def _submit(self, n_best, submit, texts, prefixes):
+    def _submit(self, n_best, terms, submit, texts, prefixes):
         texts = list_of_texts(texts)
         begun = None if prefixes is None else self._begun(prefixes)
         rows, copies = self._encode_sources(texts)
         # several hypotheses may have the same text
         num_hypotheses = self.decoding.beam_size if n_best > 1 else 1
-        searched = begun and begun.searched
-        batches = self._batch_search.submit_search(submit, rows, num_hypotheses, searched)
+        options = num_hypotheses, begun and begun.searched
+        batches = []
+        if terms is not None:
+            steered = self._term_rows(terms, texts, prefixes or [""] * len(texts))
+            has_terms = [any(row) for row in steered]
+            pairs = list(zip(rows, has_terms, strict=True))
+            rows = [row[:0] if is_steered else row for row, is_steered in pairs]
+            others = [row if is_steered else row[:0] for row, is_steered in pairs]
+            steered = TermRows(self._term_vocabulary, steered)
+            batches = self._batch_search.submit_search(submit, others, *options, steered)
+        batches += self._batch_search.submit_search(submit, rows, *options)
         found = ((indices, result()) for indices, result in batches)
 
         def answers():
@@ -152,6 +163,17 @@ class Translator(BaseTranslator):
         longest = self.model.longest_text(self.decoding.max_length)
         begun = BegunTexts(self.target_tokenizer, self._prefix_vocabulary, prefixes, longest)
         return begun if any(begun.shown) else None
+
+    def _term_rows(self, terms, texts, prefixes):
+        terminology = terms if isinstance(terms, Terminology) else Terminology(terms)
+        ids = terminology.ids_of_forms(self.target_tokenizer)
+        pairs = zip(texts, prefixes, strict=True)
+        return [terminology.row(ids, text, prefix) for text, prefix in pairs]
+
+    @functools.cached_property
+    def _term_vocabulary(self):
+        size = self.model.output_vocab_size
+        return TermVocabulary(self.target_tokenizer.surfaces, size, END_ID)
 
     @functools.cached_property
     def _prefix_vocabulary(self):

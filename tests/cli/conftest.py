@@ -48,14 +48,14 @@ class FakeTranslator:
             for text in texts
         ]
 
-    def translate_chunks(self, chunks, n_best=1, prefixes=None, read_ahead=True):
+    def translate_chunks(self, chunks, n_best=1, prefixes=None, terms=None, read_ahead=True):
         type(self).prefixes = prefixes if isinstance(prefixes, str | None) else list(prefixes)
         chunks = prefetched(chunks) if read_ahead else chunks
         return (self.translate(texts, n_best) for texts in chunks)
 
     def sample_chunks(self, chunks, num_samples, prefixes, read_ahead, **sampling):
         type(self).sampling = sampling
-        return self.translate_chunks(chunks, num_samples, prefixes, read_ahead)
+        return self.translate_chunks(chunks, num_samples, prefixes, None, read_ahead)
 
     def attention(self, text, target=None):
         target = f" and {target}" if target else ""

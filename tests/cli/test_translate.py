@@ -104,9 +104,23 @@ def test_samples_are_printed_as_the_n_best_are(
     assert fake_translator.sampling == {"temperature": 0.5, "top_k": 9, "seed": 3}
 
 
+def test_lines_that_lack_a_term_are_named(calls, run_directory, type_in, write_files, capsys):
+    (terms,) = write_files(terms="dog\tHUND\n\t!CAT\na\tA\n")
+    type_in(b"a\na dog\n\nno cat\n" + b"dog\n" * 6)
+    assert cli.main(["translate", run_directory, "--terms", terms]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "keras-transformer: warning: the translations of 8 of 10 lines lack a term, or have one "
+        "that is marked by !: line 2 (dog); line 4 (!CAT); line 5 (dog); line 6 (dog); "
+        "line 7 (dog) and 3 more"
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--sample", "--terms", "none/there"], "Received: --sample and --terms none/there"),
+        (["--terms", "none/there"], "Received: none/there: No such file"),
         (["--top-p", "0.5"], "Expected --sample .* Received: top_p=0.5. Add --sample"),
         (["--prefixes", "none/there"], "Received: none/there: No such file"),
     ],

@@ -13,6 +13,8 @@ take a list of them, and call each in turn before they choose:
 A processor that knows something of each input has an attribute `memory`, a tuple of tensors
 `(B, ...)`, which are further arguments: a search that drops ended inputs drops their rows too.
 
+One that shall decide which hypotheses a beam keeps has a method `allocate`, see `Terms`.
+
 It returns log-probabilities that are at most 0 too; `IMPOSSIBLE` for a token that may not be
 chosen. They are not normalized again: the score of an output is the sum of what the processors
 return. The answer to an input depends on its own rows alone, so a processor must not mix rows.
@@ -27,6 +29,7 @@ from keras_transformer.decoding.processors.min_length import MinLength
 from keras_transformer.decoding.processors.no_repeat_ngram import NoRepeatNgram
 from keras_transformer.decoding.processors.prefix import Prefix
 from keras_transformer.decoding.processors.repetition_penalty import RepetitionPenalty
+from keras_transformer.decoding.processors.terms import Terms
 
 Processor: TypeAlias = Callable[..., Any]
 
@@ -36,6 +39,7 @@ __all__ = [
     "Prefix",
     "Processor",
     "RepetitionPenalty",
+    "Terms",
     "processors_from_config",
 ]
 
