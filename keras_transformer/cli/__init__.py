@@ -10,6 +10,7 @@ from keras_transformer.cli import (
     evaluate,
     export,
     import_,
+    info,
     lexicon,
     plot,
     quickstart,
@@ -19,6 +20,7 @@ from keras_transformer.cli import (
     tune_decoding,
 )
 from keras_transformer.cli.arguments import Parser
+from keras_transformer.files.version_numbers import PACKAGE_VERSION
 
 COMMANDS = {
     "quickstart": quickstart,
@@ -31,6 +33,7 @@ COMMANDS = {
     "export": export,
     "serve": serve,
     "plot": plot,
+    "info": info,
 }
 
 
@@ -60,6 +63,8 @@ def command_parser():
         "exports them for TensorFlow Serving. Files are UTF-8 text with one sentence per line, and "
         "gzip-compressed if the name ends in .gz.",
     )
+    version = f"{console.PROGRAM} {PACKAGE_VERSION}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         summary = command.SUMMARY

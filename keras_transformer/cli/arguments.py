@@ -2,8 +2,10 @@
 
 import argparse
 import contextlib
+import difflib
 import itertools
 import pathlib
+import re
 
 from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
@@ -34,15 +36,28 @@ class Parser(argparse.ArgumentParser):
             (commands,) = self._subparsers._group_actions
             if args[0] not in (*commands.choices, "-h", "--help"):
                 args = [self.default_command, *args]
-        return super().parse_known_args(args, namespace)
+        namespace, others = super().parse_known_args(args, namespace)
+        flags = [word.partition("=")[0] for word in others if word.startswith("--")]
+        if flags:  # here, because only the parser of the command knows its flags
+            hint = _did_you_mean(flags[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(others)}{hint}")
+        return namespace, others
 
     def print_help(self, file=None):
         # argparse's own method ignores an error of writing
         print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message):
+        if choice := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            known = re.findall(r"[^', ]+", choice[2])
+            message += _did_you_mean(choice[1], known)
         message = shortened(message)
         self.exit(2, f"{self.prog}: error: {message} (`{self.prog} --help` shows the usage)\n")
+
+
+def _did_you_mean(name, known):
+    close = difflib.get_close_matches(name, known, n=1)
+    return f". Did you mean {close[0]}?" if close else ""
 
 
 def whole_number(least, most):

@@ -14,7 +14,9 @@ from keras_transformer.config.settings import settings
     "arguments, message",
     [
         ([], "the following arguments are required: COMMAND"),
-        (["serf"], "invalid choice: 'serf'"),
+        (["serf"], "invalid choice: 'serf' (choose from"),
+        (["serf"], "). Did you mean serve?"),
+        (["translate", "x", "--beam-sise", "3"], "--beam-sise 3. Did you mean --beam-size? (`k"),
         (["train"], "the following arguments are required: --output"),
         (["train", "--output", "x", "--max-steps", "many"], "invalid int value: 'many'"),
         (["translate", "x", "--n-best", "0"], "expected a whole number from 1 to 2147483647"),
