@@ -1,6 +1,10 @@
 """`keras-transformer translate`: one line in, one line out, in order."""
 
 import collections
+import hashlib
+import itertools
+import json
+import pathlib
 import sys
 
 from keras_transformer.cli import console
@@ -14,7 +18,7 @@ from keras_transformer.cli.arguments import (
     one_by_one,
 )
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import unfinished
+from keras_transformer.files.resumable import resumable_lines
 from keras_transformer.files.text import (
     check_no_input,
     check_readable,
@@ -22,8 +26,8 @@ from keras_transformer.files.text import (
     is_regular_file,
     iterate_lines,
     iterate_ready_lines,
-    writing_lines,
 )
+from keras_transformer.files.version_numbers import PACKAGE_VERSION
 from keras_transformer.translation.terminology import Terminology
 
 SUMMARY = "translate text, one line in, one line out"
@@ -36,6 +40,11 @@ def add_arguments(parser):
     add_model(parser, "MODEL")
     parser.add_argument("--input", metavar="F", help="text (default: standard input)")
     parser.add_argument("--output", metavar="F", help="translations (default: standard output)")
+    parser.add_argument(
+        "--restart",
+        action="store_true",
+        help="begin the output anew; without it, an interrupted command goes on where it was",
+    )
     add_decoding(parser)
     add_n_best(
         parser,
@@ -84,53 +93,73 @@ def run(arguments):
             check_readable(path)
     if arguments.output is not None:
         check_writable(arguments.output)
-        for path in unfinished(arguments.output):
-            console.say(f"warning: an earlier command ended early and left its lines in {path}")
     read = arguments.input, *filter(None, files)
     check_no_input(arguments.output, [*read, *files_of(arguments.model)])
     terms = None if arguments.terms is None else Terminology.read(arguments.terms)
     translator = load_translator(arguments, of_run=arguments.sample)
+    work = "" if arguments.output is None else _work(arguments, translator)
+    with resumable_lines(arguments.output, work, arguments.restart) as output:
+        if output.num_done:
+            console.say(f"goes on after line {output.num_done:,}")
+        _translate(arguments, translator, terms, sampling, output)
+
+
+def _work(arguments, translator):
+    """Returns the checksum of all but the input that decides what is written."""
+    options = [arguments.n_best, arguments.scores, arguments.sample, arguments.prefix]
+    options += [getattr(arguments, name) for name in SAMPLING]
+    for path in (arguments.prefixes, arguments.terms):
+        regular = path is not None and is_regular_file(path)
+        options.append(regular and hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest())
+    content = json.dumps([PACKAGE_VERSION, translator.checksum(), *options])
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _translate(arguments, translator, terms, sampling, output):
+    """Writes the translations of the lines that are not done yet, and says what they lack."""
     show_progress = arguments.output is not None or not sys.stdout.isatty()
     is_file = is_regular_file(arguments.input)
     if is_file:
-        chunks = chunks_of(iterate_lines(arguments.input))
+        chunks = chunks_of(output.rest(iterate_lines(arguments.input)))
     else:  # whoever writes the lines may wait for their translations
         ready = iterate_ready_lines(arguments.input)
-        chunks = (chunk for lines in ready for chunk in chunks_of(lines))
+        chunks = (chunk for lines in ready for chunk in chunks_of(output.rest(lines)))
     texts = collections.deque()
-    if terms is not None:  # their texts are needed again
-        chunks = _remembered(chunks, texts)
-    prefixes = iterate_lines(arguments.prefixes) if arguments.prefixes else arguments.prefix
+    chunks = _remembered(chunks, texts)
+    prefixes, first = arguments.prefix, output.num_done
+    if arguments.prefixes is not None:
+        prefixes = itertools.islice(iterate_lines(arguments.prefixes), first, None)
     options = {"prefixes": prefixes, "read_ahead": is_file}
     if arguments.sample:
-        answers = translator.sample_chunks(chunks, arguments.n_best, **sampling, **options)
+        options |= {"first": first, **sampling}
+        answers = translator.sample_chunks(chunks, arguments.n_best, **options)
     else:
         answers = translator.translate_chunks(chunks, arguments.n_best, terms=terms, **options)
-    incomplete, lacking = [], []
-    with writing_lines(arguments.output) as write:
-        for number, translations in enumerate(one_by_one(answers, show_progress), start=1):
-            for translation in translations:
-                columns = [" ".join(translation.text.splitlines())]
-                if arguments.scores or arguments.n_best > 1:
-                    columns.insert(0, f"{translation.score:.4f}")
-                if arguments.n_best > 1:
-                    columns.insert(0, str(number))
-                write("\t".join(columns))
-            if translations[0].truncated:
-                incomplete.append(number)
-            if terms is not None and (
-                not_met := terms.not_met(texts.popleft(), translations[0].text)
-            ):
-                lacking.append(f"line {number} ({', '.join(not_met)})")
+    incomplete = output.notes.setdefault("incomplete", [])
+    lacking = output.notes.setdefault("lacking", [])
+    for number, translations in enumerate(one_by_one(answers, show_progress), start=first + 1):
+        text = texts.popleft()
+        for translation in translations:
+            columns = [" ".join(translation.text.splitlines())]
+            if arguments.scores or arguments.n_best > 1:
+                columns.insert(0, f"{translation.score:.4f}")
+            if arguments.n_best > 1:
+                columns.insert(0, str(number))
+            output.write("\t".join(columns))
+        if translations[0].truncated:
+            incomplete.append(number)
+        if terms is not None and (not_met := terms.not_met(text, translations[0].text)):
+            lacking.append(f"line {number} ({', '.join(not_met)})")
+        output.end_answer(text)
     if incomplete:
         console.say(
-            f"warning: {len(incomplete)} of {number} lines, or their translations, reached a limit "
-            f"of length and are incomplete; the first is line {incomplete[0]}"
+            f"warning: {len(incomplete)} of {output.num_done} lines, or their translations, "
+            f"reached a limit of length and are incomplete; the first is line {incomplete[0]}"
         )
     if lacking:
         console.say(
-            f"warning: the translations of {len(lacking)} of {number} lines lack a term, or have "
-            f"one that is marked by !: {'; '.join(lacking[:MAX_NAMED])}"
+            f"warning: the translations of {len(lacking)} of {output.num_done} lines lack a term, "
+            f"or have one that is marked by !: {'; '.join(lacking[:MAX_NAMED])}"
             + f" and {len(lacking) - MAX_NAMED} more"
             * (len(lacking) > MAX_NAMED)
         )

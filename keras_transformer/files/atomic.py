@@ -2,8 +2,6 @@
 
 import contextlib
 import errno
-import glob
-import itertools
 import os
 import pathlib
 import shutil
@@ -15,7 +13,7 @@ PARTIAL = ".partial-"
 
 
 @contextlib.contextmanager
-def replacing(path, keep=False):
+def replacing(path):
     """Yields a path beside `path`, with the same suffix, for a file that replaces `path`.
 
     If anything fails, what stood at `path` stays. The bytes are on the disk before the file gets
@@ -25,57 +23,30 @@ def replacing(path, keep=False):
 
     Args:
         path: path of the file.
-        keep: whether the unfinished file has a name that a user sees, and stays if anything fails.
-            Otherwise it is hidden, has all suffixes of `path`, and goes.
     """
     path = pathlib.Path(path)
     if path.exists() and not path.is_file():
         yield path  # not resolved: /dev/stdout may lead to a pipe, which has no name
         return
     path = path.resolve()
-    with _naming(path), contextlib.ExitStack() as stack:
-        if keep:
-            partial = _new_partial(path)
-            lock(partial, stack)
-        else:
-            partial = path.with_name(f".{os.getpid()}.{path.name}")
-            partial.unlink(missing_ok=True)  # of a killed process that had this number
-            if path.exists():
-                partial.touch(0o600)  # the old file may be private
+    with _naming(path):
+        partial = path.with_name(f".{os.getpid()}.{path.name}")
+        partial.unlink(missing_ok=True)  # of a killed process that had this number
+        if path.exists():
+            partial.touch(0o600)  # the old file may be private
         try:
             yield partial
             flush_to_disk(partial)
             if path.exists():
-                _copy_owner_and_mode(path, partial)
+                copy_owner_and_mode(path, partial)
             os.replace(partial, path)
             flush_to_disk(path.parent)
         finally:
-            if not keep:
-                partial.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
 
-def unfinished(path):
-    """Returns the files that `replacing` has kept of `path`, and that no process writes now."""
-    path = pathlib.Path(path).resolve()
-    stem, suffix = map(glob.escape, (path.stem, path.suffix))
-    found = []
-    for partial in sorted(path.parent.glob(f"{stem}.partial-*{suffix}")):
-        with contextlib.ExitStack() as briefly:
-            if lock(partial, briefly):
-                found.append(partial)
-    return found
-
-
-def _new_partial(path):
-    """Creates an empty file beside `path`, whose name no other process has."""
-    for number in itertools.count(1):
-        partial = path.with_stem(f"{path.stem}.partial-{number}")
-        with contextlib.suppress(FileExistsError):
-            partial.touch(0o600 if path.exists() else 0o666, exist_ok=False)
-            return partial
-
-
-def _copy_owner_and_mode(path, partial):
+def copy_owner_and_mode(path, partial):
+    """Gives a file that is to replace another the owner and the mode of that one."""
     status = path.stat()
     with contextlib.suppress(PermissionError):  # only root may give a file to another user
         os.chown(partial, status.st_uid, status.st_gid)

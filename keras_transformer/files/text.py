@@ -10,7 +10,7 @@ import sys
 import zlib
 
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import holds_files, replacing
+from keras_transformer.files.atomic import holds_files
 
 BLOCK_BYTES = 2**16
 """Bytes that are read at once: what a pipe holds."""
@@ -168,41 +168,6 @@ def check_parallel(source_path, source, target_path, target):
         )
 
 
-FLUSHED_LINES = 256
-"""Lines of an output that a killed process may lose."""
-
-
-@contextlib.contextmanager
-def writing_lines(path=None):
-    """Yields a function that writes one line to a file, or to standard output.
-
-    The file replaces an old one when everything is written; if anything fails, the old one stays,
-    and what was written stays beside it: a note of the error says where (PEP 678).
-    """
-    if path is None:
-        yield lambda line: _write(sys.stdout.buffer, line, flush=True)
-        return
-    with replacing(path, keep=True) as partial:
-        num_lines = 0
-
-        def write(line):
-            nonlocal num_lines
-            num_lines += 1
-            # gzip would keep megabytes of lines, which are lost if the process is killed
-            _write(stream, line, flush=num_lines % FLUSHED_LINES == 0)
-
-        try:
-            with _open(partial, "wb") as stream:
-                yield write
-        except BaseException as error:
-            if partial != path:  # no pipe
-                if num_lines:
-                    error.__notes__ = [f"what was written until then is in {partial}"]
-                else:
-                    partial.unlink(missing_ok=True)
-            raise
-
-
 def _open(path, mode):
     if path is None:
         return contextlib.nullcontext(sys.stdin.buffer)
@@ -220,9 +185,3 @@ def _decode(line, name, number):
     if number == 1:
         text = text.removeprefix("\ufeff")  # a byte order mark
     return text.removesuffix("\r")
-
-
-def _write(stream, line, flush=False):
-    stream.write(line.encode("utf-8") + b"\n")
-    if flush:  # a reader, perhaps a person, sees each line at once
-        stream.flush()

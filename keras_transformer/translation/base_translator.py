@@ -128,6 +128,10 @@ class BaseTranslator(abc.ABC):
                 yield answers()
 
     @abc.abstractmethod
+    def checksum(self) -> str:
+        """Returns a text that is the same for translators that translate alike."""
+
+    @abc.abstractmethod
     def _submit(
         self, n_best: int, terms: Any, submit: Any, texts: Texts, prefixes: list[str] | None
     ) -> Callable[[], list[list[Translation]]]:

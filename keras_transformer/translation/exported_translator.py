@@ -1,11 +1,12 @@
 """An export, read back into Python: what is common to all formats, and that of CTranslate2."""
 
+import hashlib
 import json
 import pathlib
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError, import_library
-from keras_transformer.files.checksums import check_export
+from keras_transformer.files.checksums import CHECKSUMS, check_export
 from keras_transformer.files.regular import is_named, read_regular
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 from keras_transformer.translation.base_translator import BaseTranslator, Translation, list_of_texts
@@ -53,6 +54,10 @@ class ExportedTranslator(BaseTranslator):
     def __reduce__(self):
         """For `pickle` and `copy`: the export is loaded again from its path."""
         return type(self), (self.path,)
+
+    def checksum(self) -> str:
+        content = read_regular(self.path, CHECKSUMS, "the checksums of an export")
+        return hashlib.sha256(content).hexdigest()
 
     def _limit_of_n_best(self):
         return f"exported with n_best={self.n_best}. Export with a larger n_best."

@@ -5,6 +5,7 @@ Shapes: B batch (texts), N hypotheses of each text, S source length, T target le
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -111,6 +112,16 @@ class Translator(BaseTranslator):
         if not model.built:
             model.build()
 
+    def checksum(self) -> str:
+        found = hashlib.sha256(repr((self.decoding, self.lexicon is not None)).encode())
+        for tokenizer in (self.tokenizer, self.target_tokenizer):
+            found.update(tokenizer.serialized)
+        for variable in self.model.weights:
+            found.update(np.ascontiguousarray(ops.convert_to_numpy(variable)).tobytes())
+        if self.lexicon is not None:
+            found.update(np.ascontiguousarray(self.lexicon.table).tobytes())
+        return found.hexdigest()
+
     @property
     def batch_size(self) -> int:
         """Maximum number of texts that are decoded together."""
@@ -208,6 +219,7 @@ class Translator(BaseTranslator):
         seed: int = 0,
         prefixes: str | Iterable[str] | None = None,
         read_ahead: bool = True,
+        first: int = 0,
     ) -> Iterator[list[list[Translation]]]:
         """Yields random translations of each text of each chunk, as `translate_chunks` does.
 
@@ -217,12 +229,13 @@ class Translator(BaseTranslator):
             temperature, top_k, top_p: see `decoding.sample`.
             seed: int from 0; it decides the translations of a text together with its place in all
                 chunks.
+            first: the place of the first text, where others came before these chunks.
         """
         check_positive_integers(num_samples=num_samples)
         check_seed(seed)
         check_sampling(temperature, top_k, top_p)
         options = temperature, top_k, top_p
-        draws = ((seed, place) for place in itertools.count())
+        draws = ((seed, place) for place in itertools.count(first * num_samples))
         begin = functools.partial(self._submit_samples, num_samples, options, draws)
         yield from self._in_chunks(begin, chunks, prefixes, read_ahead)
 

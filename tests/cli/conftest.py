@@ -36,6 +36,9 @@ class FakeTranslator:
         decoding = {"beam_size": 2, "max_length": 99, **decoding}
         return cls("model", "source", "target", DecodingConfig(**decoding))
 
+    def checksum(self):
+        return "of the translator"
+
     def translate(self, texts, n_best=1):
         self.chunks.append(list(texts))
         return [
@@ -53,7 +56,7 @@ class FakeTranslator:
         chunks = prefetched(chunks) if read_ahead else chunks
         return (self.translate(texts, n_best) for texts in chunks)
 
-    def sample_chunks(self, chunks, num_samples, prefixes, read_ahead, **sampling):
+    def sample_chunks(self, chunks, num_samples, prefixes, read_ahead, first, **sampling):
         type(self).sampling = sampling
         return self.translate_chunks(chunks, num_samples, prefixes, None, read_ahead)
 
@@ -68,6 +71,7 @@ class FakeTranslator:
 class FakeExport:
     decoding = DecodingConfig(beam_size=2)
     chunks = []
+    checksum = FakeTranslator.checksum
     translate = FakeTranslator.translate
     translate_chunks = FakeTranslator.translate_chunks
 

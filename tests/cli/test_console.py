@@ -14,7 +14,8 @@ from keras_transformer import cli
 from keras_transformer.cli import console
 from keras_transformer.config import Config
 from keras_transformer.files.atomic import partial_directory
-from keras_transformer.files.text import iterate_lines, writing_lines
+from keras_transformer.files.resumable import resumable_lines
+from keras_transformer.files.text import iterate_lines
 from tests import forked
 
 
@@ -227,8 +228,9 @@ def test_a_signal_leaves_written_lines_says_where_and_removes_half_a_directory(
     previous = signal.signal(number, handler)  # the tests may run in the background, or by nohup
 
     def work():
-        with partial_directory(tmp_path), writing_lines(tmp_path / "out.de.gz") as write:
-            write("half")
+        with partial_directory(tmp_path), resumable_lines(tmp_path / "out.de.gz") as output:
+            output.write("half")
+            output.end_answer("source")
             signal.raise_signal(number)
 
     try:
@@ -239,10 +241,12 @@ def test_a_signal_leaves_written_lines_says_where_and_removes_half_a_directory(
                 console.run(work)
     finally:
         signal.signal(number, previous)
-    (kept,) = tmp_path.iterdir()
+    kept = tmp_path / "out.de.partial.gz"
+    assert len(list(tmp_path.iterdir())) == 2  # with what is known of it
     assert list(iterate_lines(kept)) == ["half"]
     word = "interrupted" if number == signal.SIGINT else "terminated"
-    expected = f"keras-transformer: {word}; what was written until then is in {kept}\n"
+    expected = f"keras-transformer: {word}; what is done up to line 1 is in {kept}: the "
+    expected += "same command goes on\n"
     assert capsys.readouterr().err == expected
 
 
@@ -280,12 +284,12 @@ def test_a_reader_that_has_gone_ends_the_process_quietly():
         """
         import sys
         from keras_transformer.cli import console
-        from keras_transformer.files.text import writing_lines
+        from keras_transformer.files.resumable import resumable_lines
 
         def work():
-            with writing_lines() as write:
+            with resumable_lines(None) as output:
                 for number in range(1_000_000):
-                    write(str(number))
+                    output.write(str(number))
 
         sys.exit(console.run(work))
         """

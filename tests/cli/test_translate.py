@@ -162,22 +162,27 @@ def test_bad_bytes_leave_the_output_as_it_was(
     assert len(list(tmp_path.iterdir())) == 3  # the run, source and output
 
 
-def test_lines_that_were_translated_before_an_error_are_kept_and_named(
-    calls, run_directory, tmp_path, capsys, write_files, monkeypatch
+def test_an_interrupted_command_goes_on_where_it_was(
+    calls, run_directory, tmp_path, capsys, write_files, monkeypatch, fake_translator
 ):
     monkeypatch.setattr(arguments, "CHUNK_LINES", 1)
-    (source,) = write_files(source=b"a\nb\n\xff\n")
+    (source,) = write_files(source=b"a\ncut\nb\n\xff\n")
     command = ["translate", run_directory, "--input", source, "--output", str(tmp_path / "out.de")]
     assert cli.main(command) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    kept = tmp_path / "out.partial-1.de"
-    assert f"{source}, line 3" in line and line.endswith(f"written until then is in {kept}")
-    assert kept.read_text() == "A\n"  # the next lines are read while these are translated
-    write_files(source="c\n")
+    kept = tmp_path / "out.partial.de"
+    assert f"{source}, line 4" in line
+    assert line.endswith(f"; what is done up to line 2 is in {kept}: the same command goes on")
+    assert kept.read_text() == "A\nCUT\n"  # the next lines are read while these are translated
+    write_files(source="a\ncut\nb\nc\n")
+    assert cli.main([*command, "--scores"]) == 2
+    assert "Received: another model, search, or file" in capsys.readouterr().err
     assert cli.main(command) == 0
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"an earlier command ended early and left its lines in {kept}")
-    assert kept.read_text() == "A\n" and (tmp_path / "out.de").read_text() == "C\n"
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "keras-transformer: goes on after line 2"
+    assert "warning: 1 of 4 lines" in last and last.endswith("the first is line 2")
+    assert fake_translator.chunks == [["b"], ["c"]]
+    assert (tmp_path / "out.de").read_text() == "A\nCUT\nB\nC\n" and not kept.exists()
 
 
 @pytest.mark.parametrize("flag", ["--input", "--output"])

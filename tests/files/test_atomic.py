@@ -187,28 +187,17 @@ def test_a_pipe_without_a_name_is_written():
 def test_a_replaced_file_keeps_its_mode_and_a_new_one_obeys_the_umask(tmp_path, umask):
     previous = os.umask(umask)
     try:
-        for keep, mode in ((False, 0o600), (True, 0o640), (False, 0o444), (False, None)):
+        for mode in (0o600, 0o444, None):
             path = tmp_path / f"{mode}"
             if mode is not None:
                 path.touch(mode=mode)
                 path.chmod(mode)
-            with replacing(path, keep) as partial:
+            with replacing(path) as partial:
                 partial.write_text("new")
                 assert mode is None or partial.stat().st_mode & 0o777 == 0o600  # not even for now
             assert path.stat().st_mode & 0o777 == (0o666 & ~umask if mode is None else mode)
     finally:
         os.umask(previous)
-
-
-def test_an_unfinished_file_is_kept_where_that_is_asked_for(tmp_path):
-    path = tmp_path / "out.de.gz"
-    for number in (1, 2):
-        with pytest.raises(KeyboardInterrupt), replacing(path, keep=True) as partial:
-            partial.write_text("half")
-            assert partial not in atomic.unfinished(path)  # somebody writes it
-            raise KeyboardInterrupt
-        assert partial.name == f"out.de.partial-{number}.gz" and partial.read_text() == "half"
-    assert [each.name for each in atomic.unfinished(path)] == sorted(os.listdir(tmp_path))
 
 
 @pytest.mark.parametrize("write", [replacing, partial_directory])

@@ -3,7 +3,6 @@ import io
 import os
 import sys
 import threading
-import zlib
 
 import pytest
 
@@ -15,7 +14,6 @@ from keras_transformer.files.text import (
     is_regular_file,
     iterate_lines,
     iterate_ready_lines,
-    writing_lines,
 )
 
 TEXT = "\ufeffEin Haus.\r\n\n  zwei\u2028Zeilen \x0b\x85 in einer  \n\ufeffEnde"
@@ -133,60 +131,3 @@ def test_a_directory_can_be_made_where_no_file_stands(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match=f"where {tmp_path} cannot be written"):
         check_directory(tmp_path / "new")
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_what_is_written_is_read_back(tmp_path, name):
-    with writing_lines(tmp_path / name) as write:
-        for line in ("Ein Haus.", "", "größer"):
-            write(line)
-    assert list(iterate_lines(tmp_path / name)) == ["Ein Haus.", "", "größer"]
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_a_file_is_replaced_when_all_is_written_or_not_at_all(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("old\n")
-    with pytest.raises(RuntimeError, match="half way"), writing_lines(path) as write:
-        write("new")
-        assert path.read_text() == "old\n"
-        raise RuntimeError("half way")
-    assert path.read_text() == "old\n"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.partial-1.txt", "a.txt"]
-
-
-def test_a_link_stays_a_link_and_a_device_a_device(tmp_path):
-    (tmp_path / "real").write_text("old\n")
-    (tmp_path / "link").symlink_to("real")
-    with writing_lines(tmp_path / "link") as write:
-        write("new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_text() == "new\n"
-    os.mkfifo(tmp_path / "pipe")
-    received = []
-    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_text()))
-    reader.start()
-    with writing_lines(tmp_path / "pipe") as write:
-        write("through")
-    reader.join()
-    assert received == ["through\n"]
-    assert (tmp_path / "pipe").is_fifo()
-
-
-def test_standard_output_is_written_line_by_line(capsysbinary):
-    with writing_lines() as write:
-        write("größer")
-        assert capsysbinary.readouterr().out == "größer\n".encode()
-
-
-@pytest.mark.parametrize("suffix", ["txt", "gz"])
-def test_few_lines_are_not_yet_on_the_disk(suffix, tmp_path):
-    """What a killed process has written stays, also within a compressed file."""
-    with writing_lines(tmp_path / f"output.{suffix}") as write:
-        for number in range(1000):
-            write(str(number))
-        content = (tmp_path / f"output.partial-1.{suffix}").read_bytes()
-    if suffix == "gz":
-        content = zlib.decompressobj(wbits=31).decompress(content)
-    lines = content.decode().splitlines()
-    assert len(lines) >= 1000 - 256 and lines[:700] == [str(number) for number in range(700)]
