@@ -56,6 +56,19 @@ def add_arguments(parser):
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
+        "--alignments",
+        action="store_true",
+        help="print a tab and the pairs of words after each translation, such as 0-0 1-2: number "
+        "in the source, number in the translation",
+    )
+    group.add_argument(
+        "--json",
+        action="store_true",
+        help="print an object for each line: its translations with scores, words and alignments, "
+        "and the terms that are missing",
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--prefix",
         metavar="TEXT",
         help="begin each translation with this text; a space at its end ends the last word",
@@ -96,7 +109,8 @@ def run(arguments):
     read = arguments.input, *filter(None, files)
     check_no_input(arguments.output, [*read, *files_of(arguments.model)])
     terms = None if arguments.terms is None else Terminology.read(arguments.terms)
-    translator = load_translator(arguments, of_run=arguments.sample)
+    of_run = arguments.sample or arguments.json or arguments.alignments
+    translator = load_translator(arguments, of_run=of_run)
     work = "" if arguments.output is None else _work(arguments, translator)
     with resumable_lines(arguments.output, work, arguments.restart) as output:
         if output.num_done:
@@ -106,8 +120,8 @@ def run(arguments):
 
 def _work(arguments, translator):
     """Returns the checksum of all but the input that decides what is written."""
-    options = [arguments.n_best, arguments.scores, arguments.sample, arguments.prefix]
-    options += [getattr(arguments, name) for name in SAMPLING]
+    names = "n_best", "scores", "json", "alignments", "sample", "prefix", *SAMPLING
+    options = [getattr(arguments, name) for name in names]
     for path in (arguments.prefixes, arguments.terms):
         regular = path is not None and is_regular_file(path)
         options.append(regular and hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest())
@@ -135,20 +149,32 @@ def _translate(arguments, translator, terms, sampling, output):
         answers = translator.sample_chunks(chunks, arguments.n_best, **options)
     else:
         answers = translator.translate_chunks(chunks, arguments.n_best, terms=terms, **options)
+    if arguments.json or arguments.alignments:
+        answers = _explained(translator, answers, texts)
     incomplete = output.notes.setdefault("incomplete", [])
     lacking = output.notes.setdefault("lacking", [])
     for number, translations in enumerate(one_by_one(answers, show_progress), start=first + 1):
-        text = texts.popleft()
-        for translation in translations:
-            columns = [" ".join(translation.text.splitlines())]
-            if arguments.scores or arguments.n_best > 1:
-                columns.insert(0, f"{translation.score:.4f}")
-            if arguments.n_best > 1:
-                columns.insert(0, str(number))
-            output.write("\t".join(columns))
-        if translations[0].truncated:
+        text, best = texts.popleft(), translations[0]
+        explanations = None
+        if arguments.json or arguments.alignments:
+            translations, explanations = zip(*translations, strict=True)
+            best = translations[0]
+        not_met = [] if terms is None else terms.not_met(text, best.text)
+        if arguments.json:
+            output.write(_as_json(number, translations, explanations, not_met))
+        else:
+            for place, translation in enumerate(translations):
+                columns = [" ".join(translation.text.splitlines())]
+                if arguments.scores or arguments.n_best > 1:
+                    columns.insert(0, f"{translation.score:.4f}")
+                if arguments.n_best > 1:
+                    columns.insert(0, str(number))
+                if explanations is not None:
+                    columns.append(explanations[place].alignment)
+                output.write("\t".join(columns))
+        if best.truncated:
             incomplete.append(number)
-        if terms is not None and (not_met := terms.not_met(text, translations[0].text)):
+        if not_met:
             lacking.append(f"line {number} ({', '.join(not_met)})")
         output.end_answer(text)
     if incomplete:
@@ -163,6 +189,40 @@ def _translate(arguments, translator, terms, sampling, output):
             + f" and {len(lacking) - MAX_NAMED} more"
             * (len(lacking) > MAX_NAMED)
         )
+
+
+def _explained(translator, answers, texts):
+    """Yields the answers with an `Explanation` beside each translation.
+
+    Args:
+        texts: deque of the texts of the answers that come, from the first on.
+    """
+    for chunk in answers:
+        sources = list(itertools.islice(texts, len(chunk)))
+        pairs = [(s, t) for s, each in zip(sources, chunk, strict=True) for t in each]
+        sides = [source for source, _ in pairs], [translation.text for _, translation in pairs]
+        explanations = iter(translator.explain(*sides))
+        yield [[(translation, next(explanations)) for translation in each] for each in chunk]
+
+
+def _as_json(number, translations, explanations, not_met):
+    """Returns the object of a line, on one line."""
+    found = [
+        {
+            "text": translation.text,
+            "score": round(translation.score, 4),
+            "truncated": translation.truncated,
+            "words": [
+                {"text": word.text, "score": round(word.score, 4), "source": word.source}
+                for word in explanation.words
+            ],
+            "alignment": explanation.alignment,
+        }
+        for translation, explanation in zip(translations, explanations, strict=True)
+    ]
+    source = explanations[0].source
+    content = {"line": number, "source": source, "translations": found, "not_met": not_met}
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _sampling(arguments):

@@ -100,8 +100,8 @@ class ResumableLines:
         self._digest, self._saved_at = hashlib.sha256(), time.monotonic()
         self.num_saved = self._done["lines"]
         self.notes, self.is_other = self._done["notes"], False
-        self._begun: list[bytes] = []  # the lines of an answer that is not whole
-        self._member: gzip.GzipFile | None = None
+        self._begun = []  # the lines of an answer that is not whole
+        self._member = None
 
     @property
     def num_done(self):

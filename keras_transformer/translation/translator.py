@@ -29,6 +29,7 @@ from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.special_ids import END_ID, PAD_ID, shift_right
 from keras_transformer.translation.base_translator import BaseTranslator, Translation, list_of_texts
 from keras_transformer.translation.begun_texts import BegunTexts
+from keras_transformer.translation.explanation import Explanation, explanation
 from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.translation.terminology import Terminology
 from keras_transformer.types import Texts
@@ -273,31 +274,76 @@ class Translator(BaseTranslator):
             NumPy float32 `(len(sources),)`; 0 for a source that is copied.
         """
         sources, targets = list_of_texts(sources), list_of_texts(targets)
+
+        def force(source_ids, labels):
+            inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
+            logits = self.model(inputs, training=False)
+            normalization = self.decoding.length_penalty, self.decoding.length_normalization
+            return [score(logits, labels, *normalization)]
+
+        scores = np.zeros(len(sources), "float32")
+        for batch, _, (found,) in self._forced("score", force, sources, targets):
+            scores[batch] = found
+            check_scores(scores[batch], [sources[i] for i in batch])
+        return scores
+
+    def explain(self, sources: Texts, targets: Texts) -> list[Explanation]:
+        """Returns what the model says of the words of translations, its own or others.
+
+        The alignment is the mean of the heads of the attention to the source in the last decoder
+        layer but one, which Garg et al. (2019, section 4.1, https://arxiv.org/abs/1909.02074) found
+        to align best without training for it; of the only layer where there is one.
+
+        Args:
+            sources, targets: lists of str of the same length. Targets are cut at `max_length`
+                tokens.
+        Returns:
+            An `Explanation` for each pair; without words for a source that is copied.
+        """
+        sources, targets = list_of_texts(sources), list_of_texts(targets)
+        has_weights = self.model.gives_cross_weights
+
+        def force(source_ids, labels):
+            inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
+            logits = self.model(inputs, return_attention_weights=has_weights, training=False)
+            weights = []
+            if has_weights:
+                logits, weights = logits
+                layer = weights["cross"][max(0, len(weights["cross"]) - 2)]  # (B, H, T, S)
+                weights = [ops.mean(ops.cast(layer, "float32"), axis=1)]
+            log_probs = ops.log_softmax(ops.cast(logits, "float32"))
+            return [ops.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0], *weights]
+
+        surfaces = self.tokenizer.surfaces, self.target_tokenizer.surfaces
+        explained = [Explanation([], []) for _ in sources]
+        for batch, rows, (log_probs, *weights) in self._forced("explain", force, sources, targets):
+            for place, (i, sides) in enumerate(zip(batch, rows, strict=True)):
+                looks = weights[0][place] if weights else None
+                source, target = zip(surfaces, sides, strict=True)
+                explained[i] = explanation(source, target, log_probs[place], looks)
+        return explained
+
+    def _forced(self, key, force, sources, targets):
+        """Yields what the model computes of pairs of texts: indices, their ids, and NumPy arrays.
+
+        Args:
+            key: for the compiled function.
+            force: function of source ids and labels that returns a list of tensors `(B, ...)`.
+        """
         if len(sources) != len(targets):
             raise InputError(
                 "Expected a target for each source. Received: "
                 f"{len(sources)} sources, {len(targets)} targets."
             )
-
-        def force(source_ids, labels):
-            inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
-            logits = self.model(inputs, training=False)
-            return score(
-                logits, labels, self.decoding.length_penalty, self.decoding.length_normalization
-            )
-
-        compiled = self._batch_search.compiled("score", force)
+        compiled = self._batch_search.compiled(key, force)
         source_rows, _ = self._encode_sources(sources)
         target_rows, _ = self._encode_targets(targets)
-        scores = np.zeros(len(sources), "float32")
         longest = self.model.longest_input
         for batch in self._score_batches(source_rows, target_rows):
-            source_ids = padded_rows([source_rows[i] for i in batch], longest=longest)
-            labels = padded_rows([target_rows[i] for i in batch], longest=longest)
-            batch_scores = ops.convert_to_numpy(compiled(source_ids, labels))
-            scores[batch] = batch_scores[: len(batch)]
-            check_scores(scores[batch], [sources[i] for i in batch])
-        return scores
+            rows = [(source_rows[i], target_rows[i]) for i in batch]
+            sides = (padded_rows(side, longest=longest) for side in zip(*rows, strict=True))
+            found = compiled(*sides)
+            yield batch, rows, [ops.convert_to_numpy(x)[: len(batch)] for x in found]
 
     def _score_batches(self, source_rows, target_rows):
         """Yields lists of indices, of so few rows that their logits fit into memory."""

@@ -11,6 +11,7 @@ from keras_transformer import cli
 from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translation.base_translator import prefetched
+from keras_transformer.translation.explanation import Explanation, Word
 
 PICTURES = (
     *("alignment", "attention_maps", "attention_view", "beam_tree", "bleu_by_length"),
@@ -59,6 +60,12 @@ class FakeTranslator:
     def sample_chunks(self, chunks, num_samples, prefixes, read_ahead, first, **sampling):
         type(self).sampling = sampling
         return self.translate_chunks(chunks, num_samples, prefixes, None, read_ahead)
+
+    def explain(self, sources, targets):
+        return [
+            Explanation(source.split(), [Word(word, -0.5, 0) for word in target.split()])
+            for source, target in zip(sources, targets, strict=True)
+        ]
 
     def attention(self, text, target=None):
         target = f" and {target}" if target else ""

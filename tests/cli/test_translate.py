@@ -1,6 +1,7 @@
 """`keras-transformer translate`, with a translator that writes capitals."""
 
 import gzip
+import json
 import os
 import pathlib
 import re
@@ -102,6 +103,27 @@ def test_samples_are_printed_as_the_n_best_are(
     assert cli.main(["translate", run_directory, *flags]) == 0
     assert capsysbinary.readouterr().out == b"1\t-0.0000\tA\n1\t-1.0000\tA!\n"
     assert fake_translator.sampling == {"temperature": 0.5, "top_k": 9, "seed": 3}
+
+
+def test_alignments_stand_behind_translations(calls, run_directory, type_in, capsysbinary):
+    type_in(b"a dog\n\nb\n")
+    assert cli.main(["translate", run_directory, "--alignments"]) == 0
+    assert capsysbinary.readouterr().out == b"A DOG\t0-0 0-1\n\t\nB\t0-0\n"
+
+
+def test_each_line_is_an_object(calls, run_directory, type_in, capsys, write_files):
+    (terms,) = write_files(terms="dog\tHund\n")
+    type_in("ä dog\ncut\n".encode())
+    flags = ["--json", "--n-best", "2", "--terms", terms]
+    assert cli.main(["translate", run_directory, *flags]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["line"], first["source"], first["not_met"]) == (1, ["ä", "dog"], ["dog"])
+    best, other = first["translations"]
+    words = [{"text": word, "score": -0.5, "source": 0} for word in ("Ä", "DOG")]
+    assert best == {
+        "text": "Ä DOG", "score": 0.0, "truncated": False, "words": words, "alignment": "0-0 0-1"
+    }  # fmt: skip
+    assert other["text"] == "Ä DOG!" and second["translations"][0]["truncated"]
 
 
 def test_lines_that_lack_a_term_are_named(calls, run_directory, type_in, write_files, capsys):

@@ -1,0 +1,74 @@
+"""What is said of the words of a translation, against the model's own numbers."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.models import RnnSeq2Seq, Transformer
+from keras_transformer.special_ids import END_ID, START_ID
+from keras_transformer.translation.explanation import Explanation, Word, words_of
+from keras_transformer.translation.translator import Translator
+
+SURFACES = [*[b""] * 4, b" a", b"b", b" c", b"."]
+
+
+@pytest.mark.parametrize(
+    ("ids", "texts", "places"),
+    [
+        ([4, 5, 6, 7, 3], ["ab", "c."], [[0, 1], [2, 3]]),
+        ([5, 1, 4, 3], ["b", "a"], [[0, 1], [2]]),  # no space at first; an unknown token
+        ([1, 4, 99, 3], ["", "a"], [[0], [1, 2]]),  # a model may have more embeddings
+        ([3], [], []),
+    ],
+)
+def test_a_word_begins_with_a_space(ids, texts, places):
+    assert words_of(SURFACES, ids) == (texts, places)
+
+
+def test_pairs_of_words_are_written_as_pharaoh_does():
+    words = [Word("a", 0.0, 1), Word("b", 0.0, 0), Word("c", 0.0, 1)]
+    assert Explanation(["x", "y"], words).alignment == "0-1 1-0 1-2"
+    assert Explanation([], [Word("a", 0.0, None)]).alignment == ""
+
+
+SIZES = dict(d_model=16, dropout=0.0)
+MODELS = {
+    "transformer": lambda size: Transformer(size, num_layers=3, ff_dim=16, num_heads=2, **SIZES),
+    "rnn": lambda size: RnnSeq2Seq(size, num_layers=1, **SIZES),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_words_have_the_numbers_of_their_tokens(name, tokenizer, corpus):
+    model = MODELS[name](tokenizer.vocab_size)
+    translator = Translator(model, tokenizer, decoding=DecodingConfig(1, length_penalty=0.0))
+    sources, targets = corpus.source[:7], corpus.target[:7]
+    explained = translator.explain([*sources, ""], [*targets, "x"])
+    assert explained[-1] == Explanation([], [])
+    for source, target, found in zip(sources, targets, explained, strict=False):
+        sides = [[*tokenizer.encode([text]).to_list()[0], END_ID] for text in (source, target)]
+        inputs = {
+            "source_ids": np.array([sides[0]]),
+            "target_ids": np.array([[START_ID, *sides[1][:-1]]]),
+        }
+        logits, weights = model(inputs, return_attention_weights=True)
+        log_probs = ops.convert_to_numpy(ops.log_softmax(logits))[0]
+        cross = weights["cross"][1 if name == "transformer" else 0]
+        looks = ops.convert_to_numpy(cross)[0].mean(axis=0)
+        texts, places = words_of(tokenizer.surfaces, sides[1])
+        source_texts, source_places = words_of(tokenizer.surfaces, sides[0])
+        assert source_texts == found.source == source.split()
+        assert texts == [word.text for word in found.words] == target.split()
+        for word, tokens in zip(found.words, places, strict=True):
+            expected = sum(log_probs[t, sides[1][t]] for t in tokens)
+            assert word.score == pytest.approx(expected, abs=1e-4)
+            sums = [sum(looks[t, s] for t in tokens for s in each) for each in source_places]
+            assert sums[word.source] == pytest.approx(max(sums), abs=1e-4)
+        whole = sum(word.score for word in found.words) + log_probs[-1, END_ID]
+        assert translator.score([source], [target])[0] == pytest.approx(whole, abs=1e-3)
+
+
+def test_a_target_for_each_source_is_needed(translator):
+    with pytest.raises(ValueError, match="a target for each source. Received: 1 sources, 0 tar"):
+        translator.explain(["A dog."], [])
