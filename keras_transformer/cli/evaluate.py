@@ -1,5 +1,6 @@
 """`keras-transformer evaluate`: BLEU and chrF of a model, or of translations in a file."""
 
+import argparse
 import json
 import pathlib
 
@@ -28,6 +29,14 @@ def add_arguments(parser):
     parser.add_argument(
         "--target", metavar="F", nargs="+", required=True, help="one or more reference translations"
     )
+    parser.add_argument(
+        "--compare",
+        metavar="MODEL",
+        nargs="+",
+        default=[],
+        help="other models, or files of translations: their scores with a paired bootstrap test, "
+        "BLEU by length, and the sentences that differ most",
+    )
     add_decoding(parser)
     add_bleu(parser)
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
@@ -36,7 +45,8 @@ def add_arguments(parser):
 
 def run(arguments):
     _find_model(arguments)
-    texts = arguments.source, arguments.hypothesis, *arguments.target
+    files = [path for path in arguments.compare if not pathlib.Path(path).is_dir()]
+    texts = arguments.source, arguments.hypothesis, *arguments.target, *files
     check_no_input(None, [path for path in texts if path is not None])
     references = [list(iterate_lines(path)) for path in arguments.target]
     for path, lines in zip(arguments.target, references, strict=True):
@@ -51,6 +61,9 @@ def run(arguments):
     # errors in the references or the tokenizer show up now, not after the translation
     bleu(references[0], references, arguments.lowercase, tokenize, hints=False)
     hypotheses = _hypotheses(arguments, references)
+    if arguments.compare:
+        _compare(arguments, references, hypotheses, tokenize)
+        return
     scores = [
         bleu(hypotheses, references, arguments.lowercase, tokenize),
         chrf(hypotheses, references, arguments.lowercase),
@@ -60,6 +73,50 @@ def run(arguments):
         print(json.dumps(values))
     else:
         print(*scores, sep="\n")
+
+
+def _compare(arguments, references, hypotheses, tokenize):
+    """Prints how other systems compare with the first one."""
+    from keras_transformer.translation.comparison import compare
+
+    first = arguments.hypothesis or arguments.model
+    systems = {first: hypotheses}
+    for name in arguments.compare:
+        if name in systems:
+            raise InputError(f"Expected systems that differ. Received: {name} twice. Name another.")
+        is_model = pathlib.Path(name).is_dir()
+        given = {"model": name if is_model else None, "hypothesis": None if is_model else name}
+        systems[name] = _hypotheses(_with(arguments, **given), references)
+    found = compare(systems, references, arguments.lowercase, tokenize)
+    if arguments.json:
+        print(json.dumps(found._asdict(), ensure_ascii=False))
+        return
+    width = max(map(len, systems)) + 2
+    print(f"{'':{width}}" + "".join(f"{metric:24}" for metric in found.scores).rstrip())
+    for name in systems:
+        cells = (each[name] for each in found.scores.values())
+        print(f"{name:{width}}" + "".join(f"{_cell(cell):24}" for cell in cells).rstrip())
+    print("\nBLEU by the words of the reference")
+    for group, values in found.by_length.items():
+        print(f"{group:8}" + "  ".join(f"{name} {value:.2f}" for name, value in values.items()))
+    print("\nlines that differ most, with their chrF2")
+    for each in found.different:
+        line, reference = each.pop("line"), each.pop("reference")
+        print(f"{line}: {reference}")
+        for name, value in each.items():
+            print(f"    {value['chrF2']:5.1f}  {name}: {value['text']}")
+    print()
+    for metric, signature in found.signatures.items():
+        print(f"{metric}|{signature}")
+
+
+def _cell(value):
+    test = f" p = {value['p']:.3f}" if "p" in value else ""
+    return f"{value['score']:.2f} ± {value['ci']:.2f}{test}"
+
+
+def _with(arguments, **given):
+    return argparse.Namespace(**{**vars(arguments), **given})
 
 
 def _find_model(arguments):
@@ -85,7 +142,7 @@ def _hypotheses(arguments, references):
     """Returns the translations to score, from a file or a model."""
     if arguments.hypothesis is not None:
         flags = given_settings(arguments, "decoding") or arguments.checkpoint or arguments.source
-        if flags is not None and flags != {}:
+        if flags and not arguments.compare:  # else they may be of another system
             raise InputError(
                 "Expected a model for --source and the flags of the search. "
                 f"Received: --hypothesis {arguments.hypothesis}. Leave these flags out."

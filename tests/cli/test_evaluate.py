@@ -19,6 +19,27 @@ def test_evaluate_scores_a_file(calls, capsys, write_files):
     assert calls == []
 
 
+def test_other_systems_stand_beside_the_first(
+    calls, run_directory, capsys, write_files, fake_translator
+):
+    lines = [f"a b c d {word}" for word in "efghijkl"]
+    source, target, other = write_files(
+        source="\n".join(lines), target="\n".join(lines).upper(), other="\n".join(lines)
+    )
+    flags = ["--source", source, "--target", target, "--compare", other]
+    assert cli.main(["evaluate", run_directory, *flags]) == 0
+    names, first, second, *rest = capsys.readouterr().out.splitlines()
+    assert names.split() == ["BLEU", "chrF2", "TER"]
+    assert first.startswith(f"{run_directory}  ") and "100.00 ± 0.00" in first
+    assert second.startswith(f"{other}  ") and "p = 0.0" in second
+    assert f"1: {lines[0].upper()}" in rest and any("bs:1000" in line for line in rest)
+    flags = ["--hypothesis", other, "--target", target, "--compare", run_directory, "--json"]
+    assert cli.main(["evaluate", *flags, "--source", source]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert scores["BLEU"][run_directory]["score"] == pytest.approx(100)
+    assert list(scores["BLEU"]) == [other, run_directory]
+
+
 def test_evaluate_prints_json(calls, run_directory, capsys, write_files):
     paths = write_files(
         source="a b c d\ne f g h\n", target="A B C X\nE F G H\n", other="a b c d\nx\n"
@@ -83,6 +104,8 @@ def test_evaluate_refuses_files_that_do_not_match(
         ),
         (["--hypothesis", "TARGET", "--source", "TARGET"], "Expected a model for --source"),
         (["--hypothesis", "none"], "Received: none: No such file"),
+        (["--hypothesis", "TARGET", "--compare", "TARGET"], "systems that differ. Received: "),
+        (["--hypothesis", "TARGET", "--compare", "none"], "Received: none: No such file"),
         (["run", "--source", "TARGET", "--tokenize", "moses"], "Received: tokenize='moses'"),
         (["--hypothesis", "TARGET", "--tokenize", "moses"], "Received: tokenize='moses'"),
     ],

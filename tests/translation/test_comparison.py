@@ -1,0 +1,64 @@
+"""Systems beside each other, against sacreBLEU's own scores."""
+
+import random
+
+import pytest
+import sacrebleu
+
+from keras_transformer.translation.comparison import NUM_DIFFERENT, compare
+
+WORDS = "der die das ein Hund Mann Kind läuft steht spielt im am Park Haus Schnee".split()
+
+METRICS = {
+    "BLEU": sacrebleu.corpus_bleu,
+    "chrF2": sacrebleu.corpus_chrf,
+    "TER": sacrebleu.corpus_ter,
+}
+
+
+def made(seed, number, wrong=0.0, errors_seed=0):
+    """Returns sentences of 5 to 14 words, of which a share is wrong."""
+    words, errors = random.Random(seed), random.Random(errors_seed)
+    sentences = [
+        [words.choice(WORDS) for _ in range(words.randrange(5, 15))] for _ in range(number)
+    ]
+    return [" ".join("x" if errors.random() < wrong else w for w in each) for each in sentences]
+
+
+def test_scores_are_those_of_sacrebleu_and_the_test_sees_a_difference():
+    reference = made(1, 60)
+    systems = {"a": made(1, 60, 0.3), "b": made(1, 60, 0.1), "c": made(1, 60, 0.3, 5)}
+    systems["same"] = list(systems["a"])
+    found = compare(systems, [reference])
+    for name, metric in METRICS.items():
+        for system, texts in systems.items():
+            assert found.scores[name][system]["score"] == pytest.approx(
+                metric(texts, [reference]).score
+            )
+        assert "p" not in found.scores[name]["a"]
+        assert found.scores[name]["b"]["p"] < 0.05 < found.scores[name]["c"]["p"]
+        assert found.scores[name]["same"]["p"] == 1 and found.scores[name]["b"]["ci"] > 0
+        assert "nrefs:1|bs:1000|seed:" in found.signatures[name]
+    rows = [i for i, text in enumerate(reference) if len(text.split()) < 10]
+    parts = [[texts[i] for i in rows] for texts in (systems["b"], reference)]
+    expected = sacrebleu.corpus_bleu(parts[0], parts[1:]).score
+    assert found.by_length["0-9"]["b"] == pytest.approx(expected)
+    assert list(found.by_length) == ["0-9", "10-19"]
+
+
+def test_the_sentences_that_differ_most_come_first():
+    reference = made(2, 40)
+    systems = {"a": list(reference), "b": list(reference)}
+    systems["b"][7] = "ganz anders"
+    systems["a"][30] = reference[30] + " x"
+    first, second = compare(systems, [reference]).different
+    assert (first["line"], second["line"]) == (8, 31)
+    assert first["a"] == {"text": reference[7], "chrF2": pytest.approx(100)}
+    assert first["b"]["text"] == "ganz anders" and first["reference"] == reference[7]
+    systems["b"] = made(3, 40)
+    assert len(compare(systems, [reference]).different) == NUM_DIFFERENT
+
+
+def test_one_system_is_refused():
+    with pytest.raises(ValueError, match="two systems to compare. Received: a. Name another"):
+        compare({"a": ["x"]}, [["x"]])
