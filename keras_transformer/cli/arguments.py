@@ -6,6 +6,8 @@ import difflib
 import itertools
 import pathlib
 import re
+import sys
+import time
 
 from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
@@ -17,6 +19,9 @@ from keras_transformer.files.text import check_no_input
 CHUNK_LINES = max(1024, 512 * NUM_CORES)
 """Lines that are read and translated at once, so that memory is bounded for any input: 8 batches
 for each core. Of a file, two such chunks are in memory."""
+
+SECONDS_BETWEEN_LINES = 60.0
+"""Between two lines about the progress where standard error is no terminal."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -212,16 +217,37 @@ def chunks_of(lines):
     return iter(lambda: list(itertools.islice(lines, CHUNK_LINES)), [])
 
 
-def one_by_one(answers, show_progress=True):
-    """Yields the translations of each line, from those of each chunk.
+def one_by_one(answers, show_progress=True, total=None, done=0):
+    """Yields the translations of each line, from those of each chunk, and shows the progress.
 
     Args:
-        show_progress: whether a terminal shows a progress bar.
+        show_progress: whether a terminal shows a bar, and another standard error a line each
+            minute.
+        total: number of lines; None: unknown.
+        done: number of lines that were translated before these.
     """
     from tqdm import tqdm
 
-    # disable=None: silent where standard error is no terminal
-    with tqdm(unit=" lines", disable=None if show_progress else True) as progress:
+    is_terminal = sys.stderr.isatty()
+    begin = said = time.monotonic()
+    number = done
+    bar = {"unit": " lines", "total": total, "initial": done}
+    with tqdm(**bar, disable=not (show_progress and is_terminal)) as progress:
         for chunk in answers:
             yield from chunk
             progress.update(len(chunk))
+            number += len(chunk)
+            now = time.monotonic()
+            if show_progress and not is_terminal and now - said >= SECONDS_BETWEEN_LINES:
+                said = now
+                console.say(_progress(number, total, (number - done) / (now - begin)))
+
+
+def _progress(number, total, rate):
+    """Returns a line about how far a translation is; `rate` is in lines a second."""
+    text = f"{number:,} lines, {rate:,.1f} a second"
+    if total:
+        minutes = max(0, total - number) / rate / 60
+        text = f"{number:,} of {total:,} lines ({number / total:.0%}), {rate:,.1f} a second, "
+        text += f"{minutes:,.0f} minutes left"
+    return text

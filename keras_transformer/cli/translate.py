@@ -23,6 +23,7 @@ from keras_transformer.files.text import (
     check_no_input,
     check_readable,
     check_writable,
+    count_lines,
     is_regular_file,
     iterate_lines,
     iterate_ready_lines,
@@ -153,7 +154,8 @@ def _translate(arguments, translator, terms, sampling, output):
         answers = _explained(translator, answers, texts)
     incomplete = output.notes.setdefault("incomplete", [])
     lacking = output.notes.setdefault("lacking", [])
-    for number, translations in enumerate(one_by_one(answers, show_progress), start=first + 1):
+    answers = one_by_one(answers, show_progress, count_lines(arguments.input), first)
+    for number, translations in enumerate(answers, start=first + 1):
         text, best = texts.popleft(), translations[0]
         explanations = None
         if arguments.json or arguments.alignments:

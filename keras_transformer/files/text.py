@@ -62,6 +62,23 @@ def _iterate_blocks(path):
         raise InputError(f"Expected a readable file. Received: {name}: {error.strerror}") from None
 
 
+def count_lines(path=None):
+    """Returns how many lines `iterate_lines` yields of a file; None for what cannot be read twice.
+
+    None too for standard input, and for a file that is not whole, which reading it will say.
+    """
+    if path is None or not is_regular_file(path):
+        return None
+    number, last = 0, b"\n"
+    try:
+        with _open(path, "rb") as stream:
+            while block := stream.read1(BLOCK_BYTES):
+                number, last = number + block.count(b"\n"), block[-1:]
+    except (EOFError, OSError, zlib.error):
+        return None
+    return number + (last != b"\n")
+
+
 def is_regular_file(path=None):
     """Returns whether a path, or standard input, is a file on disk, whose lines are all there."""
     status = _status(path, sys.stdin)

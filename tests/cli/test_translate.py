@@ -174,6 +174,20 @@ def test_translate_from_file_to_file(calls, run_directory, tmp_path, capsysbinar
     assert capsysbinary.readouterr().out == b""
 
 
+def test_without_a_terminal_a_line_says_how_far_it_is(
+    calls, run_directory, capsys, write_files, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(arguments, "CHUNK_LINES", 2)
+    monkeypatch.setattr(arguments, "SECONDS_BETWEEN_LINES", 0.0)
+    (source,) = write_files(source="a\nb\nc\n")
+    flags = ["--input", source, "--output", str(tmp_path / "out")]
+    assert cli.main(["translate", run_directory, *flags]) == 0
+    first, last = capsys.readouterr().err.splitlines()
+    pattern = r"keras-transformer: 2 of 3 lines \(67%\), [\d,.]+ a second, \d+ minutes left"
+    assert re.fullmatch(pattern, first)
+    assert "3 of 3 lines (100%)" in last and last.endswith(" 0 minutes left")
+
+
 def test_bad_bytes_leave_the_output_as_it_was(
     calls, run_directory, tmp_path, error_of, write_files
 ):

@@ -11,6 +11,7 @@ from keras_transformer.files.text import (
     check_directory,
     check_readable,
     check_writable,
+    count_lines,
     is_regular_file,
     iterate_lines,
     iterate_ready_lines,
@@ -131,3 +132,13 @@ def test_a_directory_can_be_made_where_no_file_stands(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match=f"where {tmp_path} cannot be written"):
         check_directory(tmp_path / "new")
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"a\n", b"a\n\nb", b"\n" * 70_000, b"\xff\n"])
+def test_lines_are_counted_before_they_are_read(tmp_path, content):
+    (tmp_path / "a").write_bytes(content)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(content))
+    expected = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
+    assert count_lines(tmp_path / "a") == count_lines(tmp_path / "a.gz") == expected
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(content)[:-9])
+    assert count_lines() is count_lines(tmp_path / "cut.gz") is count_lines(tmp_path) is None
