@@ -120,6 +120,11 @@ class TokenizerConfig(SettingsGroup):
         str,
         "SentencePiece's rules: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf, identity, or a TSV file.",
     ] = "nmt_nfkc"
+    byte_fallback: Annotated[
+        bool,
+        "Whether 256 tokens are bytes, in which characters are written that the training text does "
+        "not have, such as an emoji; otherwise they are unknown.",
+    ] = False
     user_symbols: Annotated[
         str | None, "Words, separated by spaces, that always stay one token, such as language tags."
     ] = None
@@ -137,7 +142,7 @@ class TokenizerConfig(SettingsGroup):
                 f"kind={self.kind}, model={self.model}, sampling={self.sampling}. Set sampling to "
                 "0, or kind to sentencepiece without a WordPiece file."
             )
-        for name in ("normalization", "user_symbols"):
+        for name in ("normalization", "user_symbols", "byte_fallback"):
             value, default = getattr(self, name), settings(TokenizerConfig)[name].default
             if value != default and (self.kind == "wordpiece" or self.model is not None):
                 raise InputError(

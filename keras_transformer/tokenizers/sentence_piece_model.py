@@ -76,7 +76,9 @@ def _nmt_normalizer(name):
     return sentencepiece.SentencePieceNormalizer(norm_map=kept, **WHITE_SPACE)
 
 
-def trained_model(sentences, vocab_size, model_type, seed, user_symbols, normalization):
+def trained_model(
+    sentences, vocab_size, model_type, seed, user_symbols, normalization, byte_fallback
+):
     """Returns the bytes of a model; `SentencePieceTokenizer.train` has these arguments."""
     if model_type not in ("bpe", "unigram"):
         raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
@@ -100,6 +102,7 @@ def trained_model(sentences, vocab_size, model_type, seed, user_symbols, normali
             bos_id=START_ID,
             eos_id=END_ID,
             user_defined_symbols=user_symbols,
+            byte_fallback=byte_fallback,
             input_sentence_size=MAX_TRAINING_SENTENCES,
             max_sentence_length=MAX_SENTENCE_BYTES,
             num_threads=NUM_TRAINING_THREADS,

@@ -72,6 +72,7 @@ class SentencePieceTokenizer(Tokenizer):
         seed: int = 1,
         user_symbols: Texts = (),
         normalization: str = "nmt_nfkc",
+        byte_fallback: bool = False,
     ) -> Self:
         """Learns a vocabulary of exactly `vocab_size` tokens, including the four special ones.
 
@@ -86,12 +87,14 @@ class SentencePieceTokenizer(Tokenizer):
                 https://github.com/google/sentencepiece/blob/master/doc/normalization.md, or the
                 path of a TSV file of rules. The first differs from SentencePiece's in keeping the
                 zero-width non-joiner; `_cf` also folds case; "identity" changes white space alone.
+            byte_fallback: whether 256 of the tokens are bytes, in which a character is written that
+                the text does not have: no character is unknown then.
         Raises:
             ValueError: unknown `model_type`, no text, text that has too few or too many different
                 characters and words for `vocab_size`, symbols that are not distinct words, or no
                 such normalization.
         """
-        options = model_type, seed, user_symbols, normalization
+        options = model_type, seed, user_symbols, normalization, byte_fallback
         return cls(trained_model(sentences, vocab_size, *options))
 
     @property

@@ -274,6 +274,7 @@ def train_tokenizers(config, corpus, write):
             config.training.seed,
             (settings.user_symbols or "").split(),
             settings.normalization,
+            settings.byte_fallback,
         )
 
     if settings.shared:

@@ -35,6 +35,7 @@ OTHER_VALUES = {
     "tokenizer.shared": False,
     "tokenizer.sampling": 0.1,
     "tokenizer.normalization": "nfkc",
+    "tokenizer.byte_fallback": True,
     "tokenizer.user_symbols": ">>de<< >>fr<<",
     "training.batch_tokens": 100,
     "training.max_steps": 11,

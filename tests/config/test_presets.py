@@ -30,6 +30,7 @@ PAPER = {
         "model": None,
         "sampling": 0.0,
         "normalization": "nmt_nfkc",
+        "byte_fallback": False,
         "user_symbols": None,
     },
     "training": {

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import sentencepiece
+import tensorflow as tf
 
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import SentencePieceTokenizer, sentence_piece_model
@@ -298,3 +299,18 @@ def test_a_normalization_that_is_neither_a_name_nor_a_file(normalization, tmp_pa
     os.mkfifo("pipe")
     with pytest.raises(ValueError, match=f"Received: normalization='{normalization}'"):
         SentencePieceTokenizer.train(["a b"], 30, normalization=normalization)
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_with_byte_fallback_no_character_is_unknown(model_type, sentences):
+    """Unseen characters are bytes, also in a segmentation that is drawn, and come back."""
+    texts = ["A dog \U0001f600 runs \u4e16\u754c", "\U0001f468\u200d\U0001f469\u200d\U0001f466"]
+    tokenizer = SentencePieceTokenizer.train(sentences, 400, model_type, byte_fallback=True)
+    rows = tokenizer.encode(texts).to_list()
+    drawn = list(tokenizer.encode_sampled(texts, 0.3, 1))
+    for ids in (rows, drawn):
+        assert UNKNOWN_ID not in {i for row in ids for i in row}
+        decoded = tokenizer.decode(tf.ragged.constant(ids)).numpy()
+        assert [text.decode() for text in decoded] == texts
+        for row, text in zip(ids, texts, strict=True):
+            assert b"".join(tokenizer.surfaces[i] for i in row) == f" {text}".encode()
