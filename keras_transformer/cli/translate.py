@@ -16,7 +16,9 @@ from keras_transformer.cli.arguments import (
     files_of,
     load_translator,
     one_by_one,
+    whole_number,
 )
+from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
 from keras_transformer.files.resumable import resumable_lines
 from keras_transformer.files.text import (
@@ -89,6 +91,13 @@ def add_arguments(parser):
         action="store_true",
         help="draw random translations, --n-best of each line, instead of a search for the best",
     )
+    group.add_argument(
+        "--mbr",
+        metavar="N",
+        type=whole_number(2, LARGEST),
+        help="draw N translations of each line, and print the one that is most like the others by "
+        "chrF (minimum Bayes risk)",
+    )
     for name, kind, metavar, meaning in (
         ("--temperature", float, "T", "below 1, probable tokens are preferred (default: 1)"),
         ("--top-k", int, "K", "draw from the K most probable tokens only (default: 0, from all)"),
@@ -110,7 +119,7 @@ def run(arguments):
     read = arguments.input, *filter(None, files)
     check_no_input(arguments.output, [*read, *files_of(arguments.model)])
     terms = None if arguments.terms is None else Terminology.read(arguments.terms)
-    of_run = arguments.sample or arguments.json or arguments.alignments
+    of_run = arguments.sample or arguments.mbr or arguments.json or arguments.alignments
     translator = load_translator(arguments, of_run=of_run)
     work = "" if arguments.output is None else _work(arguments, translator)
     with resumable_lines(arguments.output, work, arguments.restart) as output:
@@ -121,7 +130,7 @@ def run(arguments):
 
 def _work(arguments, translator):
     """Returns the checksum of all but the input that decides what is written."""
-    names = "n_best", "scores", "json", "alignments", "sample", "prefix", *SAMPLING
+    names = "n_best", "scores", "json", "alignments", "sample", "mbr", "prefix", *SAMPLING
     options = [getattr(arguments, name) for name in names]
     for path in (arguments.prefixes, arguments.terms):
         regular = path is not None and is_regular_file(path)
@@ -145,9 +154,13 @@ def _translate(arguments, translator, terms, sampling, output):
     if arguments.prefixes is not None:
         prefixes = itertools.islice(iterate_lines(arguments.prefixes), first, None)
     options = {"prefixes": prefixes, "read_ahead": is_file}
-    if arguments.sample:
+    if arguments.sample or arguments.mbr:
         options |= {"first": first, **sampling}
-        answers = translator.sample_chunks(chunks, arguments.n_best, **options)
+        answers = translator.sample_chunks(chunks, arguments.mbr or arguments.n_best, **options)
+        if arguments.mbr:
+            from keras_transformer.translation.minimum_bayes_risk import least_risk
+
+            answers = ([[least_risk(samples)] for samples in chunk] for chunk in answers)
     else:
         answers = translator.translate_chunks(chunks, arguments.n_best, terms=terms, **options)
     if arguments.json or arguments.alignments:
@@ -230,16 +243,22 @@ def _as_json(number, translations, explanations, not_met):
 def _sampling(arguments):
     """Returns the options of sampling that are given; refuses those that do not fit."""
     sampling = {name: value for name in SAMPLING if (value := getattr(arguments, name)) is not None}
-    if sampling and not arguments.sample:
+    draws = arguments.sample or arguments.mbr is not None
+    if sampling and not draws:
         name, value = next(iter(sampling.items()))
         raise InputError(
-            f"Expected --sample with the options of sampling. Received: {name}={value}. "
-            "Add --sample, or leave it out."
+            "Expected --sample or --mbr with the options of sampling. "
+            f"Received: {name}={value}. Add one of them, or leave it out."
         )
-    if arguments.sample and arguments.terms is not None:
+    if draws and arguments.terms is not None:
         raise InputError(
             "Expected --terms with a search, which finds the best translation that has them. "
-            f"Received: --sample and --terms {arguments.terms}. Leave out one of the two."
+            f"Received: samples and --terms {arguments.terms}. Leave out one of the two."
+        )
+    if arguments.mbr is not None and (arguments.sample or arguments.n_best > 1):
+        raise InputError(
+            "Expected --mbr alone, which draws samples and prints one of them. Received: "
+            f"sample={arguments.sample}, n_best={arguments.n_best}. Leave them out."
         )
     return sampling
 

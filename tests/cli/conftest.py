@@ -10,7 +10,7 @@ import pytest
 from keras_transformer import cli
 from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
-from keras_transformer.translation.base_translator import prefetched
+from keras_transformer.translation.base_translator import Translation, prefetched
 from keras_transformer.translation.explanation import Explanation, Word
 
 PICTURES = (
@@ -43,12 +43,7 @@ class FakeTranslator:
     def translate(self, texts, n_best=1):
         self.chunks.append(list(texts))
         return [
-            [
-                types.SimpleNamespace(
-                    text=text.upper() + "!" * n, score=-float(n), truncated="cut" in text
-                )
-                for n in range(n_best)
-            ]
+            [Translation(text.upper() + "!" * n, -float(n), "cut" in text) for n in range(n_best)]
             for text in texts
         ]
 

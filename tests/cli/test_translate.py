@@ -13,6 +13,8 @@ import pytest
 from keras_transformer import cli
 from keras_transformer.cli import arguments
 from keras_transformer.cli import translate as translate_command
+from keras_transformer.translation.base_translator import Translation
+from keras_transformer.translation.minimum_bayes_risk import least_risk
 
 
 def test_translate_gives_a_line_for_each_line_in_order(
@@ -138,12 +140,24 @@ def test_lines_that_lack_a_term_are_named(calls, run_directory, type_in, write_f
     )
 
 
+def test_of_many_samples_the_one_like_the_others_is_printed(
+    calls, run_directory, type_in, capsysbinary, fake_translator
+):
+    type_in(b"a dog\n")
+    assert cli.main(["translate", run_directory, "--mbr", "3", "--top-k", "5"]) == 0
+    samples = [Translation(f"A DOG{n * '!'}", 0.0, False) for n in range(3)]
+    assert capsysbinary.readouterr().out.decode() == f"{least_risk(samples).text}\n"
+    assert fake_translator.sampling == {"top_k": 5}
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--sample", "--terms", "none/there"], "Received: --sample and --terms none/there"),
+        (["--mbr", "9", "--sample"], "--mbr alone, .* Received: sample=True, n_best=1"),
+        (["--mbr", "9", "--terms", "none/there"], "Received: samples and --terms none/there"),
+        (["--sample", "--terms", "none/there"], "Received: samples and --terms none/there"),
         (["--terms", "none/there"], "Received: none/there: No such file"),
-        (["--top-p", "0.5"], "Expected --sample .* Received: top_p=0.5. Add --sample"),
+        (["--top-p", "0.5"], "Expected --sample or --mbr .* Received: top_p=0.5. Add one"),
         (["--prefixes", "none/there"], "Received: none/there: No such file"),
     ],
 )
