@@ -4,7 +4,6 @@ import collections
 import hashlib
 import itertools
 import json
-import pathlib
 import sys
 
 from keras_transformer.cli import console
@@ -20,6 +19,7 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
+from keras_transformer.files.checksums import checksum
 from keras_transformer.files.resumable import resumable_lines
 from keras_transformer.files.text import (
     check_no_input,
@@ -134,7 +134,7 @@ def _work(arguments, translator):
     options = [getattr(arguments, name) for name in names]
     for path in (arguments.prefixes, arguments.terms):
         regular = path is not None and is_regular_file(path)
-        options.append(regular and hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest())
+        options.append(regular and checksum(path))
     content = json.dumps([PACKAGE_VERSION, translator.checksum(), *options])
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -198,11 +198,10 @@ def _translate(arguments, translator, terms, sampling, output):
             f"reached a limit of length and are incomplete; the first is line {incomplete[0]}"
         )
     if lacking:
+        named, more = "; ".join(lacking[:MAX_NAMED]), len(lacking) - MAX_NAMED
         console.say(
             f"warning: the translations of {len(lacking)} of {output.num_done} lines lack a term, "
-            f"or have one that is marked by !: {'; '.join(lacking[:MAX_NAMED])}"
-            + f" and {len(lacking) - MAX_NAMED} more"
-            * (len(lacking) > MAX_NAMED)
+            f"or have one that is marked by !: {named}{f' and {more} more' if more > 0 else ''}"
         )
 
 

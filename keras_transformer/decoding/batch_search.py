@@ -175,9 +175,10 @@ class BatchSearch:
         """
         given = prefixes, terms
         vocabularies = [None if each is None else each.vocabulary for each in given]
+        is_random = draws is not None
 
         def found(ids, *arrays):
-            numbers, arrays = (arrays[:1], arrays[1:]) if draws else ((), arrays)
+            numbers, arrays = (arrays[:1], arrays[1:]) if is_random else ((), arrays)
             return find(ids, self._steering(ids, vocabularies, arrays), *numbers)
 
         compiled = self.compiled((*key, *(each is not None for each in given)), found)
@@ -186,7 +187,7 @@ class BatchSearch:
         def result(indices):
             ids = padded_rows([rows[i] for i in indices], pad, longest)
             arrays = [x for each in given if each for x in each.arrays(indices, len(ids))]
-            if draws:
+            if is_random:
                 drawn = [draws[i] for i in indices] + [0] * (len(ids) - len(indices))
                 arrays = [random_numbers(drawn, self.config.max_length), *arrays]
             tensors = compiled(ids, *arrays)

@@ -195,7 +195,7 @@ def _done(raw, state, work):
     size = os.fstat(raw.fileno()).st_size
     try:
         done = json.loads(state.read_bytes())
-        is_whole = 0 <= done["bytes"] <= size and isinstance(done["lines"], int)
+        is_whole = 0 <= done["bytes"] <= size and type(done["lines"]) is int and done["lines"] >= 0
         is_whole &= isinstance(done["notes"], dict) and isinstance(done["digest"], str)
     except FileNotFoundError:
         return {}  # it was killed before the first lines were done

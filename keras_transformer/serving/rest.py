@@ -18,6 +18,7 @@ from keras_transformer.serving import errors, json_tensors, protos
 from keras_transformer.serving.batching import num_bytes
 from keras_transformer.serving.http_connection import NOT_FOUND, Response, too_large_body
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
+from keras_transformer.serving.memory import SMALL_BYTES
 
 VERSION_OR_LABEL = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 PREDICT = re.compile(
@@ -114,6 +115,8 @@ class RestInterface:
 
     async def _in_thread(self, size, deadline, function, *arguments):
         """Calls a function until the deadline, in the thread unless it handles only a few bytes."""
+        if size < SMALL_BYTES:  # a timer would take longer than the function
+            return function(*arguments)
         running = self._one_thread.run(size, function, *arguments)
         try:
             return await asyncio.wait_for(running, deadline - self._loop.time())

@@ -35,7 +35,7 @@ class Explanation(NamedTuple):
         return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
 
 
-def explanation(source, target, log_probs, weights):
+def explain_tokens(source, target, log_probs, weights):
     """Returns the `Explanation` of a translation.
 
     Args:

@@ -71,7 +71,9 @@ class Terminology:
                 )
             terms.setdefault(source, []).extend(form for form in forms if form.strip())
         if not terms:
-            raise InputError(f"Expected a term in each line. Received: {path}, which has none.")
+            raise InputError(
+                f"Expected a term in each line. Received: {path}, which has none. Write one."
+            )
         return cls(terms)
 
     def _check(self, source):

@@ -29,7 +29,7 @@ from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.special_ids import END_ID, PAD_ID, shift_right
 from keras_transformer.translation.base_translator import BaseTranslator, Translation, list_of_texts
 from keras_transformer.translation.begun_texts import BegunTexts
-from keras_transformer.translation.explanation import Explanation, explanation
+from keras_transformer.translation.explanation import Explanation, explain_tokens
 from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.translation.terminology import Terminology
 from keras_transformer.types import Texts
@@ -320,7 +320,7 @@ class Translator(BaseTranslator):
             for place, (i, sides) in enumerate(zip(batch, rows, strict=True)):
                 looks = weights[0][place] if weights else None
                 source, target = zip(surfaces, sides, strict=True)
-                explained[i] = explanation(source, target, log_probs[place], looks)
+                explained[i] = explain_tokens(source, target, log_probs[place], looks)
         return explained
 
     def _forced(self, key, force, sources, targets):

@@ -95,7 +95,13 @@ def test_other_work_or_damaged_files_are_refused_and_restarted(path):
     with pytest.raises(ValueError, match="Received: another model"), resumable_lines(path, "x"):
         pass
     content = json.loads(state.read_text())
-    for damaged in ("", "[]", json.dumps(content | {"bytes": 10**6}), "\xff"):
+    for damaged in (
+        "",
+        "[]",
+        json.dumps(content | {"bytes": 10**6}),
+        "\xff",
+        json.dumps(content | {"lines": -1}),
+    ):
         state.write_text(damaged, encoding="latin-1")
         with pytest.raises(ValueError, match="json, which is damaged. Give --restart"):
             with resumable_lines(path, "work"):

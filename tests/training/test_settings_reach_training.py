@@ -59,9 +59,10 @@ def files(tmp_path, corpus):
 TRAINING = {
     "data.max_length": 29,
     "tokenizer.model_type": "unigram",
-    "tokenizer.vocab_size": 140,
+    "tokenizer.vocab_size": 400,
     "tokenizer.sampling": 0.1,
     "tokenizer.normalization": "nfkc_cf",
+    "tokenizer.byte_fallback": True,
     "tokenizer.user_symbols": ">>de<< >>fr<<",
     "training.batch_tokens": 96,
     "training.max_steps": 11,
@@ -142,8 +143,8 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     (learned,) = spied.learned
     assert learned["model_type"] == "unigram"
     assert learned["user_symbols"] == [">>de<<", ">>fr<<"]
-    assert learned["normalization"] == "nfkc_cf"
-    assert model.source_vocab_size == learned["vocab_size"] == 140
+    assert learned["normalization"] == "nfkc_cf" and learned["byte_fallback"]
+    assert model.source_vocab_size == learned["vocab_size"] == 400
     assert batches.sampling == 0.1 and not valid.sampling
     assert batches.seed == 17 and batches.shuffle and not valid.shuffle
     assert batches.batch_tokens == valid.batch_tokens == 96

@@ -372,6 +372,7 @@ def test_samples_follow_the_seed(translator, sources):
 def test_a_sample_depends_on_its_seed_text_and_place_alone(translator, sources, monkeypatch):
     texts = [*sources, "The bus is not here!", "The bus is not here!"]
     options = {"temperature": 3.0, "seed": 1}
+    assert translator.sample([], **options) == []
     found = translator.sample(texts, **options)
     assert found[-1] != found[-2]
     other = ["Another text."] * (len(texts) - 1)
