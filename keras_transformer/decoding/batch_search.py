@@ -3,7 +3,6 @@
 Shapes: B batch (inputs), S input length, N hypotheses of each input, L maximum output length.
 """
 
-import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -15,12 +14,11 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
-from keras_transformer.decoding.prefixes import NUM_ARRAYS, Prefixes
 from keras_transformer.decoding.processors import Processor
 from keras_transformer.decoding.sampling import check_sampling, random_numbers
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
 from keras_transformer.decoding.shortlist import Shortlist
-from keras_transformer.decoding.terms import BEAM_SIZE, TermRows
+from keras_transformer.decoding.steering import SteeredRows, config_for, options_of
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
 
@@ -88,29 +86,25 @@ class BatchSearch:
         submit: Callable[..., Any],
         rows: Sequence[Any],
         n_best: int = 1,
-        prefixes: Prefixes | None = None,
-        terms: TermRows | None = None,
+        steered: Sequence[SteeredRows] = (),
     ) -> list[tuple[Sequence[int], Callable[[], SearchResult]]]:
         """Begins what `search` does, so that several lists can be searched one after the other.
 
         Args:
             submit: the function that `parallel_calls` yields.
             rows, n_best: see `search`.
-            prefixes: what the outputs begin with; the searches then choose from all tokens.
-            terms: what the outputs must contain; the same, and the beam has `terms.BEAM_SIZE`
-                hypotheses or more.
+            steered: what is known of each row, such as its `Prefixes` and `TermRows`. The searches
+                then choose from all tokens.
         Returns:
             List of the indices of a batch's rows and a function that returns its result.
         """
 
-        config = self.config
-        if terms is not None:
-            config = dataclasses.replace(config, beam_size=max(config.beam_size, BEAM_SIZE))
+        config = config_for(self.config, [each.vocabulary for each in steered])
 
-        def find(ids, steering):
-            return decode(self.model, ids, config, n_best, **steering)
+        def find(ids, options):
+            return decode(self.model, ids, config, n_best, **options)
 
-        return self._submit(submit, ("decode", n_best), find, rows, prefixes, terms)
+        return self._submit(submit, ("decode", n_best), find, rows, steered)
 
     def sample(
         self,
@@ -147,46 +141,48 @@ class BatchSearch:
         temperature: float = 1.0,
         top_k: int = 0,
         top_p: float = 1.0,
-        prefixes: Prefixes | None = None,
+        steered: Sequence[SteeredRows] = (),
     ) -> list[tuple[Sequence[int], Callable[[], SearchResult]]]:
         """Begins what `sample` does.
 
         Args:
-            submit, rows, prefixes: see `submit_search`.
+            submit, rows, steered: see `submit_search`.
             draws: for each row, integers that decide its random numbers, see `random_numbers`.
             temperature, top_k, top_p: see `decoding.sample`.
         Returns:
             As `submit_search`.
         """
-        options = temperature, top_k, top_p
+        sampling = temperature, top_k, top_p
 
-        def find(ids, steering, uniforms):
-            random = {"uniforms": uniforms}
-            return decode_sampled(self.model, ids, self.config, *options, **random, **steering)
+        def find(ids, options, uniforms):
+            options["uniforms"] = uniforms
+            return decode_sampled(self.model, ids, self.config, *sampling, **options)
 
-        return self._submit(submit, ("sample", *options), find, rows, prefixes, draws=draws)
+        return self._submit(submit, ("sample", *sampling), find, rows, steered, draws)
 
-    def _submit(self, submit, key, find, rows, prefixes, terms=None, draws=None):
+    def _submit(self, submit, key, find, rows, steered, draws=None):
         """Begins a search for all rows, compiled once for each `key`.
 
         Args:
             find: function of ids `(B, S)`, the last arguments of `decode`, and with draws of their
                 random numbers `(B, L)`. Returns a `SearchResult`.
         """
-        given = prefixes, terms
-        vocabularies = [None if each is None else each.vocabulary for each in given]
+        vocabularies = [each.vocabulary for each in steered]
         is_random = draws is not None
 
         def found(ids, *arrays):
             numbers, arrays = (arrays[:1], arrays[1:]) if is_random else ((), arrays)
-            return find(ids, self._steering(ids, vocabularies, arrays), *numbers)
+            options = options_of(vocabularies, arrays, self.processors)
+            if not vocabularies:
+                options["shortlist"] = self.shortlist_of(ids)
+            return find(ids, options, *numbers)
 
-        compiled = self.compiled((*key, *(each is not None for each in given)), found)
+        compiled = self.compiled((*key, *map(type, vocabularies)), found)
         pad, longest = special_ids_of(self.model).pad, getattr(self.model, "longest_input", None)
 
         def result(indices):
             ids = padded_rows([rows[i] for i in indices], pad, longest)
-            arrays = [x for each in given if each for x in each.arrays(indices, len(ids))]
+            arrays = [x for each in steered for x in each.arrays(indices, len(ids))]
             if is_random:
                 drawn = [draws[i] for i in indices] + [0] * (len(ids) - len(indices))
                 arrays = [random_numbers(drawn, self.config.max_length), *arrays]
@@ -196,25 +192,6 @@ class BatchSearch:
         num_threads = backend.num_search_threads()
         batches = length_batches([len(row) for row in rows], self.batch_size, num_threads)
         return [(indices, submit(result, indices)) for indices in batches]
-
-    def _steering(self, ids, vocabularies, arrays):
-        """Returns the last arguments of `decode`.
-
-        Args:
-            vocabularies: of prefixes and of terms, each None without them.
-            arrays: those of the prefixes, then those of the terms.
-        """
-        if not any(vocabularies):
-            return {"shortlist": self.shortlist_of(ids), "processors": self.processors}
-        steering = {"processors": [*self.processors]}
-        of_prefixes, of_terms = vocabularies
-        if of_prefixes is not None:
-            steering["prefixes"], *tables = arrays[:NUM_ARRAYS]
-            steering["processors"].append(of_prefixes.processor(*tables))
-            arrays = arrays[NUM_ARRAYS:]
-        if of_terms is not None:
-            steering["processors"].append(of_terms.processor(*arrays))
-        return steering
 
     def shortlist_of(self, ids: Any) -> Shortlist | None:
         """Returns the shortlist of ids `(B, S)`, None if all tokens may be chosen."""

@@ -17,7 +17,6 @@ MAX_BYTES = 32
 """R: the last bytes of a prefix, which may be written in other tokens than those of the tokenizer,
 because its last word may go on. What stands before them is given as tokens."""
 SPACE = b" "
-NUM_ARRAYS = 5  # of `Prefixes.arrays`
 
 
 class PrefixVocabulary:
@@ -28,6 +27,9 @@ class PrefixVocabulary:
             for a token that never stands in a text.
         vocab_size: V, at least their number.
     """
+
+    NUM_ARRAYS = 5
+    BEAM_SIZE = 1
 
     def __init__(self, surfaces: Sequence[bytes], vocab_size: int) -> None:
         order = sorted((surface, i) for i, surface in enumerate(surfaces) if surface)
@@ -80,10 +82,10 @@ class PrefixVocabulary:
             leads_to_end[place] = bool(found) or low[place] < high[place]
         return low, high, inner
 
-    def processor(self, *arrays: Tensor) -> Prefix:
-        """Returns the processor of a batch; takes `Prefixes.arrays` without the tokens."""
+    def options(self, tokens: Tensor, *tables: Tensor) -> tuple[dict[str, Tensor], Prefix]:
+        """Returns how a search is begun and the processor of a batch; takes `Prefixes.arrays`."""
         ranks, sizes = map(ops.convert_to_tensor, (self.ranks, self.sizes))
-        return Prefix(ranks, sizes, *arrays)
+        return {"prefixes": tokens}, Prefix(ranks, sizes, *tables)
 
 
 class Prefixes:

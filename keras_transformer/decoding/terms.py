@@ -12,9 +12,6 @@ from keras import ops
 from keras_transformer.decoding.processors.terms import Terms
 from keras_transformer.types import Tensor
 
-BEAM_SIZE = 8
-"""Hypotheses of a search for terms, at least."""
-
 
 class TermVocabulary:
     """What a search for terms knows of the vocabulary.
@@ -25,6 +22,9 @@ class TermVocabulary:
         end_id: the id of the end token.
     """
 
+    NUM_ARRAYS = 4
+    BEAM_SIZE = 8
+
     def __init__(self, surfaces: Sequence[bytes], vocab_size: int, end_id: int) -> None:
         self.end_id = end_id
         first = [surface.decode("utf-8", "replace")[:1] for surface in surfaces]
@@ -32,9 +32,9 @@ class TermVocabulary:
         # a token of broken UTF-8, one byte of a character, may be of a letter
         self._ends_word[: len(first)] = [not (c.isalnum() or c in "_\ufffd" and c) for c in first]
 
-    def processor(self, *arrays: Tensor) -> Terms:
-        """Returns the processor of a batch; takes `TermRows.arrays`."""
-        return Terms(self.end_id, ops.convert_to_tensor(self._ends_word), *arrays)
+    def options(self, *arrays: Tensor) -> tuple[dict[str, Tensor], Terms]:
+        """Returns nothing to begin with, and the processor of a batch; takes `TermRows.arrays`."""
+        return {}, Terms(self.end_id, ops.convert_to_tensor(self._ends_word), *arrays)
 
 
 class TermRows:

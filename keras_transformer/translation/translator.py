@@ -146,7 +146,7 @@ class Translator(BaseTranslator):
         rows, copies = self._encode_sources(texts)
         # several hypotheses may have the same text
         num_hypotheses = self.decoding.beam_size if n_best > 1 else 1
-        options = num_hypotheses, begun and begun.searched
+        steering = [] if begun is None else [begun.searched]
         batches = []
         if terms is not None:
             steered = self._term_rows(terms, texts, prefixes or [""] * len(texts))
@@ -154,9 +154,9 @@ class Translator(BaseTranslator):
             pairs = list(zip(rows, has_terms, strict=True))
             rows = [row[:0] if is_steered else row for row, is_steered in pairs]
             others = [row if is_steered else row[:0] for row, is_steered in pairs]
-            steered = TermRows(self._term_vocabulary, steered)
-            batches = self._batch_search.submit_search(submit, others, *options, steered)
-        batches += self._batch_search.submit_search(submit, rows, *options)
+            both = [*steering, TermRows(self._term_vocabulary, steered)]
+            batches = self._batch_search.submit_search(submit, others, num_hypotheses, both)
+        batches += self._batch_search.submit_search(submit, rows, num_hypotheses, steering)
         found = ((indices, result()) for indices, result in batches)
 
         def answers():
@@ -251,7 +251,7 @@ class Translator(BaseTranslator):
             rows,
             list(itertools.islice(draws, len(rows))),
             *options,
-            begun and begun.searched,
+            [] if begun is None else [begun.searched],
         )
         found = ((indices, result()) for indices, result in batches)
 

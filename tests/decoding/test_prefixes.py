@@ -62,12 +62,12 @@ def test_tokens_that_go_on_with_the_bytes_are_allowed():
                 ids[b, n, k] = rng.choice(allowed(left))
                 left, k = left[len(SURFACES[ids[b, n, k]]) :], k + 1
     arrays = rows_of(vocabulary, RESTS).arrays(range(len(RESTS)), len(RESTS) + 1)
-    arrays = [ops.convert_to_tensor(array[: len(RESTS)]) for array in arrays[1:]]
+    arrays = [ops.convert_to_tensor(array[: len(RESTS)]) for array in arrays]
     log_probs = np.log(rng.dirichlet(np.ones(VOCAB_SIZE), ids.shape[:2])).astype("float32")
     expected = log_probs.copy()
     for b, n in np.ndindex(*ids.shape[:2]):
         steer(RESTS[b], expected[b, n], [i for i in ids[b, n] if i])
-    processor = vocabulary.processor(*arrays)
+    _, processor = vocabulary.options(*arrays)
     given = map(ops.convert_to_tensor, (log_probs, ids, np.zeros((len(RESTS), 1), "int32")))
     found = ops.convert_to_numpy(processor(*given, *processor.memory))
     np.testing.assert_array_equal(found, expected)
@@ -79,9 +79,9 @@ def test_searches_begin_with_the_bytes_of_each_input(toy_model, hypotheses, beam
     """The inputs end at different steps, so that rows are dropped in the middle of the search."""
     toy = toy_model(6, batch_size=len(RESTS), vocab_size=VOCAB_SIZE, end_bias=1.0)
     vocabulary = PrefixVocabulary(SURFACES, VOCAB_SIZE)
-    tokens, *arrays = rows_of(vocabulary, RESTS).arrays(range(len(RESTS)), len(RESTS))
-    assert tokens.shape == (len(RESTS), 0)
-    processors = [vocabulary.processor(*map(ops.convert_to_tensor, arrays))]
+    arrays = rows_of(vocabulary, RESTS).arrays(range(len(RESTS)), len(RESTS))
+    assert arrays[0].shape == (len(RESTS), 0)
+    processors = [vocabulary.options(*map(ops.convert_to_tensor, arrays))[1]]
     limits = np.array([5, 9, 12, 4, 12, 3, 12, 5], "int32")
 
     def log_probs(sentence, tokens):

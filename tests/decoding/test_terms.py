@@ -55,7 +55,7 @@ def given(rows, num_hypotheses, seed=3):
     log_probs = np.log(probabilities).astype("float32")
     vocabulary = TermVocabulary(SURFACES, VOCAB_SIZE, END)
     arrays = TermRows(vocabulary, rows).arrays(range(len(rows)), len(rows))
-    processor = vocabulary.processor(*map(ops.convert_to_tensor, arrays))
+    processor = vocabulary.options(*map(ops.convert_to_tensor, arrays))[1]
     return processor, log_probs, ids, lengths
 
 
@@ -132,7 +132,7 @@ def test_outputs_have_their_terms_and_the_widest_beam_finds_the_best(
     toy = toy_model(6, len(rows), VOCAB_SIZE, end_bias=2.0, sharpness=0.5)
     vocabulary = TermVocabulary(SURFACES, VOCAB_SIZE, END)
     arrays = TermRows(vocabulary, rows).arrays(range(len(rows)), len(rows))
-    processors = [vocabulary.processor(*map(ops.convert_to_tensor, arrays))]
+    processors = [vocabulary.options(*map(ops.convert_to_tensor, arrays))[1]]
     limits = np.full(len(rows), limit, "int32")
     start = toy.step, *toy.start(beam_size, limit), limits, limit
     found = hypotheses(beam_search(*start, beam_size, n_best=1, processors=processors))
