@@ -8,6 +8,11 @@ Through the proxy of nginx.conf (the password is in TRANSLATOR_PASSWORD, or you 
     python client_grpc.py "A dog runs." --address translate.example.org:8443 --tls --user NAME
         [--ca-file FILE]
 
+Translations that begin with a text, and have terms (a tab between alternatives, ! before what they
+must not say):
+
+    python client_grpc.py "A dog runs." --prefix "Der " --term Vierbeiner --term '!rennt'
+
 Needs `grpcio` and `tensorflow-serving-api`, which imports TensorFlow with its start-up messages.
 """
 
@@ -23,21 +28,35 @@ from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
-def translate(channel, model, texts, label=None, timeout=35.0, metadata=()):
-    """Returns a list of (translation, score, truncated), one for each text."""
+def translate(channel, model, texts, label=None, timeout=35.0, metadata=(), prefix="", terms=()):
+    """Returns a list of (translation, score, truncated), one for each text.
+
+    Args:
+        prefix, terms: what each translation begins with, and the forms that it must have.
+    """
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model
     if label is not None:
         request.model_spec.version_label = label
-    tensor = request.inputs["text"]
-    tensor.dtype = types_pb2.DT_STRING
-    tensor.tensor_shape.dim.add().size = len(texts)
-    tensor.string_val.extend(text.encode() for text in texts)
+    add_strings(request, "text", texts, len(texts))
+    if prefix or terms:
+        request.model_spec.signature_name = "constrained"
+        add_strings(request, "prefix", [prefix] * len(texts), len(texts))
+        add_strings(request, "terms", [*terms] * len(texts), len(texts), len(terms))
     stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
     outputs = stub.Predict(request, timeout=timeout, metadata=metadata).outputs
     translations = [text.decode() for text in outputs["translation"].string_val]
     scores, truncated = outputs["score"].float_val, outputs["truncated"].bool_val
     return list(zip(translations, scores, truncated, strict=True))
+
+
+def add_strings(request, name, strings, *shape):
+    """Adds an input of a shape to a request."""
+    tensor = request.inputs[name]
+    tensor.dtype = types_pb2.DT_STRING
+    for size in shape:
+        tensor.tensor_shape.dim.add().size = size
+    tensor.string_val.extend(string.encode() for string in strings)
 
 
 def basic_authorization(user, password):
@@ -65,6 +84,8 @@ def main():
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--ca-file", metavar="FILE", help="certificate authority of the proxy")
     parser.add_argument("--user", metavar="NAME")
+    parser.add_argument("--prefix", default="", metavar="TEXT")
+    parser.add_argument("--term", action="append", default=[], metavar="FORM")
     arguments = parser.parse_args()
     if (arguments.user or arguments.ca_file) and not arguments.tls:
         parser.error("Expected --tls with --user and --ca-file. Add --tls.")
@@ -75,7 +96,13 @@ def main():
     try:
         with open_channel(arguments.address, arguments.tls, arguments.ca_file) as channel:
             answers = translate(
-                channel, arguments.model, arguments.text, arguments.label, metadata=metadata
+                channel,
+                arguments.model,
+                arguments.text,
+                arguments.label,
+                metadata=metadata,
+                prefix=arguments.prefix,
+                terms=arguments.term,
             )
     except grpc.RpcError as error:
         sys.exit(f"client_grpc.py: {error.code().name}: {error.details()}")

@@ -8,6 +8,11 @@ A URL may end in a label: `.../v1/models/translator/labels/stable`. Through the 
     python client_rest.py "A dog runs." --user NAME [--ca-file FILE]
         --url https://translate.example.org:8443/v1/models/translator
 
+Translations that begin with a text, and have terms (a tab between alternatives, ! before what they
+must not say):
+
+    python client_rest.py "A dog runs." --prefix "Der " --term Vierbeiner --term '!rennt'
+
 Needs `requests`. The same with curl:
 
     curl http://127.0.0.1:8501/v1/models/translator:predict -d '{"instances": ["A dog runs."]}'
@@ -31,7 +36,7 @@ LONGEST_PAUSE = 60.0
 """Seconds. If a server asks for a longer pause, the request is not repeated."""
 
 
-def translate(url, texts, timeout=35.0, **options):
+def translate(url, texts, timeout=35.0, prefix="", terms=(), **options):
     """Returns a list of dicts with translation, score and truncated, one for each text.
 
     Args:
@@ -39,14 +44,17 @@ def translate(url, texts, timeout=35.0, **options):
         texts: list of str.
         timeout: seconds for one answer. The request to a busy server is repeated up to `RETRIES`
             times.
+        prefix, terms: what each translation begins with, and the forms that it must have.
         options: further arguments of `requests.post`, such as `auth` and `verify`.
     Raises:
         RuntimeError: the server refused the request; the message has the status and the reason.
     """
+    body = {"instances": texts}
+    if prefix or terms:
+        rows = [{"text": text, "prefix": prefix, "terms": list(terms)} for text in texts]
+        body = {"signature_name": "constrained", "instances": rows}
     for attempt in range(RETRIES + 1):
-        response = requests.post(
-            f"{url}:predict", json={"instances": texts}, timeout=timeout, **options
-        )
+        response = requests.post(f"{url}:predict", json=body, timeout=timeout, **options)
         pause = seconds_to_wait(response, attempt)
         if response.status_code not in RETRIED or attempt == RETRIES or pause > LONGEST_PAUSE:
             break
@@ -84,8 +92,10 @@ def main():
     parser.add_argument("--url", default="http://127.0.0.1:8501/v1/models/translator")
     parser.add_argument("--user", metavar="NAME")
     parser.add_argument("--ca-file", metavar="FILE", help="certificate authority of the proxy")
+    parser.add_argument("--prefix", default="", metavar="TEXT")
+    parser.add_argument("--term", action="append", default=[], metavar="FORM")
     arguments = parser.parse_args()
-    options = {}
+    options = {"prefix": arguments.prefix, "terms": arguments.term}
     if arguments.ca_file:
         options["verify"] = arguments.ca_file
     if arguments.user:

@@ -119,8 +119,9 @@ def run(arguments):
     read = arguments.input, *filter(None, files)
     check_no_input(arguments.output, [*read, *files_of(arguments.model)])
     terms = None if arguments.terms is None else Terminology.read(arguments.terms)
-    of_run = arguments.sample or arguments.mbr or arguments.json or arguments.alignments
-    translator = load_translator(arguments, of_run=of_run)
+    translator = load_translator(arguments, of_run=arguments.sample or arguments.mbr)
+    if arguments.json or arguments.alignments:
+        translator.explain([], [])  # refused at once where there is no explanation
     work = "" if arguments.output is None else _work(arguments, translator)
     with resumable_lines(arguments.output, work, arguments.restart) as output:
         if output.num_done:
@@ -149,7 +150,7 @@ def _translate(arguments, translator, terms, sampling, output):
         ready = iterate_ready_lines(arguments.input)
         chunks = (chunk for lines in ready for chunk in chunks_of(output.rest(lines)))
     texts = collections.deque()
-    chunks = _remembered(chunks, texts)
+    chunks = _remembered(chunks, texts, translator)
     prefixes, first = arguments.prefix, output.num_done
     if arguments.prefixes is not None:
         prefixes = itertools.islice(iterate_lines(arguments.prefixes), first, None)
@@ -167,16 +168,17 @@ def _translate(arguments, translator, terms, sampling, output):
         answers = _explained(translator, answers, texts)
     incomplete = output.notes.setdefault("incomplete", [])
     lacking = output.notes.setdefault("lacking", [])
+    lost = output.notes.setdefault("lost", [])
     answers = one_by_one(answers, show_progress, count_lines(arguments.input), first)
     for number, translations in enumerate(answers, start=first + 1):
-        text, best = texts.popleft(), translations[0]
+        (text, unknown), best = texts.popleft(), translations[0]
         explanations = None
         if arguments.json or arguments.alignments:
             translations, explanations = zip(*translations, strict=True)
             best = translations[0]
         not_met = [] if terms is None else terms.not_met(text, best.text)
         if arguments.json:
-            output.write(_as_json(number, translations, explanations, not_met))
+            output.write(_as_json(number, translations, explanations, not_met, unknown))
         else:
             for place, translation in enumerate(translations):
                 columns = [" ".join(translation.text.splitlines())]
@@ -189,6 +191,8 @@ def _translate(arguments, translator, terms, sampling, output):
                 output.write("\t".join(columns))
         if best.truncated:
             incomplete.append(number)
+        if unknown and best.text != text.strip():  # a copy has them
+            lost.append(number)
         if not_met:
             lacking.append(f"line {number} ({', '.join(not_met)})")
         output.end_answer(text)
@@ -196,6 +200,11 @@ def _translate(arguments, translator, terms, sampling, output):
         console.say(
             f"warning: {len(incomplete)} of {output.num_done} lines, or their translations, "
             f"reached a limit of length and are incomplete; the first is line {incomplete[0]}"
+        )
+    if lost:
+        console.say(
+            f"warning: {len(lost)} of {output.num_done} lines have characters that the tokenizer "
+            f"does not know, so translations lack them; the first is line {lost[0]}"
         )
     if lacking:
         named, more = "; ".join(lacking[:MAX_NAMED]), len(lacking) - MAX_NAMED
@@ -209,17 +218,17 @@ def _explained(translator, answers, texts):
     """Yields the answers with an `Explanation` beside each translation.
 
     Args:
-        texts: deque of the texts of the answers that come, from the first on.
+        texts: deque of the texts of the answers that come, each first in a pair.
     """
     for chunk in answers:
-        sources = list(itertools.islice(texts, len(chunk)))
+        sources = [text for text, _ in itertools.islice(texts, len(chunk))]
         pairs = [(s, t) for s, each in zip(sources, chunk, strict=True) for t in each]
         sides = [source for source, _ in pairs], [translation.text for _, translation in pairs]
         explanations = iter(translator.explain(*sides))
         yield [[(translation, next(explanations)) for translation in each] for each in chunk]
 
 
-def _as_json(number, translations, explanations, not_met):
+def _as_json(number, translations, explanations, not_met, unknown):
     """Returns the object of a line, on one line."""
     found = [
         {
@@ -235,7 +244,8 @@ def _as_json(number, translations, explanations, not_met):
         for translation, explanation in zip(translations, explanations, strict=True)
     ]
     source = explanations[0].source
-    content = {"line": number, "source": source, "translations": found, "not_met": not_met}
+    content = {"line": number, "source": source, "translations": found}
+    content |= {"not_met": not_met, "unknown": unknown}
     return json.dumps(content, ensure_ascii=False)
 
 
@@ -262,8 +272,8 @@ def _sampling(arguments):
     return sampling
 
 
-def _remembered(chunks, texts):
-    """Yields the chunks, and appends each of their texts."""
+def _remembered(chunks, texts, translator):
+    """Yields the chunks, and appends each of their texts, with its unknown characters."""
     for chunk in chunks:
-        texts.extend(chunk)
+        texts.extend(zip(chunk, translator.unknown_characters(chunk), strict=True))
         yield chunk

@@ -82,6 +82,21 @@ class PrefixVocabulary:
             leads_to_end[place] = bool(found) or low[place] < high[place]
         return low, high, inner
 
+    def beginnings(self) -> dict[bytes, tuple[int, int, int]]:
+        """Returns, of all bytes with which some token begins, at most R, what `table` says of them.
+
+        Returns:
+            Dict to `(low, high, id)`: the ranks of these tokens, and the token that is the bytes
+            themselves or -1.
+        """
+        found: dict[bytes, tuple[int, int, int]] = {}
+        for rank, surface in enumerate(self._sorted):
+            for size in range(1, min(len(surface), MAX_BYTES) + 1):
+                begin = surface[:size]
+                low = found[begin][0] if begin in found else rank
+                found[begin] = low, rank + 1, self._ids.get(begin, -1)
+        return found
+
     def options(self, tokens: Tensor, *tables: Tensor) -> tuple[dict[str, Tensor], Prefix]:
         """Returns how a search is begun and the processor of a batch; takes `Prefixes.arrays`."""
         ranks, sizes = map(ops.convert_to_tensor, (self.ranks, self.sizes))

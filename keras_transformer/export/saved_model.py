@@ -90,7 +90,8 @@ def _write(translator, n_best, split_sentences, path, quantized):
         tracked, options["read_decoding_weights"], options["reading_weights"] = quantized.track()
     tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
     tracked.lexicon = None if lexicon is None else [lexicon.table, lexicon.frequent]
-    functions = Signatures(translator, **options).functions()
+    signatures = Signatures(translator, **options)
+    functions, tracked.tables = signatures.functions(), signatures.tables
     tf.saved_model.save(tracked, str(path), signatures=functions)
     write_warmup_requests(path, _warmup_requests(functions, translator))
 
@@ -109,6 +110,7 @@ def _warmup_requests(functions, translator):
     """Returns a request for each signature, and one with many rows for the most common one."""
     texts = [text.decode() for text in random_sentences(translator.tokenizer, WARMUP_ROWS)]
     inputs = {"text": texts[:1], "target": texts[:1], "ids": [[START_ID, UNKNOWN_ID, END_ID]]}
+    inputs |= {"prefix": [""], "terms": [[""]]}
     requests = [
         (name, {spec.name: inputs[spec.name] for spec in function.input_signature})
         for name, function in functions.items()

@@ -4,28 +4,26 @@ Shapes: B batch (texts), K hypotheses of each text, L maximum output length, T t
 source length, H heads; B' and S' are those of a group of texts.
 """
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
-from keras import ops
 
 from keras_transformer.decoding import decode, score
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.export import sentences
+from keras_transformer.export.constrained_search import ConstrainedSearch
+from keras_transformer.export.search_by_length import search_by_length
+from keras_transformer.export.words import explain
 from keras_transformer.models.translation_model import output_limits
-from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID, shift_right
+from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID
+from keras_transformer.translation.explanation import alignment_of, force, token_log_probs
 
-TEXT = tf.TensorSpec([None], tf.string, "text")
-TARGET = tf.TensorSpec([None], tf.string, "target")
+TEXT, TARGET, PREFIX = (
+    tf.TensorSpec([None], tf.string, name) for name in ("text", "target", "prefix")
+)
+TERMS = tf.TensorSpec([None, None], tf.string, "terms")
 IDS = tf.TensorSpec([None, None], tf.int32, "ids")
-
-MAX_PADDING = 3
-"""Maximum ratio of the longest to the shortest sentence in a group. With a smaller ratio, groups
-of ordinary text are too small to be fast."""
-
-MAX_TOGETHER = 2**14
-"""Maximum source ids in a group, including padding, which limits the memory of a search."""
-
 
 MAX_TEXTS = 512
 """Maximum texts, or sentences of texts, that are tokenized and searched at once."""
@@ -53,6 +51,14 @@ class Signatures:
     - serving_default(text) -> translation, score, truncated, each `(B,)`.
     - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first. Those of a
       text differ: where the search has found fewer, the rest are "" with the score `IMPOSSIBLE`.
+    - constrained(text, prefix, terms) -> translation, score, truncated, each `(B,)`: translations
+      that begin with `prefix` `(B,)` and have the terms `(B, C)`: in each cell a form, or several
+      between tabs, of which one is enough; `!` before a form forbids it, "" is no term. As
+      `Translator.translate` with prefixes and terms; the text is not split into sentences. A prefix
+      or form that the tokenizer cannot write is refused.
+    - explain(text, target) -> source_words `(B, V)`, and of the given translations words `(B, W)`,
+      both padded with ""; word_scores `(B, W)`; alignment `(B, W)`: the number of a word of the
+      source, -1 for none. As `Translator.explain`.
     - attention(text) -> translation `(B,)`; source_pieces `(B, S)` and target_pieces `(B, T)`, the
       tokens, padded with ""; weights `(B, layers, H, T, S)` of the cross-attention, padded with 0.
       Left out if the cross-attention is linear, or if there is none.
@@ -73,6 +79,8 @@ class Signatures:
         read_decoding_weights: function that returns `model.decoding_weights()`, as variables for
             instance; where it returns None, they are computed in each call.
         reading_weights: decorator of the functions that read the weights of the model.
+    Attributes:
+        tables: lookup tables that the functions read, for a SavedModel to track.
     """
 
     def __init__(
@@ -90,11 +98,16 @@ class Signatures:
         self._n_best, self._split_sentences = n_best, split_sentences
         self._lexicon, self._read_decoding_weights = lexicon, read_decoding_weights
         self._reading_weights = reading_weights
-        # The signatures share these constants, and the graphs of the search. The search for a
-        # single translation stops sooner.
+        # The signatures share these constants, and the graphs of the model and the search. The
+        # search for a single translation stops sooner.
+        self._force = _graph(reading_weights(functools.partial(force, self._model)), IDS, IDS)
         self._source_pieces = self._target_pieces = tf.constant(self._source.pieces)
+        self._source_surfaces = self._target_surfaces = tf.constant(self._source.surfaces)
         if self._target is not self._source:
             self._target_pieces = tf.constant(self._target.pieces)
+            self._target_surfaces = tf.constant(self._target.surfaces)
+        self._constraints = ConstrainedSearch(translator, self._target_surfaces)
+        self.tables = [self._constraints.table]
         # several hypotheses may have the same text
         num_hypotheses = {1, self._decoding.beam_size if n_best > 1 else 1}
         self._searches = {k: self._search_graph(k) for k in num_hypotheses}
@@ -105,8 +118,10 @@ class Signatures:
         functions = {
             "serving_default": _graph(self._serving_default, TEXT),
             "n_best": _graph(self._served_n_best, TEXT),
-            "attention": _graph(reading(self._attention), TEXT),
-            "score": _graph(reading(self._score), TEXT, TARGET),
+            "constrained": _graph(reading(self._constrained), TEXT, PREFIX, TERMS),
+            "attention": _graph(self._attention, TEXT),
+            "score": _graph(self._score, TEXT, TARGET),
+            "explain": _graph(self._explain, TEXT, TARGET),
             "encode": _graph(lambda text: {"ids": self._read(text)[0]}, TEXT),
             "decode": _graph(lambda ids: {"text": self._target.decode(ids)}, IDS),
         }
@@ -130,9 +145,8 @@ class Signatures:
         labels = found.target_ids[:, 0]  # (B, L)
         length = tf.reduce_max(tf.math.count_nonzero(labels, axis=1, dtype=tf.int32))
         labels = labels[:, : tf.maximum(length, 1)]  # (B, T)
-        inputs = {"source_ids": found.source_ids, "target_ids": shift_right(labels, ops)}
-        _, weights = self._model(inputs, return_attention_weights=True)
-        weights = tf.stack(weights["cross"], axis=1)
+        _, weights = self._force(found.source_ids, labels)
+        weights = tf.stack(weights, axis=1)
         return {
             "translation": tf.where(found.is_copied, found.copies, self._target.decode(labels)),
             "source_pieces": _pieces(self._source_pieces, found.source_ids),
@@ -140,13 +154,43 @@ class Signatures:
             "weights": tf.where(labels[:, None, None, :, None] != PAD_ID, weights, 0.0),
         }
 
-    def _score(self, text, target):
+    def _constrained(self, text, prefix, terms):
+        text = _with_rows(_with_rows(text, "prefix", prefix), "row of terms", terms)
+        columns = _some_at_a_time(self._translate_constrained, text, prefix, terms)
+        return dict(zip(("translation", "score", "truncated"), columns, strict=True))
+
+    def _translate_constrained(self, text, prefix, terms):
+        source_ids, truncated = self._read(text)
+        is_copied, copies = self._source.copies(text, source_ids)
+        max_length = output_limits(source_ids, self._decoding.max_length)[1]
+        read_weights = self._read_decoding_weights
+        found = self._constraints.search(source_ids, max_length, prefix, terms, read_weights)
+        translations, scores, finished = found
+        translations = tf.where(is_copied, copies, translations)
+        return translations, tf.where(is_copied, 0.0, scores), truncated | ~(finished | is_copied)
+
+    def _explain(self, text, target):
+        source_ids, is_copied, labels = self._read_both(text, target)
+        logits, weights = self._force(source_ids, labels)
+        log_probs = token_log_probs(logits, labels)
+        labels = tf.where(is_copied[:, None], PAD_ID, labels)
+        sources = tf.where(is_copied[:, None], PAD_ID, source_ids)
+        looks = alignment_of(weights) if weights else None
+        sides = (self._source_surfaces, sources), (self._target_surfaces, labels)
+        return explain(*sides, log_probs, looks)
+
+    def _read_both(self, text, target):
+        """Returns ids `(B, S)`, whether each text is copied, and ids `(B, T)` of translations."""
+        text = _with_rows(text, "target", target)
         source_ids, _ = self._read(text)
         is_copied, _ = self._source.copies(text, source_ids)
-        tf.debugging.assert_equal(tf.size(text), tf.size(target), "Expected a target for each text")
         longest = self._model.longest_text(self._decoding.max_length)
         labels, _ = self._target.encode_padded(target, longest)
-        logits = self._model({"source_ids": source_ids, "target_ids": shift_right(labels, ops)})
+        return source_ids, is_copied, labels
+
+    def _score(self, text, target):
+        source_ids, is_copied, labels = self._read_both(text, target)
+        logits, _ = self._force(source_ids, labels)
         normalization = self._decoding.length_penalty, self._decoding.length_normalization
         return {"score": tf.where(is_copied, 0.0, score(logits, labels, *normalization))}
 
@@ -157,7 +201,7 @@ class Signatures:
     def _search_graph(self, num_hypotheses):
         """Returns the `tf.function` of a batch of texts that returns `_Found`."""
 
-        def search_group(ids):
+        def search_group(ids, _):
             shortlist = None if self._lexicon is None else self._lexicon.shortlist(ids)
             weights = self._read_decoding_weights()
             steering = weights, shortlist, self._processors
@@ -190,27 +234,51 @@ class Signatures:
     def _translate_whole(self, text, n_best):
         """Does what `_translate` does, without splitting, for a few texts at a time."""
         search = self._searches[self._decoding.beam_size if n_best > 1 else 1]
-        text = tf.ensure_shape(text, [None])  # a server does not check it
 
-        def translate_some(begin, *columns):
-            found = search(text[begin : begin + MAX_TEXTS])
+        def translate(text):
+            found = search(text)
             num_texts, num_hypotheses, length = tf.unstack(tf.shape(found.target_ids))
             rows = tf.reshape(found.target_ids, [num_texts * num_hypotheses, length])
             translations = tf.reshape(self._target.decode(rows), [num_texts, num_hypotheses])
             translations = tf.where(found.is_copied[:, None], found.copies[:, None], translations)
             some, _ = distinct((translations, found.scores, found.truncated), n_best)
-            both = zip(columns, some, strict=True)
-            return begin + MAX_TEXTS, *(tf.concat(each, axis=0) for each in both)
+            return some
 
-        columns = [tf.zeros([0, n_best], dtype) for dtype in (tf.string, tf.float32, tf.bool)]
-        _, *columns = tf.while_loop(
-            lambda begin, *_: begin < tf.size(text),
-            translate_some,
-            (0, *columns),
-            shape_invariants=(tf.TensorShape([]), *[tf.TensorShape([None, n_best])] * 3),
-            parallel_iterations=1,
-        )
-        return columns
+        return _some_at_a_time(translate, text, shape=[n_best])
+
+
+def _some_at_a_time(translate, text, *others, shape=()):
+    """Returns the three columns of all texts, translated `MAX_TEXTS` at a time.
+
+    Args:
+        translate: function of some rows of `text` and `others`; returns strings, float32 and bool.
+        shape: of a row of the columns.
+    """
+    text = tf.ensure_shape(text, [None])  # a server does not check it
+
+    def translate_some(begin, *columns):
+        some = translate(*(each[begin : begin + MAX_TEXTS] for each in (text, *others)))
+        both = zip(columns, some, strict=True)
+        return begin + MAX_TEXTS, *(tf.concat(each, axis=0) for each in both)
+
+    columns = [tf.zeros([0, *shape], dtype) for dtype in (tf.string, tf.float32, tf.bool)]
+    _, *columns = tf.while_loop(
+        lambda begin, *_: begin < tf.size(text),
+        translate_some,
+        (0, *columns),
+        shape_invariants=(tf.TensorShape([]), *[tf.TensorShape([None, *shape])] * 3),
+        parallel_iterations=1,
+    )
+    return columns
+
+
+def _with_rows(text, name, rows):
+    """Returns `text`; an error unless there is one of the rows for each."""
+    rows = tf.ensure_shape(rows, rows.shape)  # a server does not check it
+    expected = f"Expected a {name} for each text"
+    check = tf.debugging.assert_equal(tf.size(text), tf.shape(rows)[0], expected)
+    with tf.control_dependencies([check]):
+        return tf.identity(text)
 
 
 def distinct(columns, n_best):
@@ -230,54 +298,6 @@ def distinct(columns, n_best):
     order = tf.gather(order, tf.minimum(tf.range(n_best), num_first - 1), batch_dims=1)
     columns = tuple(tf.gather(column, order, batch_dims=1) for column in columns)
     return columns, tf.range(n_best) < num_first
-
-
-def search_by_length(search, source_ids, num_hypotheses, max_length):
-    """Returns `search(source_ids)`, computed for groups of like length, the longest first.
-
-    In the encoder and in every attention to the source, padding costs as much as tokens do.
-
-    Args:
-        search: function of ids `(B', S')` that returns a `SearchResult` with K hypotheses of at
-            most L tokens.
-        source_ids: `(B, S)` int32, each ended by the end token, padded with 0.
-        num_hypotheses: K.
-        max_length: L, an int scalar.
-    """
-    num_sentences = tf.shape(source_ids)[0]
-    lengths = tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32)
-
-    def any_left(rows, *_):
-        return tf.size(rows) > 0
-
-    def search_longest(rows, *results):
-        longest = tf.reduce_max(tf.gather(lengths, rows))
-        in_group = MAX_PADDING * tf.gather(lengths, rows) >= longest
-        in_group &= tf.cumsum(tf.cast(in_group, tf.int32)) <= tf.maximum(1, MAX_TOGETHER // longest)
-        group = tf.boolean_mask(rows, in_group)
-        found = search(tf.gather(source_ids, group)[:, :longest])
-        missing = max_length - tf.shape(found.ids)[2]
-        found = found._replace(ids=tf.pad(found.ids, [[0, 0], [0, 0], [0, missing]]))
-        results = [
-            tf.tensor_scatter_nd_update(result, group[:, None], group_result)
-            for result, group_result in zip(results, found, strict=True)
-        ]
-        return (tf.boolean_mask(rows, ~in_group), *results)
-
-    each = [num_sentences, num_hypotheses]
-    results = SearchResult(
-        ids=tf.zeros([*each, max_length], tf.int32),
-        scores=tf.zeros(each),
-        lengths=tf.zeros(each, tf.int32),
-        finished=tf.zeros(each, tf.bool),
-    )
-    _, *results = tf.while_loop(
-        any_left,
-        search_longest,
-        (tf.range(num_sentences), *results),
-        shape_invariants=(tf.TensorShape([None]), *(result.shape for result in results)),
-    )
-    return SearchResult(*results)
 
 
 def _graph(function, *input_signature):

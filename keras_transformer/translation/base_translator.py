@@ -13,6 +13,7 @@ from keras_transformer.files.text import without_surrogates
 from keras_transformer.types import Texts
 
 if TYPE_CHECKING:
+    from keras_transformer.translation.explanation import Explanation
     from keras_transformer.translation.terminology import Terminology
 
 Terms: TypeAlias = "Terminology | Mapping[str, str | Sequence[str]]"
@@ -40,7 +41,8 @@ class BaseTranslator(abc.ABC):
     decoding: DecodingConfig
     n_best: int
     can_be_steered = False
-    """Whether `translate` takes prefixes and terms, as only the `Translator` of a model does."""
+    """Whether `translate` takes prefixes and terms, and there is an `explain`: not for the export
+    of another library."""
 
     @overload
     def __call__(self, texts: str) -> str: ...
@@ -73,7 +75,8 @@ class BaseTranslator(abc.ABC):
                 prefix. A text that is copied, such as a blank one, has no prefix.
             terms: `Terminology`, or a dict as for its constructor: what translations say for terms
                 of the source. `Terminology.not_met` tells what a translation lacks, because it
-                reached its limit. The translator of an export takes neither terms nor prefixes.
+                reached its limit. A SavedModel translates so with n_best=1; the export of another
+                library takes neither terms nor prefixes.
         Raises:
             ValueError: n_best below 1 or above its limit, a score that is not finite, prefixes or
                 terms that are too long or have unknown characters, or not a prefix for each text.
@@ -110,8 +113,8 @@ class BaseTranslator(abc.ABC):
         for name, value in (("prefixes", prefixes), ("terms", terms)):
             if value is not None and not self.can_be_steered:
                 raise InputError(
-                    f"Expected the search that is fixed in the export. Received: {name}="
-                    f"{value!r:.80}. Leave it out, or translate with the run."
+                    f"Expected the search of the library that runs the export. Received: {name}="
+                    f"{value!r:.80}. Leave it out, or translate with the run or a SavedModel."
                 )
         begin = functools.partial(self._submit, n_best, terms)
         yield from self._in_chunks(begin, chunks, prefixes, read_ahead)
@@ -127,6 +130,41 @@ class BaseTranslator(abc.ABC):
             for answers in prefetched(begun) if read_ahead else begun:
                 yield answers()
 
+    def explain(self, sources: Texts, targets: Texts) -> list["Explanation"]:
+        """Returns what the model says of the words of translations, its own or others.
+
+        The alignment is by the attention to the source, see `explanation.alignment_of`.
+
+        Args:
+            sources, targets: lists of str of the same length. Targets are cut at `max_length`
+                tokens.
+        Returns:
+            An `Explanation` for each pair; without words for a source that is copied.
+        Raises:
+            ValueError: lists of other lengths, or the export of another library.
+        """
+        return self._explain(*lists_of_pairs(sources, targets))
+
+    def unknown_characters(self, texts: Texts) -> list[str]:
+        """Returns the characters of each text that its tokenizer does not know: "" if it knows all.
+
+        A model does not see them, so translations lack them.
+        """
+        texts = list_of_texts(texts)
+        characters = {
+            character
+            for text, is_unknown in zip(texts, self._have_unknown(texts), strict=True)
+            if is_unknown
+            for character in text
+        }
+        alone = sorted(characters)
+        unknown = set(itertools.compress(alone, self._have_unknown(alone)))
+        return ["".join(dict.fromkeys(filter(unknown.__contains__, text))) for text in texts]
+
+    @abc.abstractmethod
+    def _have_unknown(self, texts: list[str]) -> Sequence[bool]:
+        """Returns whether each text has characters that the tokenizer does not know."""
+
     @abc.abstractmethod
     def checksum(self) -> str:
         """Returns a text that is the same for translators that translate alike."""
@@ -141,6 +179,12 @@ class BaseTranslator(abc.ABC):
             submit: what the context of `_threads` yields.
             prefixes: one for each text; None: nothing.
         """
+
+    def _explain(self, sources: list[str], targets: list[str]) -> list["Explanation"]:
+        raise InputError(
+            "Expected a run or a SavedModel to explain translations. Received: the export of "
+            "another library. Name the run that it was made from."
+        )
 
     @abc.abstractmethod
     def _limit_of_n_best(self) -> str:
@@ -170,6 +214,17 @@ def list_of_texts(texts: Any) -> list[str]:
                 "Leave it out, or replace it by a text, such as an empty one."
             )
     return [without_surrogates(text) for text in texts]
+
+
+def lists_of_pairs(sources: Texts, targets: Texts) -> tuple[list[str], list[str]]:
+    """Returns two lists of texts of the same length; raises `ValueError` for others."""
+    sources, targets = list_of_texts(sources), list_of_texts(targets)
+    if len(sources) != len(targets):
+        raise InputError(
+            "Expected a target for each source. Received: "
+            f"{len(sources)} sources, {len(targets)} targets."
+        )
+    return sources, targets
 
 
 def _with_prefixes(chunks, prefixes):

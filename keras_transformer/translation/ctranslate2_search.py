@@ -112,6 +112,10 @@ class CTranslate2Search:
         """Returns the source tokens of a text, without the end token, and whether it was cut."""
         return self._tokens(self.source, text, self.decoding["max_source_length"])
 
+    def has_unknown(self, text):
+        """Returns whether a text has characters that the tokenizer does not know."""
+        return not self._known.issuperset(self.read(text)[0])
+
     def write(self, tokens):
         """Returns the text of target tokens that are no special ones."""
         if not self._is_marian:

@@ -3,10 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
+from keras import ops
 
-from keras_transformer.special_ids import PAD_ID
+from keras_transformer.decoding.prefixes import SPACE
+from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID, shift_right
 
-SPACE = b" "
+UNKNOWN = "\u2047".encode()
+"""What is written for an unknown token, as in SentencePiece."""
 
 
 class Word(NamedTuple):
@@ -35,6 +38,42 @@ class Explanation(NamedTuple):
         return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
 
 
+def force(model, source_ids, labels):
+    """Returns what a model computes when it is given the translations.
+
+    Args:
+        model: `TranslationModel`.
+        source_ids, labels: `(B, S)` and `(B, T)`, each row ended by the end token.
+    Returns:
+        `(logits, weights)`: `(B, T, V)`, and the list of the weights `(B, H, T, S)` of each layer's
+        attention to the source; it is empty if the model does not give them.
+    """
+    inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
+    if not model.gives_cross_weights:
+        return model(inputs, training=False), []
+    logits, weights = model(inputs, return_attention_weights=True, training=False)
+    return logits, weights["cross"]
+
+
+def alignment_of(weights):
+    """Returns how much each token looks at each token of the source, `(B, T, S)`.
+
+    It is the mean of the heads of the attention to the source in the last decoder layer but one,
+    which Garg et al. (2019, section 4.1, https://arxiv.org/abs/1909.02074) found to align best
+    without training for it; of the only layer where there is one.
+
+    Args:
+        weights: list of `(B, H, T, S)`, those of each layer.
+    """
+    return ops.mean(ops.cast(weights[max(0, len(weights) - 2)], "float32"), axis=1)
+
+
+def token_log_probs(logits, labels):
+    """Returns the log-probability `(B, T)` of each of the labels `(B, T)`."""
+    log_probs = ops.log_softmax(ops.cast(logits, "float32"))
+    return ops.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0]
+
+
 def explain_tokens(source, target, log_probs, weights):
     """Returns the `Explanation` of a translation.
 
@@ -58,12 +97,12 @@ def explain_tokens(source, target, log_probs, weights):
 def words_of(surfaces, ids):
     """Returns the words of some ids, and for each the list of the places of its tokens.
 
-    Tokens without a surface, such as the unknown one, belong to the word before them; the end token
-    and padding to none.
+    Tokens without a surface belong to the word before them; the end token and padding to none.
     """
     texts, places = [], []
     for place, i in enumerate(ids[:-1]):
         surface = surfaces[i] if i < len(surfaces) else b""
+        surface = UNKNOWN if i == UNKNOWN_ID else surface
         if i == PAD_ID:
             continue
         if not texts or surface.startswith(SPACE):

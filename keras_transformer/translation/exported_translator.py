@@ -84,6 +84,9 @@ class CTranslate2Translator(ExportedTranslator):
         answers = self._search.submit(list_of_texts(texts), n_best)
         return lambda: [[Translation(*each) for each in row] for row in answers()]
 
+    def _have_unknown(self, texts):
+        return list(map(self._search.has_unknown, texts))
+
 
 def ctranslate2_search(path, settings):
     """Returns the `CTranslate2Search` of a version; `ValueError` without the library."""

@@ -1,5 +1,7 @@
 """An export as a SavedModel, read back into Python."""
 
+import re
+
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
@@ -7,10 +9,16 @@ from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import first_call_locked, parallel_calls
 from keras_transformer.decoding.batch_search import length_batches
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.errors import InputError
+from keras_transformer.special_ids import UNKNOWN_ID
 from keras_transformer.translation.base_translator import Translation, list_of_texts
+from keras_transformer.translation.explanation import Explanation, Word
 from keras_transformer.translation.exported_translator import ExportedTranslator
+from keras_transformer.translation.terminology import Terminology
 from keras_transformer.types import StrPath
 
+REFUSAL = re.compile(r"assertion failed: \[(.*)\]")
+"""What a graph says of inputs that it refuses."""
 BATCH_SIZE = 64
 """Texts translated at once."""
 
@@ -25,6 +33,8 @@ class SavedModelTranslator(ExportedTranslator):
         load("export/models/translator")(["A dog runs."])
     """
 
+    can_be_steered = True
+
     def __init__(self, path: StrPath) -> None:
         super().__init__(path)
         self._saved_model = tf.saved_model.load(self.path)  # keeps the signatures' variables alive
@@ -38,11 +48,22 @@ class SavedModelTranslator(ExportedTranslator):
 
     def _submit(self, n_best, terms, submit, texts, prefixes):
         texts = list_of_texts(texts)
-        lengths = [len(text) for text in texts]
-        batches = [
-            (indices, submit(self._search, [texts[i] for i in indices], n_best))
-            for indices in length_batches(lengths, BATCH_SIZE, backend.num_search_threads())
-        ]
+        others = {}
+        if prefixes is not None or terms is not None:
+            if n_best > 1:
+                raise InputError(
+                    "Expected one translation of each text with prefixes or terms, as the export "
+                    f"gives. Received: n_best={n_best}. Leave it out, or translate with the run."
+                )
+            others = _constraints(texts, prefixes, terms)
+        inputs = {"text": texts, **others}
+
+        def translate(indices):
+            return self._search(
+                {name: [each[i] for i in indices] for name, each in inputs.items()}, n_best
+            )
+
+        batches = [(indices, submit(translate, indices)) for indices in _batches(texts)]
 
         def answers():
             found = [[Translation("", 0.0, False)] for _ in texts]
@@ -53,13 +74,13 @@ class SavedModelTranslator(ExportedTranslator):
 
         return answers
 
-    def _search(self, texts, n_best):
+    def _search(self, inputs, n_best):
         """Returns the list of the best `Translation`s of each text."""
         name, outputs = "serving_default", ("translation", "score", "truncated")
         if n_best > 1:
             name, outputs = "n_best", ("translations", "scores", "truncated")
-        found = self._compiled[name](text=tf.constant(texts))
-        columns = (found[output].numpy().reshape(len(texts), -1)[:, :n_best] for output in outputs)
+        found = self._answer("constrained" if len(inputs) > 1 else name, inputs)
+        columns = (found[output].reshape(len(inputs["text"]), -1)[:, :n_best] for output in outputs)
         return [
             [
                 Translation(text.decode(), float(score), bool(truncated))
@@ -68,3 +89,57 @@ class SavedModelTranslator(ExportedTranslator):
             ]
             for hypotheses in zip(*columns, strict=True)
         ]
+
+    def _explain(self, sources, targets):
+        explained = [Explanation([], []) for _ in sources]
+        for indices in _batches(sources):
+            text, target = ([side[i] for i in indices] for side in (sources, targets))
+            found = self._answer("explain", {"text": text, "target": target})
+            names = "source_words", "words", "word_scores", "alignment"
+            for i, *row in zip(indices, *(found[name] for name in names), strict=True):
+                explained[i] = _explanation(*row)
+        return explained
+
+    def _have_unknown(self, texts):
+        return (self._answer("encode", {"text": texts})["ids"] == UNKNOWN_ID).any(axis=1)
+
+    def _answer(self, name, inputs):
+        """Returns the outputs of a signature as NumPy arrays."""
+        try:
+            found = self._compiled[name](
+                **{key: tf.constant(x, tf.string) for key, x in inputs.items()}
+            )
+        except tf.errors.InvalidArgumentError as error:
+            refusal = REFUSAL.search(error.message)
+            if refusal is None:
+                raise
+            raise InputError(refusal[1]) from None
+        return {key: tensor.numpy() for key, tensor in found.items()}
+
+
+def _batches(texts):
+    lengths = [len(text) for text in texts]
+    return length_batches(lengths, BATCH_SIZE, backend.num_search_threads())
+
+
+def _constraints(texts, prefixes, terms):
+    """Returns the further inputs of the signature `constrained`."""
+    cells = [[] for _ in texts]
+    if terms is not None:
+        terminology = Terminology.of(terms)
+        cells = [terminology.cells(text) for text in texts]
+    width = max([1, *map(len, cells)])
+    cells = [row + [""] * (width - len(row)) for row in cells]
+    return {"prefix": prefixes or [""] * len(texts), "terms": cells}
+
+
+def _explanation(source_words, words, scores, alignment):
+    source_words, words = map(_without_padding, (source_words, words))
+    columns = zip(words, scores, alignment, strict=False)
+    found = [Word(word, float(x), None if i < 0 else int(i)) for word, x, i in columns]
+    return Explanation(source_words, found)
+
+
+def _without_padding(words):
+    size = max((i for i, word in enumerate(words, start=1) if word), default=0)
+    return [word.decode() for word in words[:size]]

@@ -76,6 +76,11 @@ class Terminology:
             )
         return cls(terms)
 
+    @staticmethod
+    def of(terms: "Terminology | Mapping[str, str | Sequence[str]]") -> "Terminology":
+        """Returns `terms`, or the `Terminology` of a dict."""
+        return terms if isinstance(terms, Terminology) else Terminology(terms)
+
     def _check(self, source):
         """Refuses what cannot be obeyed."""
         wanted, forbidden = (group.get(source, []) for group in (self._wanted, self._forbidden))
@@ -101,6 +106,14 @@ class Terminology:
         matches = self._finder.finditer(text) if self._sources else ()
         found = (self._sources[(match.lastindex or 1) - 1] for match in matches)
         return list(dict.fromkeys(found))
+
+    def cells(self, text: str) -> list[str]:
+        """Returns the terms of a text as a SavedModel takes them: of each, forms between tabs."""
+        groups = (
+            [*self._wanted.get(term, []), *(NOT + form for form in self._forbidden.get(term, []))]
+            for term in ("", *self.terms_of(text))
+        )
+        return ["\t".join(forms) for forms in groups if forms]
 
     def ids_of_forms(self, tokenizer: "Tokenizer") -> dict[str, list[int]]:
         """Returns the ids of each form.

@@ -26,10 +26,21 @@ from keras_transformer.decoding.search import search_arguments
 from keras_transformer.decoding.terms import TermRows, TermVocabulary
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.models.translation_model import TranslationModel
-from keras_transformer.special_ids import END_ID, PAD_ID, shift_right
-from keras_transformer.translation.base_translator import BaseTranslator, Translation, list_of_texts
+from keras_transformer.special_ids import END_ID, PAD_ID, UNKNOWN_ID, shift_right
+from keras_transformer.translation.base_translator import (
+    BaseTranslator,
+    Translation,
+    list_of_texts,
+    lists_of_pairs,
+)
 from keras_transformer.translation.begun_texts import BegunTexts
-from keras_transformer.translation.explanation import Explanation, explain_tokens
+from keras_transformer.translation.explanation import (
+    Explanation,
+    alignment_of,
+    explain_tokens,
+    force,
+    token_log_probs,
+)
 from keras_transformer.translation.lexicon import Lexicon
 from keras_transformer.translation.terminology import Terminology
 from keras_transformer.types import Texts
@@ -154,7 +165,7 @@ class Translator(BaseTranslator):
             pairs = list(zip(rows, has_terms, strict=True))
             rows = [row[:0] if is_steered else row for row, is_steered in pairs]
             others = [row if is_steered else row[:0] for row, is_steered in pairs]
-            both = [*steering, TermRows(self._term_vocabulary, steered)]
+            both = [*steering, TermRows(self.term_vocabulary, steered)]
             batches = self._batch_search.submit_search(submit, others, num_hypotheses, both)
         batches += self._batch_search.submit_search(submit, rows, num_hypotheses, steering)
         found = ((indices, result()) for indices, result in batches)
@@ -173,22 +184,24 @@ class Translator(BaseTranslator):
     def _begun(self, prefixes):
         """Returns the `BegunTexts` of the prefixes of some texts, None if all are empty."""
         longest = self.model.longest_text(self.decoding.max_length)
-        begun = BegunTexts(self.target_tokenizer, self._prefix_vocabulary, prefixes, longest)
+        begun = BegunTexts(self.target_tokenizer, self.prefix_vocabulary, prefixes, longest)
         return begun if any(begun.shown) else None
 
     def _term_rows(self, terms, texts, prefixes):
-        terminology = terms if isinstance(terms, Terminology) else Terminology(terms)
+        terminology = Terminology.of(terms)
         ids = terminology.ids_of_forms(self.target_tokenizer)
         pairs = zip(texts, prefixes, strict=True)
         return [terminology.row(ids, text, prefix) for text, prefix in pairs]
 
     @functools.cached_property
-    def _term_vocabulary(self):
+    def term_vocabulary(self) -> TermVocabulary:
+        """What a search for terms knows of the tokens of the target."""
         size = self.model.output_vocab_size
         return TermVocabulary(self.target_tokenizer.surfaces, size, END_ID)
 
     @functools.cached_property
-    def _prefix_vocabulary(self):
+    def prefix_vocabulary(self) -> PrefixVocabulary:
+        """What a search with prefixes knows of the tokens of the target."""
         return PrefixVocabulary(self.target_tokenizer.surfaces, self.model.output_vocab_size)
 
     def sample(
@@ -273,69 +286,43 @@ class Translator(BaseTranslator):
         Returns:
             NumPy float32 `(len(sources),)`; 0 for a source that is copied.
         """
-        sources, targets = list_of_texts(sources), list_of_texts(targets)
+        sources, targets = lists_of_pairs(sources, targets)
 
-        def force(source_ids, labels):
+        def give_score(source_ids, labels):
             inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
             logits = self.model(inputs, training=False)
             normalization = self.decoding.length_penalty, self.decoding.length_normalization
             return [score(logits, labels, *normalization)]
 
         scores = np.zeros(len(sources), "float32")
-        for batch, _, (found,) in self._forced("score", force, sources, targets):
+        for batch, _, (found,) in self._forced("score", give_score, sources, targets):
             scores[batch] = found
             check_scores(scores[batch], [sources[i] for i in batch])
         return scores
 
-    def explain(self, sources: Texts, targets: Texts) -> list[Explanation]:
-        """Returns what the model says of the words of translations, its own or others.
-
-        The alignment is the mean of the heads of the attention to the source in the last decoder
-        layer but one, which Garg et al. (2019, section 4.1, https://arxiv.org/abs/1909.02074) found
-        to align best without training for it; of the only layer where there is one.
-
-        Args:
-            sources, targets: lists of str of the same length. Targets are cut at `max_length`
-                tokens.
-        Returns:
-            An `Explanation` for each pair; without words for a source that is copied.
-        """
-        sources, targets = list_of_texts(sources), list_of_texts(targets)
-        has_weights = self.model.gives_cross_weights
-
-        def force(source_ids, labels):
-            inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
-            logits = self.model(inputs, return_attention_weights=has_weights, training=False)
-            weights = []
-            if has_weights:
-                logits, weights = logits
-                layer = weights["cross"][max(0, len(weights["cross"]) - 2)]  # (B, H, T, S)
-                weights = [ops.mean(ops.cast(layer, "float32"), axis=1)]
-            log_probs = ops.log_softmax(ops.cast(logits, "float32"))
-            return [ops.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0], *weights]
+    def _explain(self, sources, targets):
+        def look(source_ids, labels):
+            logits, weights = force(self.model, source_ids, labels)
+            log_probs = token_log_probs(logits, labels)
+            return [log_probs, alignment_of(weights)] if weights else [log_probs]
 
         surfaces = self.tokenizer.surfaces, self.target_tokenizer.surfaces
         explained = [Explanation([], []) for _ in sources]
-        for batch, rows, (log_probs, *weights) in self._forced("explain", force, sources, targets):
+        for batch, rows, (log_probs, *weights) in self._forced("explain", look, sources, targets):
             for place, (i, sides) in enumerate(zip(batch, rows, strict=True)):
                 looks = weights[0][place] if weights else None
                 source, target = zip(surfaces, sides, strict=True)
                 explained[i] = explain_tokens(source, target, log_probs[place], looks)
         return explained
 
-    def _forced(self, key, force, sources, targets):
+    def _forced(self, key, compute, sources, targets):
         """Yields what the model computes of pairs of texts: indices, their ids, and NumPy arrays.
 
         Args:
             key: for the compiled function.
-            force: function of source ids and labels that returns a list of tensors `(B, ...)`.
+            compute: function of source ids and labels that returns a list of tensors `(B, ...)`.
         """
-        if len(sources) != len(targets):
-            raise InputError(
-                "Expected a target for each source. Received: "
-                f"{len(sources)} sources, {len(targets)} targets."
-            )
-        compiled = self._batch_search.compiled(key, force)
+        compiled = self._batch_search.compiled(key, compute)
         source_rows, _ = self._encode_sources(sources)
         target_rows, _ = self._encode_targets(targets)
         longest = self.model.longest_input
@@ -455,6 +442,9 @@ class Translator(BaseTranslator):
         longest = self.model.longest_text(self.decoding.max_length)
         ids, truncated = self.target_tokenizer.encode_truncated(targets, longest)
         return _rows(ids), np.asarray(truncated)
+
+    def _have_unknown(self, texts):
+        return [UNKNOWN_ID in row for row in self.tokenizer.encode(texts).to_list()]
 
     def _encode_one(self, text):
         """Returns the ids of one text that is not copied, and whether they were cut."""

@@ -62,6 +62,9 @@ class FakeTranslator:
             for source, target in zip(sources, targets, strict=True)
         ]
 
+    def unknown_characters(self, texts):
+        return ["".join(character for character in text if character in "\u2603") for text in texts]
+
     def attention(self, text, target=None):
         target = f" and {target}" if target else ""
         return f"attention of {text}{target} with {self.decoding.beam_size} beams"
@@ -76,6 +79,7 @@ class FakeExport:
     checksum = FakeTranslator.checksum
     translate = FakeTranslator.translate
     translate_chunks = FakeTranslator.translate_chunks
+    unknown_characters = FakeTranslator.unknown_characters
 
 
 @pytest.fixture

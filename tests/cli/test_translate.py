@@ -115,10 +115,11 @@ def test_alignments_stand_behind_translations(calls, run_directory, type_in, cap
 
 def test_each_line_is_an_object(calls, run_directory, type_in, capsys, write_files):
     (terms,) = write_files(terms="dog\tHund\n")
-    type_in("ä dog\ncut\n".encode())
+    type_in("ä dog\ncut \u2603\n".encode())
     flags = ["--json", "--n-best", "2", "--terms", terms]
     assert cli.main(["translate", run_directory, *flags]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["unknown"], second["unknown"]) == ("", "\u2603")
     assert (first["line"], first["source"], first["not_met"]) == (1, ["ä", "dog"], ["dog"])
     best, other = first["translations"]
     words = [{"text": word, "score": -0.5, "source": 0} for word in ("Ä", "DOG")]
@@ -126,6 +127,14 @@ def test_each_line_is_an_object(calls, run_directory, type_in, capsys, write_fil
         "text": "Ä DOG", "score": 0.0, "truncated": False, "words": words, "alignment": "0-0 0-1"
     }  # fmt: skip
     assert other["text"] == "Ä DOG!" and second["translations"][0]["truncated"]
+
+
+def test_lines_that_lost_characters_are_counted(calls, run_directory, type_in, capsys):
+    type_in("a\n\u2603\nb \u2603\nc\u2603\n".encode())  # the second is a copy
+    assert cli.main(["translate", run_directory]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "2 of 4 lines have characters that the tokenizer does not know" in line
+    assert line.endswith("the first is line 3")
 
 
 def test_lines_that_lack_a_term_are_named(calls, run_directory, type_in, write_files, capsys):

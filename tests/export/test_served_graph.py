@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.decoding.hypotheses import SearchResult
-from keras_transformer.export import signatures
+from keras_transformer.export import search_by_length
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,8 @@ def refusals(exported):
         def answer(signature, shape):
             ids = np.full([*shape, 2] if len(shape) != 1 else [2], 5, "int32")
             values = {"ids": ids, "text": np.full(shape, b"A dog.", object)}
-            values["target"] = values["text"]
+            values["target"] = values["prefix"] = values["text"]
+            values["terms"] = np.full([*shape, 1] if len(shape) != 1 else [1], b"", object)
             feeds = {output(info): values[key] for key, info in signature.inputs.items()}
             fetches = [output(info) for info in signature.outputs.values()]
             try:
@@ -41,7 +42,9 @@ def refusals(exported):
 
 
 @pytest.mark.parametrize(
-    "name", ["serving_default", "n_best", "attention", "score", "encode", "decode"]
+    "name",
+    ["serving_default", "n_best", "constrained", "attention", "score", "explain"]
+    + ["encode", "decode"],
 )
 def test_every_signature_refuses_another_rank(refusals, name):
     assert len(refusals[name]) == 3
@@ -53,7 +56,7 @@ def test_a_large_batch_is_searched_in_parts(translator, monkeypatch):
     ids = tf.constant([[5, 6, 3, 0]] * 7 + [[5, 6, 7, 3]] * 4)
     sizes = []
 
-    def search(source_ids):
+    def search(source_ids, _):
         tf.py_function(lambda n: sizes.append(int(n)), [tf.shape(source_ids)[0]], [])
         num = tf.shape(source_ids)[0]
         return SearchResult(
@@ -63,6 +66,6 @@ def test_a_large_batch_is_searched_in_parts(translator, monkeypatch):
             finished=tf.ones([num, 1], tf.bool),
         )
 
-    monkeypatch.setattr(signatures, "MAX_TOGETHER", 12)
-    found = signatures.search_by_length(search, ids, 1, 2)
+    monkeypatch.setattr(search_by_length, "MAX_TOGETHER", 12)
+    found = search_by_length.search_by_length(search, ids, 1, 2)
     assert sizes == [3, 3, 3, 2] and found.finished.numpy().all()

@@ -104,8 +104,10 @@ class EchoModel:
             "truncated": (tf.bool, (None,)),
         }
         weights = {"weights": (tf.float32, (None, None, None))}
+        given = {**text, "prefix": (tf.string, (None,)), "terms": (tf.string, (None, None))}
         self.signatures = {
             "serving_default": FunctionSignature("serving_default", text, best, self._translate),
+            "constrained": FunctionSignature("constrained", given, best, self._constrain),
             "attention": FunctionSignature("attention", text, weights, self._attend),
         }
         self.signature_defs = {name: s.signature_def for name, s in self.signatures.items()}
@@ -115,6 +117,11 @@ class EchoModel:
             time.sleep(0.5)
         score = np.array([-len(one) for one in text], np.float32)
         return {"translation": text, "score": score, "truncated": score < -100}
+
+    def _constrain(self, text, prefix, terms):
+        rows = zip(prefix, text, terms, strict=True)
+        said = [b"%s%s %s" % (begin, one, b" ".join(each)) for begin, one, each in rows]
+        return self._translate(np.array(said, object))
 
     def _attend(self, text):
         return {"weights": np.ones((len(text), 10, 10), np.float32)}

@@ -25,6 +25,18 @@ def test_clients_translate(echo_server, run_program):
     assert run_program("client_grpc", *texts, *to_server) == by_rest.stdout
 
 
+def test_clients_ask_for_prefixes_and_terms(echo_server, run_program):
+    for name, server in (
+        ("client_rest", ["--url", echo_server.rest]),
+        ("client_grpc", ["--address", echo_server.grpc, "--model", echo_server.name]),
+    ):
+        texts = ["a dog", "a cat", *server]
+        given = ["--prefix", "Der ", "--term", "Hund\tHut", "--term", "!Köter"]
+        answers = "Der a dog Hund\tHut !Köter\nDer a cat Hund\tHut !Köter\n"
+        assert run_program(name, *texts, *given) == answers
+        assert run_program(name, *texts, "--prefix", "Ein ") == "Ein a dog \nEin a cat \n"
+
+
 def test_clients_say_what_the_server_refuses(echo_server, run_program):
     message = run_program("client_rest", "a", "--url", f"{echo_server.rest}x")
     assert message.startswith("client_rest.py: 404: Servable not found")

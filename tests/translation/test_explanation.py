@@ -17,8 +17,8 @@ SURFACES = [*[b""] * 4, b" a", b"b", b" c", b"."]
     ("ids", "texts", "places"),
     [
         ([4, 5, 6, 7, 3], ["ab", "c."], [[0, 1], [2, 3]]),
-        ([5, 1, 4, 3], ["b", "a"], [[0, 1], [2]]),  # no space at first; an unknown token
-        ([1, 4, 99, 3], ["", "a"], [[0], [1, 2]]),  # a model may have more embeddings
+        ([5, 1, 4, 3], ["b\u2047", "a"], [[0, 1], [2]]),  # no space at first; an unknown token
+        ([1, 4, 99, 3], ["\u2047", "a"], [[0], [1, 2]]),  # a model may have more embeddings
         ([3], [], []),
     ],
 )

@@ -42,6 +42,16 @@ def test_half_of_a_surrogate_pair_is_a_replacement_character(exported_translator
     assert exported_translator(texts) == exported_translator(["A dog \ufffd runs.", "A dog runs."])
 
 
+def test_characters_that_the_tokenizer_does_not_know(
+    translator, exported_translator, exported_ctranslate2
+):
+    texts = ["A \u4e16 dog \U0001f44d\u4e16 runs.", "", "A dog runs.", "\u4e16"]
+    for each in (translator, exported_translator, load(exported_ctranslate2)):
+        found = each.unknown_characters(texts)
+        assert found == ["\u4e16\U0001f44d", "", "", "\u4e16"]
+        assert each.unknown_characters([]) == []
+
+
 def test_carries_the_search_that_was_exported(exported_translator, translator):
     assert exported_translator.decoding == translator.decoding
     for n_best in (0, 3):
