@@ -14,7 +14,13 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.errors import InputError
-from keras_transformer.files.text import check_no_input, check_parallel, iterate_lines
+from keras_transformer.files.atomic import replacing
+from keras_transformer.files.text import (
+    check_no_input,
+    check_parallel,
+    check_writable,
+    iterate_lines,
+)
 
 SUMMARY = "score translations with BLEU and chrF"
 
@@ -40,14 +46,27 @@ def add_arguments(parser):
     add_decoding(parser)
     add_bleu(parser)
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    parser.add_argument(
+        "--html", metavar="F", help="with --compare: write what it finds as a page, too"
+    )
     parser.set_defaults(refuse=parser.error)
 
 
 def run(arguments):
     _find_model(arguments)
+    if arguments.html is not None:
+        check_writable(arguments.html)
+        if not arguments.compare:
+            raise InputError(
+                "Expected --compare with --html, which shows systems beside each other. Received: "
+                f"--html {arguments.html} alone. Add --compare, or leave it out."
+            )
     files = [path for path in arguments.compare if not pathlib.Path(path).is_dir()]
     texts = arguments.source, arguments.hypothesis, *arguments.target, *files
-    check_no_input(None, [path for path in texts if path is not None])
+    read = [path for path in texts if path is not None]
+    check_no_input(None, read)
+    if arguments.html is not None:
+        check_no_input(arguments.html, read)
     references = [list(iterate_lines(path)) for path in arguments.target]
     for path, lines in zip(arguments.target, references, strict=True):
         if not lines:
@@ -88,6 +107,11 @@ def _compare(arguments, references, hypotheses, tokenize):
         given = {"model": name if is_model else None, "hypothesis": None if is_model else name}
         systems[name] = _hypotheses(_with(arguments, **given), references)
     found = compare(systems, references, arguments.lowercase, tokenize)
+    if arguments.html is not None:
+        from keras_transformer.translation.comparison_page import comparison_page
+
+        with replacing(arguments.html) as partial:
+            partial.write_text(comparison_page(found), encoding="utf-8")
     if arguments.json:
         print(json.dumps(found._asdict(), ensure_ascii=False))
         return
@@ -101,9 +125,8 @@ def _compare(arguments, references, hypotheses, tokenize):
         print(f"{group:8}" + "  ".join(f"{name} {value:.2f}" for name, value in values.items()))
     print("\nlines that differ most, with their chrF2")
     for each in found.different:
-        line, reference = each.pop("line"), each.pop("reference")
-        print(f"{line}: {reference}")
-        for name, value in each.items():
+        print(f"{each['line']}: {each['reference']}")
+        for name, value in each["translations"].items():
             print(f"    {value['chrF2']:5.1f}  {name}: {value['text']}")
     print()
     for metric, signature in found.signatures.items():

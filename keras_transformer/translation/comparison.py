@@ -112,7 +112,7 @@ def _most_different(systems, references, lowercase):
         {
             "line": i + 1,
             "reference": lines[i][0],
-            **{
+            "translations": {
                 name: {"text": systems[name][i], "chrF2": values[name][i]}
                 for name in (first, other)
             },

@@ -40,6 +40,19 @@ def test_other_systems_stand_beside_the_first(
     assert list(scores["BLEU"]) == [other, run_directory]
 
 
+def test_other_systems_are_shown_on_a_page(calls, write_files, tmp_path, error_of, capsys):
+    target, other = write_files(target="A B\n", other="a b\n")
+    page = tmp_path / "page.html"
+    flags = ["--hypothesis", other, "--target", target, "--html", str(page)]
+    assert "Expected --compare with --html" in error_of(2, ["evaluate", *flags])
+    assert cli.main(["evaluate", *flags, "--compare", target]) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    capsys.readouterr()
+    flags[-1] = target
+    assert "target" in error_of(2, ["evaluate", *flags, "--compare", target])
+    assert pathlib.Path(target).read_text() == "A B\n"
+
+
 def test_evaluate_prints_json(calls, run_directory, capsys, write_files):
     paths = write_files(
         source="a b c d\ne f g h\n", target="A B C X\nE F G H\n", other="a b c d\nx\n"
