@@ -42,7 +42,7 @@ from jax import lax
 
 from keras_transformer import backend
 from keras_transformer.data import batches
-from keras_transformer.files.text import without_surrogates
+from keras_transformer.files.text import is_blank, without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translation import translator
 
@@ -90,11 +90,16 @@ class SentencePieceTokenizer:
 
     def copies(self, texts, ids):
         pieces = map(self.processor.id_to_piece, range(self.vocab_size))
-        says_something = np.array([i > END_ID and p != "\u2581" for i, p in enumerate(pieces)])
+        words = [piece.replace("\u2581", "") for piece in pieces]
+        says_something = np.array([i > END_ID and not is_blank(w) for i, w in enumerate(words)])
         rows = np.split(ids.flat_values, ids.row_splits[1:-1])
-        is_copied = [not says_something[row].any() for row in rows]
+        texts = [without_surrogates(text).strip() for text in texts]
+        is_copied = [
+            not says_something[row].any() or is_blank(text)
+            for text, row in zip(texts, rows, strict=True)
+        ]
         copies = [
-            without_surrogates(text).strip().encode() if UNKNOWN_ID in row else b""
+            text.encode() if UNKNOWN_ID in row and not is_blank(text) else b""
             for text, row in zip(texts, rows, strict=True)
         ]
         return np.array(is_copied, bool), np.array(copies, object)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.files.text import check_parallel, iterate_lines
+from keras_transformer.files.text import check_parallel, is_blank, iterate_lines
 from keras_transformer.types import Self, StrPath
 
 if TYPE_CHECKING:
@@ -64,8 +64,9 @@ class ParallelCorpus:
     def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:
         """Returns the corpus of an iterable of (source, target) strings.
 
-        Pairs with a blank side are skipped and counted. White space at the ends of a text is
-        removed.
+        Pairs with a blank side are skipped and counted: one that is empty, or whose characters are
+        all invisible, such as white space, joiners and soft hyphens. White space at the ends of a
+        text is removed.
 
         Raises:
             ValueError: an item is no pair of strings, or no pair is left.
@@ -85,7 +86,7 @@ class ParallelCorpus:
                         "Expected pairs of strings, (source, target). "
                         f"Received: {pair!r:.80} as item {number}. Leave it out, or correct it."
                     )
-        kept = [pair for pair in stripped if all(pair)]
+        kept = [pair for pair in stripped if not any(map(is_blank, pair))]
         if not kept:
             raise InputError(
                 "Expected at least one pair with text on both sides. "

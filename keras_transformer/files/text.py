@@ -5,6 +5,7 @@ import gzip
 import itertools
 import os
 import pathlib
+import re
 import stat
 import sys
 import zlib
@@ -14,6 +15,25 @@ from keras_transformer.files.atomic import holds_files
 
 BLOCK_BYTES = 2**16
 """Bytes that are read at once: what a pipe holds."""
+
+BLANK = (
+    r"[\x00-\x20\x7f-"
+    "\xa0\xad\u034f\u061c\u115f-\u1160\u1680\u17b4-\u17b5\u180b-\u180f"
+    "\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""A character that shows nothing, as a regular expression of Python and of TensorFlow.
+
+White space, control characters, the empty pattern of Braille, and what Unicode says to leave out of
+a display: `Default_Ignorable_Code_Point`, such as joiners, soft hyphens and fillers
+(https://www.unicode.org/Public/UCD/latest/ucd/DerivedCoreProperties.txt).
+"""
+_BLANK_TEXT = re.compile(f"{BLANK}*")
+
+
+def is_blank(text):
+    """Returns whether a text shows nothing: it is empty, or all its characters are `BLANK`."""
+    return _BLANK_TEXT.fullmatch(text) is not None
 
 
 def iterate_lines(path=None):

@@ -10,6 +10,7 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 
 from keras_transformer.errors import InputError
+from keras_transformer.files.text import is_blank
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 try:
@@ -83,7 +84,7 @@ def trained_model(
     if model_type not in ("bpe", "unigram"):
         raise InputError(f"Expected 'bpe' or 'unigram'. Received: model_type={model_type!r}")
     user_symbols, rules = _checked_symbols(user_symbols), _normalization(normalization)
-    sentences = (sentence for sentence in sentences if sentence.strip())
+    sentences = (sentence for sentence in sentences if not is_blank(sentence))
     first = next(sentences, None)
     if first is None:
         raise InputError("Expected sentences to learn a vocabulary from. Received: no text at all.")

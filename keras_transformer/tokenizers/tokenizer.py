@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
-from keras_transformer.files.text import without_surrogates
+from keras_transformer.files.text import BLANK, is_blank, without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.sentence_piece_model import SPACE
 from keras_transformer.types import StrPath, Tensor, Texts
@@ -22,7 +22,7 @@ from keras_transformer.types import StrPath, Tensor, Texts
 PIECE_CHARACTERS = 64
 """More characters than any token has, including the white space around it."""
 
-BLANK = r"[\t-\r\x1c-\x20\x{85}\pZ]"  # what `str.strip` removes
+WHITE_SPACE = r"[\t-\r\x1c-\x20\x{85}\pZ]"  # what `str.strip` removes
 TAG = re.compile(r">>.*?<<", re.DOTALL)
 """The tag of a target language, such as `>>deu<<`, at the beginning of a text."""
 
@@ -108,32 +108,34 @@ class Tokenizer(tf.Module, abc.ABC):
     def copies(self, texts: Tensor, ids: Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns which texts are answered by a copy, as no token says anything, and the copies.
 
-        Such a text is blank, or unknown as a whole, as `-` and `1` are to a vocabulary without
-        them. A model would answer something that is not there.
+        Such a text is blank (`files.text.BLANK`), or unknown as a whole, as `-` and `1` are to a
+        vocabulary without them. A model would answer something that is not there.
 
         Args:
             texts: strings `(B,)`.
             ids: their ids as from `encode_truncated` or `encode_padded`.
         Returns:
             `(is_copied, copies)`: bool `(B,)`; and strings `(B,)`, each text without its tag and
-            the white space around it, or "" if it has no tokens.
+            the white space around it, or "" if it is blank or all its tokens are known.
         """
-        is_copied = ~tf.reduce_any(tf.gather(self._says_something, ids), axis=1)
-        is_unknown = tf.reduce_any(ids == UNKNOWN_ID, axis=1)
         copies = tf.strings.regex_replace(valid_texts(texts), self._around_texts, "")
+        says_something = tf.reduce_any(tf.gather(self._says_something, ids), axis=1)
+        is_copied = ~says_something | (copies == "")
+        is_unknown = tf.reduce_any(ids == UNKNOWN_ID, axis=1)
         return is_copied, tf.where(is_unknown, copies, "")
 
     @functools.cached_property
     def _says_something(self):
-        """Bool `(V,)`: False for special tokens, the unknown one, spaces and tags."""
-        words = [TAG.sub("", piece).replace(SPACE, "").strip() for piece in self.pieces]
-        return np.array([i > END_ID and word != "" for i, word in enumerate(words)])
+        """Bool `(V,)`: False for special tokens, the unknown one, blank ones and tags."""
+        words = [TAG.sub("", piece).replace(SPACE, "") for piece in self.pieces]
+        return np.array([i > END_ID and not is_blank(word) for i, word in enumerate(words)])
 
     @functools.cached_property
     def _around_texts(self):
-        """Regular expression of the white space of `str.strip`, and of a tag before a text."""
+        """Regular expression of a blank text, and of the tag and white space around others."""
         tags = "|".join(re.escape(piece) for piece in self.pieces if TAG.fullmatch(piece))
-        return rf"^{BLANK}*(?:{tags})?{BLANK}*|{BLANK}*$"
+        before = rf"^{WHITE_SPACE}*(?:{tags})?"
+        return rf"{before}{BLANK}*$|{before}{WHITE_SPACE}*|{WHITE_SPACE}*$"
 
     def decode(self, ids: Tensor) -> tf.Tensor:
         """Returns the text of each row of ids: strings `(B,)`, always valid UTF-8.

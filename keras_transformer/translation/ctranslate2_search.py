@@ -23,6 +23,12 @@ PIECE_CHARACTERS = 64
 NUM_SPECIAL = 4  # tokens before the others: padding, unknown, start and end
 TAG = re.compile(r">>.*?<<", re.DOTALL)  # of a target language
 SPACE = "\u2581"  # what SentencePiece writes for a space
+BLANK = re.compile(  # as in `files.text`
+    r"[\x00-\x20\x7f-"
+    "\xa0\xad\u034f\u061c\u115f-\u1160\u1680\u17b4-\u17b5\u180b-\u180f"
+    "\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*"
+)
 
 NUM_CORES = (
     len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -69,7 +75,9 @@ class CTranslate2Search:
         )
         self._known = set(self.source_tokens[NUM_SPECIAL:])
         self._words = {
-            token for token in self._known if TAG.sub("", token).replace(SPACE, "").strip()
+            token
+            for token in self._known
+            if not BLANK.fullmatch(TAG.sub("", token).replace(SPACE, ""))
         }
         self._translator = ctranslate2.Translator(
             str(directory),
@@ -91,16 +99,14 @@ class CTranslate2Search:
     def submit(self, texts, n_best=1, batch_size=64):
         """Begins what `translate` does; returns a function that waits for the answers."""
         rows = [self.read(text) for text in texts]
-        order = [i for i, (row, _) in enumerate(rows) if self._says_something(row)]
+        copies = [self._copy(text, row) for text, (row, _) in zip(texts, rows, strict=True)]
+        order = [i for i, copy in enumerate(copies) if copy is None]
         order.sort(key=lambda i: -len(rows[i][0]))
         batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
         searches = [self._search([rows[i][0] for i in batch], n_best) for batch in batches]
 
         def answers():
-            found = [
-                [(self._copy(text, row), 0.0, is_cut)]
-                for text, (row, is_cut) in zip(texts, rows, strict=True)
-            ]
+            found = [[(copy, 0.0, is_cut)] for copy, (_, is_cut) in zip(copies, rows, strict=True)]
             for batch, search in zip(batches, searches, strict=True):
                 for i, result in zip(batch, search, strict=True):
                     found[i] = self._answer(*rows[i], result.result(), n_best)
@@ -129,7 +135,8 @@ class CTranslate2Search:
         rows = [self.read(text)[0] for text in texts]
         length = self.decoding["max_length"]
         targets = [self._tokens(self.target, text, length)[0] for text in targets]
-        places = [i for i, row in enumerate(rows) if self._says_something(row)]
+        copies = map(self._copy, texts, rows)
+        places = [i for i, copy in enumerate(copies) if copy is None]
         found = self._translator.score_batch(
             [rows[i] for i in places], [targets[i] for i in places]
         )
@@ -142,17 +149,18 @@ class CTranslate2Search:
         """Frees the memory of the model; `translate` and `score` cannot be called any more."""
         self._translator.unload_model()
 
-    def _says_something(self, row):
-        """Returns whether a token is known and has text; otherwise, the text is copied."""
-        return not self._words.isdisjoint(row)
-
     def _copy(self, text, row):
-        """Returns the copy of a text: without white space around it and without its tag."""
-        if self._known.issuperset(row):
-            return ""  # it is blank
+        """Returns the copy that answers a text of which no token is known and has text, or None.
+
+        It has neither the white space around the text nor its tag.
+        """
         text = (text.decode("utf-8", "replace") if isinstance(text, bytes) else text).strip()
         tag = TAG.match(text)
-        return text[tag.end() :].strip() if tag and tag.group() in self._known else text
+        text = text[tag.end() :].strip() if tag and tag.group() in self._known else text
+        is_blank = BLANK.fullmatch(text)
+        if not is_blank and not self._words.isdisjoint(row):
+            return None
+        return "" if is_blank or self._known.issuperset(row) else text
 
     def _search(self, rows, n_best):
         """Starts the search for a batch; returns its asynchronous results."""

@@ -64,6 +64,14 @@ def test_pairs_with_a_blank_side_are_left_out_and_counted(files):
     assert str(corpus.summary) == "2 pairs; left out: 3 with a blank side"
 
 
+def test_sides_of_invisible_characters_are_blank():
+    invisible = "\x85 \xad \u200c \u200d\u200c \u2060 \ufe0f \u180e \u115f \u3164 \u2800".split(" ")
+    pairs = [*[(text, "A") for text in invisible], *[("a", text) for text in invisible]]
+    corpus = ParallelCorpus.from_pairs([*pairs, ("\u2764\ufe0f", "\xadA")])
+    assert (corpus.source, corpus.target) == (["\u2764\ufe0f"], ["\xadA"])
+    assert corpus.summary.num_blank == 20
+
+
 def test_summary_is_one_line_with_every_reason():
     summary = CorpusSummary(num_pairs=28_990, num_blank=3, num_long=1_007, max_length=128)
     expected = "28,990 pairs; left out: 3 with a blank side, 1,007 longer than 128 tokens"

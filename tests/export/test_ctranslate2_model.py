@@ -55,7 +55,13 @@ def test_translates_as_the_translator_does(read_back, translator, texts):
             assert ours.score == pytest.approx(theirs.score, rel=0.02, abs=0.01)
     assert read_back("A dog runs.") == "Ein Hund läuft."
     assert read_back([]) == [] and read_back(["", " \t"]) == ["", ""]
-    unknown = ["\u4e16", "\u3000\u4e16 \u754c\u00a0", "\u4e16".encode(), "\u4e16" * 9_000]
+    unknown = [
+        "\u200d \xad",
+        "\u4e16",
+        "\u3000\u4e16 \u754c\u00a0",
+        "\u4e16".encode(),
+        "\u4e16" * 9_000,
+    ]
     assert read_back.translate(unknown, 2) == translator.translate(unknown, 2)
     assert read_back._search.score(["\u4e16"], ["Hund"]) == [0.0]
 

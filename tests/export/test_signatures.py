@@ -50,7 +50,7 @@ def test_long_input_is_cut_and_flagged(signatures, texts):
     assert found["truncated"].tolist() == [False, True]
 
 
-@pytest.mark.parametrize("blanks", [[""], [" ", "\n\t\u3000\u00a0", ""]])
+@pytest.mark.parametrize("blanks", [[""], [" ", "\n\t\u3000\u00a0", "\xad"]])
 def test_blank_text_has_an_empty_translation(signatures, blanks):
     found = call(signatures["n_best"], text=[*blanks, "A dog runs."])
     assert found["translations"][:-1].tolist() == [["", ""]] * len(blanks)

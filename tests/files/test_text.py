@@ -5,6 +5,7 @@ import sys
 import threading
 
 import pytest
+import regex
 
 from keras_transformer.files import text as text_files
 from keras_transformer.files.text import (
@@ -12,6 +13,7 @@ from keras_transformer.files.text import (
     check_readable,
     check_writable,
     count_lines,
+    is_blank,
     is_regular_file,
     iterate_lines,
     iterate_ready_lines,
@@ -19,6 +21,13 @@ from keras_transformer.files.text import (
 
 TEXT = "\ufeffEin Haus.\r\n\n  zwei\u2028Zeilen \x0b\x85 in einer  \n\ufeffEnde"
 LINES = ["Ein Haus.", "", "  zwei\u2028Zeilen \x0b\x85 in einer  ", "\ufeffEnde"]
+
+
+def test_blank_is_what_unicode_does_not_display():
+    blank = r"[\p{White_Space}\p{Cc}\p{Default_Ignorable_Code_Point}\u2800]"
+    characters = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    assert list(filter(is_blank, characters)) == regex.findall(blank, characters)
+    assert is_blank("") and is_blank("\u200d\u200c \ufe0f") and not is_blank("\u2764\ufe0f")
 
 
 @pytest.mark.parametrize("name, opened", [("a.txt", open), ("a.txt.gz", gzip.open)])

@@ -71,6 +71,17 @@ def test_texts_of_which_nothing_is_known_are_copied(any_tokenizer):
         assert strings(tf.boolean_mask(copies, is_copied)) == expected
 
 
+def test_a_text_of_invisible_characters_is_blank_even_if_the_tokenizer_knows_them():
+    known = tokenizers.SentencePieceTokenizer.train(["a\xadb \u2764\ufe0f c\u200cd"] * 9, 16)
+    as_bytes = tokenizers.SentencePieceTokenizer.train(["a b"] * 9, 265, byte_fallback=True)
+    texts = ["\xad", " \ufe0f\u200c ", "a\xad", "\u2764\ufe0f"]
+    for tokenizer in known, as_bytes:
+        assert all(map(len, tokenizer.encode(texts).to_list()))
+        is_copied, copies = tokenizer.copies(texts, tokenizer.encode_truncated(texts, 9)[0])
+        assert is_copied.numpy().tolist() == [True, True, False, False]
+        assert strings(copies[:2]) == ["", ""]
+
+
 def test_odd_texts_and_broken_bytes_are_encoded_and_decoded(any_tokenizer):
     texts = [text.encode() for text in ODD_TEXTS] + [b"A dog \xff\xfe runs. \xc3", b"\x80"]
     decoded = strings(any_tokenizer.decode(any_tokenizer.encode(texts)))
