@@ -5,6 +5,7 @@ import dataclasses
 
 from keras_transformer.data import ParallelCorpus, TranslationBatches
 from keras_transformer.data.parallel import from_tfds
+from keras_transformer.data.remarks import remarks
 from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import TrainingState
@@ -90,6 +91,8 @@ class TranslationTask:
         write(f"validation  {self.valid_batches.summary}")
         if hint := tokenizer_hint(valid_corpus.target, config.training.bleu_tokenizer):
             write(f"            {hint} (training.bleu_tokenizer)")
+        for remark in remarks(train_corpus, valid_corpus, self.batches.rows):
+            write(remark)
         if teachers_of(config.training):
             self.batches.soft_labels = devices.from_chief(lambda: self._soft_labels(run, write))
 

@@ -189,6 +189,7 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quie
     assert saved.decoding == config.decoding and config.decoding.beam_size != 2
     assert any("group decoding stay those of the run" in line for line in train_quietly.lines)
     assert any("going on" in line and "step 5" in line for line in train_quietly.lines)
+    assert any(line.startswith("overlap  ") for line in train_quietly.lines)  # see `files`
     first, *_ = pathlib.Path(config.data.source_valid).read_text().splitlines()
     shown = [line for line in train_quietly.lines if line.startswith("  source  ")]
     assert shown == [f"  source       {first}"] * 2  # at the steps 6 and 7
