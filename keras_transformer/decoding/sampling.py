@@ -4,6 +4,7 @@ Shapes: B batch (inputs), N hypotheses of each input (1), L maximum output lengt
 """
 
 import functools
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,16 +90,20 @@ def random_numbers(draws, num_columns):
 
 
 def check_sampling(temperature, top_k, top_p):
-    """Raises `ValueError` for an argument of `sample` outside its range."""
+    """Raises `ValueError` for an argument of `sample` outside its range.
+
+    Args:
+        temperature: None where nothing is drawn; the others are looked at all the same.
+    """
     lowest, highest = TEMPERATURES
-    if not lowest <= temperature <= highest:
+    if temperature is not None and not lowest <= temperature <= highest:
         raise InputError(
             f"temperature must be from {lowest:g} to {highest:g}. "
             f"Received: temperature={temperature}. The limit towards 0 is greedy search."
         )
-    if top_k < 0 or not 0 < top_p <= 1:
+    if not isinstance(top_k, numbers.Integral) or top_k < 0 or not 0 < top_p <= 1:
         raise InputError(
-            "top_k must be 0 or more and top_p in (0, 1]. "
+            "top_k must be a whole number from 0 on, and top_p in (0, 1]. "
             f"Received: top_k={top_k}, top_p={top_p}. Leave out the one that you do not need."
         )
 

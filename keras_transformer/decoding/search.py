@@ -123,9 +123,8 @@ def stream(
     Raises:
         ValueError: an argument outside its range.
     """
-    if temperature is not None:
-        check_sampling(temperature, top_k, top_p)
-        check_seed(seed)
+    check_sampling(temperature, top_k, top_p)
+    check_seed(seed)
     return _tokens(model, inputs, max_length, temperature, top_k, top_p, seed)
 
 

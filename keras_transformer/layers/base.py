@@ -148,7 +148,7 @@ keras.Model.quantize = _refusing_first(keras.Model.quantize)
 
 
 def check_ids(ids, allowed, name="ids"):
-    """Raises `ValueError` for an id outside the vocabulary in a NumPy array.
+    """Raises `ValueError` for an id outside the vocabulary, or a fraction, in a NumPy array.
 
     Tensors are not checked: that would wait for the device that has them.
 
@@ -163,6 +163,11 @@ def check_ids(ids, allowed, name="ids"):
             f"Expected {name} from {allowed.start} to {allowed.stop - 1}, which the model has. "
             f"Received: {name} from {ids.min()} to {ids.max()}. "
             "Take the tokenizer with which it was trained."
+        )
+    if is_host_array and ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
+        raise InputError(
+            f"Expected {name} that are whole numbers. Received: {name} with "
+            f"{ids[ids != np.floor(ids)][0]}. Give ids, not vectors or probabilities."
         )
 
 

@@ -1,10 +1,24 @@
 """What all models share: they create their weights themselves before training or export."""
 
+import functools
 from typing import Any
 
 import keras
 
 from keras_transformer.layers.base import Layer, NotQuantized, check_ids
+
+
+def _checking(name):
+    """Returns the method `name` of `keras.Model`, which checks its inputs first."""
+
+    @functools.wraps(getattr(keras.Model, name))
+    def checked(self, x=None, *args, **kwargs):
+        self.check_inputs(x)
+        if isinstance(kwargs.get("validation_data"), tuple | list):
+            self.check_inputs(kwargs["validation_data"][0])
+        return getattr(super(BaseModel, self), name)(x, *args, **kwargs)
+
+    return checked
 
 
 class BaseModel(NotQuantized, Layer, keras.Model):
@@ -14,7 +28,8 @@ class BaseModel(NotQuantized, Layer, keras.Model):
       optimizers do. With all weights there before, a training begins in half the time.
     - `export`: Keras refuses a model that was never called.
 
-    - a call with NumPy arrays: ids outside the vocabulary are refused, see `id_ranges`.
+    - NumPy arrays, in a call and in `fit`, `evaluate` and `predict`: ids outside the vocabulary are
+      refused, see `id_ranges`. Labels, tensors and datasets are not looked at.
 
     A user's subclass may have more layers, whose weights come with its first call. Keras does with
     it what it does with every model.
@@ -22,12 +37,20 @@ class BaseModel(NotQuantized, Layer, keras.Model):
 
     supports_masking = False  # a model's output has no positions, or others than its input
 
+    fit, evaluate, predict = map(_checking, ("fit", "evaluate", "predict"))
+    train_on_batch, test_on_batch, predict_on_batch = map(
+        _checking, ("train_on_batch", "test_on_batch", "predict_on_batch")
+    )
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        inputs = args[0] if args else kwargs.get("inputs")
+        self.check_inputs(args[0] if args else kwargs.get("inputs"))
+        return super().__call__(*args, **kwargs)
+
+    def check_inputs(self, inputs: Any) -> None:
+        """Raises `ValueError` for NumPy arrays with ids that the model does not have."""
         inputs = inputs if isinstance(inputs, dict) else {next(iter(self.id_ranges), ""): inputs}
         for name, allowed in self.id_ranges.items():
             check_ids(inputs.get(name), allowed, name)
-        return super().__call__(*args, **kwargs)
 
     @property
     def id_ranges(self) -> dict[str, range]:

@@ -16,7 +16,8 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.config.presets import model_preset
 from keras_transformer.decoding import BatchSearch, DecodingStart, stream
 from keras_transformer.decoding.batch_search import remembered
-from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.decoding.sampling import check_sampling
+from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.layers import Decoder, TokenEmbedding
 from keras_transformer.layers.base import plain
 from keras_transformer.layers.stack import check_num_heads
@@ -272,6 +273,8 @@ class Gpt(DecoderModel):
                 "Expected prompts, a list of lists of ids. "
                 f"Received: prompts={prompts!r:.80}. Put a single prompt in a list."
             )
+        check_sampling(temperature, top_k, top_p)
+        check_seed(seed)
         rows = [self._checked_prompt(prompt) for prompt in prompts]
         if not self.built:  # a compiled search cannot create weights
             self.build()

@@ -133,6 +133,9 @@ def test_impossible_arguments_are_refused(toy_model):
             draw(toy, [5], temperature=temperature)
     with pytest.raises(ValueError, match="Received: top_k=-1, top_p=1.0"):
         draw(toy, [5], top_k=-1)
+    for wrong in (dict(top_k=float("nan")), dict(top_k=1.5), dict(top_p=float("nan"))):
+        with pytest.raises(ValueError, match="top_k must be a whole number from 0 on"):
+            draw(toy, [5], **wrong)
     with pytest.raises(ValueError, match="Received: top_k=0, top_p=0.0"):
         draw(toy, [5], top_p=0.0)
 

@@ -61,7 +61,31 @@ def test_ids_outside_the_vocabulary_are_refused_in_arrays(make, inputs):
             message = f"Expected {name} from 0 to {allowed.stop - 1}, .* from {min(wrong, 5)} to "
             with pytest.raises(ValueError, match=message):
                 model(bad["inputs"] if "inputs" in bad else bad)
+    with pytest.raises(ValueError, match=f"{name} that are whole numbers. Received: .* with 0.5"):
+        bad = {**inputs, name: np.array([[1.0, 0.5]])}
+        model(bad["inputs"] if "inputs" in bad else bad)
     assert not model.built  # it was refused before
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"],
+)
+def test_ids_outside_the_vocabulary_are_refused_by_the_methods_of_keras(name):
+    model = Gpt(20, **SIZES)
+    model.compile(loss="mse")
+    for wrong in (-7, 25):
+        with pytest.raises(ValueError, match="Expected inputs from 0 to 19"):
+            getattr(model, name)(np.array([[5, wrong]]))
+    assert not model.built
+
+
+def test_ids_outside_the_vocabulary_are_refused_in_validation_data():
+    model, bad = Transformer(20, ff_dim=17, **SIZES), {**PAIR, "target_ids": np.array([[2, 20]])}
+    model.compile(loss="sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="Expected target_ids from 0 to 19"):
+        model.fit(PAIR, np.array([[7, 3]]), validation_data=(bad, np.array([[7, 3]])))
+    assert not model.built
 
 
 def test_padding_of_another_id_is_in_the_vocabulary():

@@ -306,6 +306,11 @@ def test_bad_options(eager):
             model.generate([[5]], temperature=1.0, seed=seed)
         with pytest.raises(ValueError, match=f"Received: seed={seed}"):
             model.stream([5], temperature=1.0, seed=seed)
+    for wrong in (dict(top_k=float("nan")), dict(top_p=float("nan"))):  # also without temperature
+        with pytest.raises(ValueError, match="=nan"):
+            model.generate([[5]], **wrong)
+        with pytest.raises(ValueError, match="=nan"):
+            model.stream([5], **wrong)
     for penalty in (float("nan"), -1.0, None):
         with pytest.raises(ValueError, match=f"length_penalty={penalty}"):
             model.generate([[5]], length_penalty=penalty)
