@@ -40,7 +40,8 @@ PANELS = {
 COLOURS = {"loss": BLUE, "val_loss": ORANGE, "val_bleu": GREEN, "learning_rate": PURPLE}
 """The colours of the metrics of one run; of several runs, each has its own."""
 MAX_STEP = 10**15
-"""Largest step that is drawn; matplotlib fails at numbers near the largest ones."""
+MAX_VALUE = 1e38
+"""Largest step and value that are drawn; matplotlib fails at numbers near the largest ones."""
 MAX_POINTS = 500
 """Steps that are drawn of each schedule at most."""
 
@@ -115,7 +116,7 @@ def learning_rates(
         num_steps: number of steps to draw.
         path: file to write, or None.
     Raises:
-        ValueError: fewer than one step, or no schedule.
+        ValueError: fewer than one step, no schedule, or rates that cannot be drawn.
 
     Example:
         from keras_transformer.training import NoamSchedule
@@ -138,6 +139,12 @@ def learning_rates(
         axis = figure.subplots()
         for (label, schedule), colour in zip(schedules.items(), colours_of(schedules), strict=True):
             rates = [float(ops.convert_to_numpy(schedule(int(step) - 1))) for step in steps]
+            if not all(abs(rate) <= MAX_VALUE for rate in rates):
+                raise InputError(
+                    f"Expected learning rates that are numbers up to {MAX_VALUE:g}. "
+                    f"Received: {label or 'the schedule'} with rates from {min(rates)} to "
+                    f"{max(rates)}. Correct the schedule."
+                )
             axis.plot(steps, rates, color=colour, label=curve_label(label))
         axis.set(xlabel="step", ylabel="learning rate", title="learning rate schedule")
         axis.set_ylim(bottom=0)
@@ -237,10 +244,12 @@ def _curve(records, key):
         try:
             if not 0 <= float(step) <= MAX_STEP:
                 raise ValueError
+            if MAX_VALUE < abs(float(value)) < math.inf:
+                raise ValueError
             points[float(step)] = float(value)
         except (TypeError, ValueError, OverflowError):
             raise InputError(
-                "Expected numbers in the records of a run, and a step from 0 to "
-                f"{MAX_STEP:,}. Received: {step=}, {key}={value!r}. Remove the record."
+                f"Expected numbers up to {MAX_VALUE:g} in the records of a run, and a step from 0 "
+                f"to {MAX_STEP:,}. Received: {step=}, {key}={value!r}. Remove the record."
             ) from None
     return np.array([p for p in sorted(points.items()) if math.isfinite(p[1])]).reshape(-1, 2)

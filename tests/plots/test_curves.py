@@ -108,7 +108,16 @@ def test_damaged_lines_are_skipped(tmp_path):
 
 @pytest.mark.parametrize(
     "step, loss",
-    [("x", 1.0), ([1], 1.0), (1, "x"), (1, {}), (1e308, 1.0), (10**400, 1.0), (-1, 1.0)],
+    [
+        ("x", 1.0),
+        ([1], 1.0),
+        (1, "x"),
+        (1, {}),
+        (1e308, 1.0),
+        (10**400, 1.0),
+        (-1, 1.0),
+        (1, 1e308),
+    ],
 )
 def test_records_that_are_no_numbers(step, loss):
     expected = f"Received: {step=}, {loss=}. Remove the record."
@@ -148,6 +157,8 @@ def test_several_schedules_have_labels_and_a_long_one_its_first_and_last_step(mo
         (NoamSchedule(16), 0, "at least one step. Received: num_steps=0"),
         ({}, 10, "a schedule, or a dict"),
         ({"constant": 0.001}, 10, "a schedule, or a dict"),
+        ({"a": lambda step: 1e308}, 10, r"up to 1e\+38. Received: a with rates from 1e\+308"),
+        (lambda step: float("nan"), 10, "Received: the schedule with rates from nan"),
     ],
 )
 def test_what_is_no_schedule_is_refused(schedules, num_steps, message):
