@@ -6,6 +6,7 @@ They stand in a file `SHA256SUMS` of each directory, in the format of `sha256sum
 
 import hashlib
 import pathlib
+import re
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
@@ -20,6 +21,8 @@ from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 
 CHECKSUMS = "SHA256SUMS"
 CHUNK_BYTES = 1 << 20
+LINE = re.compile(r"([0-9A-Fa-f]{64}) [ *](.+?)\r?")
+"""The digest and the name; the asterisk is of binary mode, and the \\r of a copy by Windows."""
 
 
 def checksum(path):
@@ -48,7 +51,7 @@ def remove_with_checksum(directory, name):
     sums = directory / CHECKSUMS
     if sums.exists():
         lines = sums.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if not line.endswith(f"  {name}\n".encode())]
+        kept = [line for line in lines if not line.rstrip().endswith(f"  {name}".encode())]
         if kept != lines:
             with replacing(sums) as partial:
                 partial.write_bytes(b"".join(kept))
@@ -65,8 +68,11 @@ def check_checksums(directory, names=None):
     if not is_named(directory, CHECKSUMS):
         raise InputError(f"{CHECKSUMS} is missing")
     listed = read_regular(directory, CHECKSUMS, "checksums", VOCABULARY_BYTES)
-    lines = (line.partition(" ") for line in listed.decode(errors="replace").split("\n") if line)
-    expected = {name[1:]: digest for digest, _, name in lines}  # after a space or an asterisk
+    expected = {}
+    for line in filter(str.strip, listed.decode(errors="replace").split("\n")):
+        if not (found := LINE.fullmatch(line)):
+            raise InputError(f"{CHECKSUMS} has a line that is no checksum: {line!r:.80}")
+        expected[found[2]] = found[1].lower()
     if not expected:
         raise InputError(f"{CHECKSUMS} is empty")
     for name in sorted(expected) if names is None else names:

@@ -81,12 +81,22 @@ def test_what_is_read(directory, tmp_path):
 
 
 def test_checksums_as_sha256sum_writes_them(directory):
-    """Also with `--binary`, which marks each name with an asterisk."""
+    """Also with `--binary`, which marks each name with an asterisk, and in upper case."""
     write_checksums(directory)
     sums = directory / "SHA256SUMS"
     check_export(directory)
-    sums.write_text(sums.read_text().replace("  ", " *"))
-    check_checksums(directory)
+    whole = sums.read_bytes()
+    for changed in (
+        whole.replace(b"  ", b" *"),
+        whole.replace(b"\n", b"\r\n"),  # a copy by Windows
+        b"\n".join(line[:64].upper() + line[64:] for line in whole.split(b"\n")),
+    ):
+        sums.write_bytes(changed)
+        check_checksums(directory)
+    sums.write_bytes(whole + b"0123  file\n")
+    with pytest.raises(InputError, match="SHA256SUMS has a line that is no checksum: '0123  file'"):
+        check_checksums(directory)
+    sums.write_bytes(whole)
     (directory / "file").write_text("contend")
     with pytest.raises(InputError, match="file is not what its checksum"):
         check_checksums(directory)
