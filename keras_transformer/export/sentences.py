@@ -1,9 +1,10 @@
 """Long text in an export: split into sentences inside the graph, translated, and joined again.
 
-A sentence ends after . ! ? or an ellipsis, with the closing quotes and brackets that follow it, if
-white space and the beginning of a sentence come next: a capital letter, a digit, a letter of a
-script without case, also behind opening quotes, brackets and symbols such as emoji. Initials,
-numbers of one or two digits (as in "3. Mai") and a few abbreviations do not end a sentence.
+A sentence ends after . ! ? or an ellipsis, with the closing quotes, brackets and symbols such as
+emoji that follow it, if white space and the beginning of a sentence come next: a capital letter, a
+digit, a letter of a script without case, also behind opening quotes, brackets, bullets and symbols.
+Initials, numbers of one or two digits (as in "3. Mai") and a few abbreviations (as "z. B.") do not
+end a sentence.
 
 The other characters that end sentences in Unicode (`Sentence_Break=STerm`,
 https://www.unicode.org/reports/tr29/), such as the full stops of Chinese, Japanese and Hindi and
@@ -25,11 +26,12 @@ MAX_PARTS = 256
 BREAK, SPACE = "\x1e", "\x1f"  # control characters, which have no meaning in a text
 ABBREVIATIONS = (
     r"(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Capt|Lt|Sgt|Rev|Hon|Mt|No|Nr|Vol|Fig|vs|etc|al"
-    r"|e\.g|i\.e|cf|ca|approx|z\.B|d\.h|u\.a|bzw|usw|Str|Hr|Fr|Mme|Mlle|Sra|\p{Lu})"
+    r"|e\.g|i\.e|cf|ca|approx|z\.B|d\.h|u\.a|bzw|usw|Chr|Str|Hr|Fr|Mme|Mlle|Sra|\p{Lu})"
 )
 CLOSING = r"""["'\p{Pe}\p{Pf}]"""
 GERMAN_CLOSING = r"[\x{201C}\x{2018}]"  # which open a quotation in other languages
-OPENING = r"""["'\p{Ps}\p{Pi}\x{BF}\x{A1}\p{So}\p{Sk}\x{FE0F}\x{200D}]"""
+SYMBOL = r"[\p{So}\p{Sk}\x{FE0F}\x{200D}]"
+OPENING = rf"""(?:["'\p{{Ps}}\p{{Pi}}\x{{BF}}\x{{A1}}\x{{2022}}\x{{2023}}\x{{2043}}]|{SYMBOL})"""
 BLANK = r"[\t\p{Zs}]"
 
 
@@ -45,12 +47,14 @@ def _rules():
         (f"[{BREAK}{SPACE}]", " "),
         (r"\r\n?|\x{2028}|\x{2029}", "\n"),
         (rf"{BLANK}*\n", f"{BREAK}\n"),
+        # as in "z. B." and "v. Chr."
+        (rf"(^|[^\p{{L}}\p{{N}}])(\p{{Ll}}\.){BLANK}+((?:\p{{Lu}}|Chr)\.)", rf"\1\2{SPACE}\3"),
         # twice, as two abbreviations may follow each other
         *[(rf"(^|[^\p{{L}}\p{{N}}])({ABBREVIATIONS}\.){BLANK}+", rf"\1\2{SPACE}")] * 2,
         (rf"(^|[^\p{{L}}\p{{N}}.,])(\p{{Nd}}{{1,2}}\.){BLANK}+", rf"\1\2{SPACE}"),  # but not 2.0
         (
-            rf"([.!?\x{{2026}}](?:[\x{{A0}}\x{{202F}}]?{CLOSING}|{GERMAN_CLOSING})*){BLANK}+"
-            rf"((?:{OPENING}|{BLANK})*[\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{Nd}}])",
+            rf"([.!?\x{{2026}}](?:[\x{{A0}}\x{{202F}}]?{CLOSING}|{GERMAN_CLOSING}|{SYMBOL})*)"
+            rf"{BLANK}+((?:{OPENING}|{BLANK})*[\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{Nd}}])",
             rf"\1{BREAK}\2",
         ),
         (
