@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets
 
+from keras_transformer.data import parallel
 from keras_transformer.data.parallel import from_tfds
 from keras_transformer.errors import InputError
 
@@ -38,6 +39,22 @@ def test_train_and_validation():
     assert train.target == [f"train {i} en" for i in range(6)]
     assert train.summary.num_blank == 1
     assert validation.target[5] == "validation 5 en"
+
+
+def test_a_proxy_that_refuses_is_named_soon(monkeypatch, tmp_path):
+    waits = []
+    monkeypatch.setattr(
+        "urllib3.util.retry.Retry._sleep_backoff",
+        lambda retry: waits.append(retry.get_backoff_time()),
+    )
+    for scheme in ("http", "https"):
+        monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:9")
+    builder = tensorflow_datasets.builder("ted_hrlr_translate/pt_to_en", data_dir=tmp_path)
+    message = "to download x. .*connect to proxy.* Check the proxy in http_proxy and https_proxy. "
+    with pytest.raises(ValueError, match=message) as error:
+        parallel._download(builder, "x")
+    assert "\n" not in str(error.value)
+    assert 0 < sum(waits) < 20
 
 
 def test_without_validation_split():
