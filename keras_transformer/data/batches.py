@@ -79,7 +79,7 @@ class TranslationBatches:
         plain = [
             RaggedIds.encode(each, side) for each, side in zip(self._tokenizers, sides, strict=True)
         ]
-        # after normalization, which removes zero-width spaces, for instance; 1 is the end token
+        # a text of word-boundary signs alone, for instance; 1 is the end token
         is_blank = np.minimum(plain[0].lengths, plain[1].lengths) == 1
         is_long = ~is_blank & (np.maximum(plain[0].lengths, plain[1].lengths) > self.max_length)
         fits = ~(is_blank | is_long)

@@ -198,7 +198,7 @@ def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer, sentence_
 
 
 def test_only_over_long_and_blank_pairs(sentence_pairs, tokenizer):
-    corpus = ParallelCorpus.from_pairs([*sentence_pairs, ("\u200b", "x")])
+    corpus = ParallelCorpus.from_pairs([*sentence_pairs, ("\u2581", "x")])
     with pytest.raises(ValueError, match="1 to 2 tokens.*32 pairs, 1 with a blank .* longer"):
         TranslationBatches(corpus, tokenizer, max_length=2)
 
