@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding.prefixes import MAX_BYTES, SPACE
 from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.tokenizer import BLANK, valid_texts
+from keras_transformer.tokenizers.tokenizer import WHITE_SPACE, valid_texts
 from keras_transformer.translation.terminology import MAX_TOKENS, NOT
 
 LETTER = r"\pL\pN_"
@@ -176,12 +176,12 @@ def _known_ids(tokenizer, texts, max_tokens, name):
 
 
 def _ends_word(prefix):
-    return tf.strings.regex_full_match(valid_texts(prefix), f"(?s).*{BLANK}")
+    return tf.strings.regex_full_match(valid_texts(prefix), f"(?s).*{WHITE_SPACE}")
 
 
 def _words(texts):
     """Returns texts with one space between words, and none around them."""
-    words = tf.strings.regex_replace(valid_texts(texts), f"{BLANK}+", " ")
+    words = tf.strings.regex_replace(valid_texts(texts), f"{WHITE_SPACE}+", " ")
     return tf.strings.strip(words)
 
 
