@@ -256,9 +256,16 @@ def _with_prefixes(chunks, prefixes):
 
 
 def prefetched(items: Iterable[Any]) -> Iterator[Any]:
-    """Yields each item when the next one has been made, so that work on that one has begun."""
+    """Yields each item when the next one has been made, so that work on that one has begun.
+
+    If the next one cannot be made, the item comes before the error.
+    """
     waiting: list[Any] = []
-    for item in items:
+    try:
+        for item in items:
+            yield from waiting
+            waiting = [item]
+    except Exception:
         yield from waiting
-        waiting = [item]
+        raise
     yield from waiting

@@ -231,16 +231,16 @@ def test_an_interrupted_command_goes_on_where_it_was(
     (line,) = capsys.readouterr().err.splitlines()
     kept = tmp_path / "out.partial.de"
     assert f"{source}, line 4" in line
-    assert line.endswith(f"; what is done up to line 2 is in {kept}: the same command goes on")
-    assert kept.read_text() == "A\nCUT\n"  # the next lines are read while these are translated
+    assert line.endswith(f"; what is done up to line 3 is in {kept}: the same command goes on")
+    assert kept.read_text() == "A\nCUT\nB\n"
     write_files(source="a\ncut\nb\nc\n")
     assert cli.main([*command, "--scores"]) == 2
     assert "Received: another model, search, or file" in capsys.readouterr().err
     assert cli.main(command) == 0
     first, last = capsys.readouterr().err.splitlines()
-    assert first == "keras-transformer: goes on after line 2"
+    assert first == "keras-transformer: goes on after line 3"
     assert "warning: 1 of 4 lines" in last and last.endswith("the first is line 2")
-    assert fake_translator.chunks == [["b"], ["c"]]
+    assert fake_translator.chunks == [["c"]]
     assert (tmp_path / "out.de").read_text() == "A\nCUT\nB\nC\n" and not kept.exists()
 
 
