@@ -32,6 +32,8 @@ MODULES = (
     "training",
     "translation.translator",
     "translation.terminology",
+    "translation.markup",
+    "translation.markup_translator",
     "translation.explanation",
     "translation.lexicon",
     "decoding",

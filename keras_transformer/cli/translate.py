@@ -36,7 +36,7 @@ from keras_transformer.translation.terminology import Terminology
 SUMMARY = "translate text, one line in, one line out"
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 MAX_NAMED = 5
-"""Lines without their terms that are named at the end."""
+"""Lines without their terms, or with markup out of place, that are named at the end."""
 
 
 def add_arguments(parser):
@@ -68,7 +68,7 @@ def add_arguments(parser):
         "--json",
         action="store_true",
         help="print an object for each line: its translations with scores, words and alignments, "
-        "and the terms that are missing",
+        "and the terms and the places of markup that are missing",
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
@@ -84,6 +84,17 @@ def add_arguments(parser):
         metavar="F",
         help="file of terms: in each line a term of the source, a tab, and its translation, or "
         "several between tabs, or ! and what a translation must not say",
+    )
+    parser.add_argument(
+        "--markup",
+        action="store_true",
+        help="keep tags, entities, and placeholders such as {0} and %%s, and put them where the "
+        "translation has the words that they mark",
+    )
+    parser.add_argument(
+        "--markup-patterns",
+        metavar="F",
+        help="--markup with more placeholders: a file of regular expressions, one in each line",
     )
     group = parser.add_argument_group("sampling")
     group.add_argument(
@@ -110,7 +121,7 @@ def add_arguments(parser):
 
 def run(arguments):
     sampling = _sampling(arguments)
-    files = arguments.input, arguments.prefixes, arguments.terms
+    files = arguments.input, arguments.prefixes, arguments.terms, arguments.markup_patterns
     for path in files:
         if path is not None:
             check_readable(path)
@@ -119,28 +130,43 @@ def run(arguments):
     read = arguments.input, *filter(None, files)
     check_no_input(arguments.output, [*read, *files_of(arguments.model)])
     terms = None if arguments.terms is None else Terminology.read(arguments.terms)
+    markup = _markup(arguments)
     translator = load_translator(arguments, of_run=arguments.sample or arguments.mbr)
-    if arguments.json or arguments.alignments:
+    if arguments.json or arguments.alignments or markup is not None:
         translator.explain([], [])  # refused at once where there is no explanation
+    if markup is not None:
+        from keras_transformer.translation.markup_translator import MarkupTranslator
+
+        translator = MarkupTranslator(translator, markup)
     work = "" if arguments.output is None else _work(arguments, translator)
     with resumable_lines(arguments.output, work, arguments.restart) as output:
         if output.num_done:
             console.say(f"goes on after line {output.num_done:,}")
-        _translate(arguments, translator, terms, sampling, output)
+        _translate(arguments, translator, terms, markup, sampling, output)
+
+
+def _markup(arguments):
+    """Returns the `Markup` of the lines; None where tags are text."""
+    path = arguments.markup_patterns
+    if path is None and not arguments.markup:
+        return None
+    from keras_transformer.translation.markup import Markup
+
+    return Markup() if path is None else Markup.read(path)
 
 
 def _work(arguments, translator):
     """Returns the checksum of all but the input that decides what is written."""
-    names = "n_best", "scores", "json", "alignments", "sample", "mbr", "prefix", *SAMPLING
+    names = "n_best", "scores", "json", "alignments", "sample", "mbr", "prefix", "markup", *SAMPLING
     options = [getattr(arguments, name) for name in names]
-    for path in (arguments.prefixes, arguments.terms):
+    for path in (arguments.prefixes, arguments.terms, arguments.markup_patterns):
         regular = path is not None and is_regular_file(path)
         options.append(regular and checksum(path))
     content = json.dumps([PACKAGE_VERSION, translator.checksum(), *options])
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _translate(arguments, translator, terms, sampling, output):
+def _translate(arguments, translator, terms, markup, sampling, output):
     """Writes the translations of the lines that are not done yet, and says what they lack."""
     show_progress = arguments.output is not None or not sys.stdout.isatty()
     is_file = is_regular_file(arguments.input)
@@ -155,8 +181,10 @@ def _translate(arguments, translator, terms, sampling, output):
     if arguments.prefixes is not None:
         prefixes = itertools.islice(iterate_lines(arguments.prefixes), first, None)
     options = {"prefixes": prefixes, "read_ahead": is_file}
+    if arguments.sample or arguments.mbr or markup is not None:
+        options["first"] = first
     if arguments.sample or arguments.mbr:
-        options |= {"first": first, **sampling}
+        options |= sampling
         answers = translator.sample_chunks(chunks, arguments.mbr or arguments.n_best, **options)
         if arguments.mbr:
             from keras_transformer.translation.minimum_bayes_risk import least_risk
@@ -169,6 +197,8 @@ def _translate(arguments, translator, terms, sampling, output):
     incomplete = output.notes.setdefault("incomplete", [])
     lacking = output.notes.setdefault("lacking", [])
     lost = output.notes.setdefault("lost", [])
+    displaced = output.notes.setdefault("displaced", [])
+    plain = str if markup is None else markup.plain
     answers = one_by_one(answers, show_progress, count_lines(arguments.input), first)
     for number, translations in enumerate(answers, start=first + 1):
         (text, unknown), best = texts.popleft(), translations[0]
@@ -176,9 +206,10 @@ def _translate(arguments, translator, terms, sampling, output):
         if arguments.json or arguments.alignments:
             translations, explanations = zip(*translations, strict=True)
             best = translations[0]
-        not_met = [] if terms is None else terms.not_met(text, best.text)
+        not_met = [] if terms is None else terms.not_met(plain(text), plain(best.text))
         if arguments.json:
-            output.write(_as_json(number, translations, explanations, not_met, unknown))
+            line = _as_json(number, translations, explanations, not_met, unknown, markup)
+            output.write(line)
         else:
             for place, translation in enumerate(translations):
                 columns = [" ".join(translation.text.splitlines())]
@@ -195,6 +226,8 @@ def _translate(arguments, translator, terms, sampling, output):
             lost.append(number)
         if not_met:
             lacking.append(f"line {number} ({', '.join(not_met)})")
+        if markup is not None and best.unplaced:
+            displaced.append(f"line {number} ({', '.join(best.unplaced)})")
         output.end_answer(text)
     if incomplete:
         console.say(
@@ -207,11 +240,20 @@ def _translate(arguments, translator, terms, sampling, output):
             f"does not know, so translations lack them; the first is line {lost[0]}"
         )
     if lacking:
-        named, more = "; ".join(lacking[:MAX_NAMED]), len(lacking) - MAX_NAMED
         console.say(
             f"warning: the translations of {len(lacking)} of {output.num_done} lines lack a term, "
-            f"or have one that is marked by !: {named}{f' and {more} more' if more > 0 else ''}"
+            f"or have one that is marked by !: {_first_ones(lacking)}"
         )
+    if displaced:
+        console.say(
+            f"warning: the translations of {len(displaced)} of {output.num_done} lines have markup "
+            f"at the end, as no word of them belongs to it: {_first_ones(displaced)}"
+        )
+
+
+def _first_ones(lines):
+    more = len(lines) - MAX_NAMED
+    return "; ".join(lines[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _explained(translator, answers, texts):
@@ -228,7 +270,7 @@ def _explained(translator, answers, texts):
         yield [[(translation, next(explanations)) for translation in each] for each in chunk]
 
 
-def _as_json(number, translations, explanations, not_met, unknown):
+def _as_json(number, translations, explanations, not_met, unknown, markup):
     """Returns the object of a line, on one line."""
     found = [
         {
@@ -240,6 +282,7 @@ def _as_json(number, translations, explanations, not_met, unknown):
                 for word in explanation.words
             ],
             "alignment": explanation.alignment,
+            **({} if markup is None else {"unplaced": translation.unplaced}),
         }
         for translation, explanation in zip(translations, explanations, strict=True)
     ]

@@ -30,6 +30,9 @@ class Explanation(NamedTuple):
     """The words of the source, as `Word.text`."""
     words: list[Word]
     """The words of the translation."""
+    attention: np.ndarray | None = None
+    """NumPy `(words, source)`: how much the tokens of each word look at each word of the source, on
+    average; None where the model has no attention to the source."""
 
     @property
     def alignment(self) -> str:
@@ -84,14 +87,14 @@ def explain_tokens(source, target, log_probs, weights):
     """
     source_words, source_places = words_of(*source)
     words, places = words_of(*target)
-    found = []
-    for text, tokens in zip(words, places, strict=True):
-        best = None
-        if weights is not None and source_places:
-            looks = weights[tokens].sum(axis=0)
-            best = int(np.argmax([looks[each].sum() for each in source_places]))
-        found.append(Word(text, float(log_probs[tokens].sum()), best))
-    return Explanation(source_words, found)
+    attention, best = None, [None] * len(words)
+    if weights is not None and source_places and words:
+        looks = [weights[tokens].mean(axis=0) for tokens in places]
+        attention = np.array([[look[each].sum() for each in source_places] for look in looks])
+        best = attention.argmax(axis=1).tolist()
+    scores = [float(log_probs[tokens].sum()) for tokens in places]
+    found = [Word(*each) for each in zip(words, scores, best, strict=True)]
+    return Explanation(source_words, found, attention)
 
 
 def words_of(surfaces, ids):

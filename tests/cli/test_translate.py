@@ -149,6 +149,29 @@ def test_lines_that_lack_a_term_are_named(calls, run_directory, type_in, write_f
     )
 
 
+def test_markup_is_kept(calls, run_directory, type_in, write_files, capsys):
+    (patterns,) = write_files(patterns="[A-Z]-[0-9]+\n")
+    type_in(b"<b>a</b>  X-1\n\n<i>a</i> <b>dog</b> &lt; {0}\nX-1 <br>\n")
+    flags = ["--markup-patterns", patterns, "--markup"]
+    assert cli.main(["translate", run_directory, *flags]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "<b>A</b> X-1\n\n<i>A DOG</i> &lt;<b></b> {0}\nX-1 <br>\n"
+    assert captured.err == (
+        "keras-transformer: warning: the translations of 1 of 4 lines have markup at the end, as "
+        "no word of them belongs to it: line 3 (<b>)\n"
+    )
+    (terms,) = write_files(terms="a dog\tA DOG\n")
+    type_in(b"a <b>dog</b>\na x\n")
+    flags = ["--markup", "--json", "--n-best", "2", "--terms", terms]
+    assert cli.main(["translate", run_directory, *flags]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    texts = [(found["text"], found["unplaced"]) for found in first["translations"]]
+    assert texts == [("A DOG<b></b>", ["<b>"]), ("A DOG!<b></b>", ["<b>"])]
+    assert [word["text"] for word in first["translations"][0]["words"]] == ["A", "DOG"]
+    assert first["source"] == ["a", "dog"] and first["not_met"] == []
+    assert second["translations"][0]["unplaced"] == []
+
+
 def test_of_many_samples_the_one_like_the_others_is_printed(
     calls, run_directory, type_in, capsysbinary, fake_translator
 ):
@@ -167,6 +190,7 @@ def test_of_many_samples_the_one_like_the_others_is_printed(
         (["--sample", "--terms", "none/there"], "Received: samples and --terms none/there"),
         (["--terms", "none/there"], "Received: none/there: No such file"),
         (["--top-p", "0.5"], "Expected --sample or --mbr .* Received: top_p=0.5. Add one"),
+        (["--markup-patterns", "none/there"], "Received: none/there: No such file"),
         (["--prefixes", "none/there"], "Received: none/there: No such file"),
     ],
 )
@@ -242,6 +266,24 @@ def test_an_interrupted_command_goes_on_where_it_was(
     assert "warning: 1 of 4 lines" in last and last.endswith("the first is line 2")
     assert fake_translator.chunks == [["c"]]
     assert (tmp_path / "out.de").read_text() == "A\nCUT\nB\nC\n" and not kept.exists()
+
+
+def test_tags_that_are_not_balanced_lose_nothing_before_them(
+    calls, run_directory, tmp_path, capsys, write_files, monkeypatch
+):
+    monkeypatch.setattr(arguments, "CHUNK_LINES", 3)
+    (source,) = write_files(source="a\nb\nc\n<b>d</b>\n</b>\ne\n")
+    command = ["translate", run_directory, "--input", source, "--output", str(tmp_path / "out")]
+    command.append("--markup")
+    assert cli.main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Received: line 5: </b> without an opening tag. " in line
+    assert "what is done up to line 4 is in" in line and line.endswith("the same command goes on")
+    assert (tmp_path / "out.partial").read_text() == "A\nB\nC\n<b>D</b>\n"
+    write_files(source="a\nb\nc\n<b>d</b>\ne\n</i>\n")
+    assert cli.main(command) == 2
+    assert "Received: line 6: </i>" in capsys.readouterr().err
+    assert (tmp_path / "out.partial").read_text().endswith("<b>D</b>\nE\n")
 
 
 @pytest.mark.parametrize("flag", ["--input", "--output"])

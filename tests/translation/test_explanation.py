@@ -60,11 +60,14 @@ def test_words_have_the_numbers_of_their_tokens(name, tokenizer, corpus):
         source_texts, source_places = words_of(tokenizer.surfaces, sides[0])
         assert source_texts == found.source == source.split()
         assert texts == [word.text for word in found.words] == target.split()
-        for word, tokens in zip(found.words, places, strict=True):
+        assert found.attention.shape == (len(texts), len(source_texts))
+        for row, (word, tokens) in enumerate(zip(found.words, places, strict=True)):
             expected = sum(log_probs[t, sides[1][t]] for t in tokens)
             assert word.score == pytest.approx(expected, abs=1e-4)
             sums = [sum(looks[t, s] for t in tokens for s in each) for each in source_places]
             assert sums[word.source] == pytest.approx(max(sums), abs=1e-4)
+            means = np.array(sums) / len(tokens)
+            np.testing.assert_allclose(found.attention[row], means, atol=1e-4)
         whole = sum(word.score for word in found.words) + log_probs[-1, END_ID]
         assert translator.score([source], [target])[0] == pytest.approx(whole, abs=1e-3)
 
