@@ -78,30 +78,27 @@ class Placement:
         inside = self._words_in(part)
         if not inside:  # of a source that was cut
             return 0.0, None
+        rest = self._source[parent.start : part.start] + self._source[part.end : parent.end]
+        if not rest.strip() and not taken and bounds[0] < bounds[1]:
+            return np.inf, bounds
         shares = self._shares[:, inside].sum(axis=1)
         free = [
             i
-            for i, (start, end) in enumerate(self._words)
-            if start < bounds[1]
-            and end > bounds[0]
-            and _is_free(self._range(parent, part, inside, i, i, bounds), bounds, taken)
+            for i in range(len(self._words))
+            if _is_free(self._range(part, inside, i, i, bounds), taken)
         ]
         if not free:
             return 0.0, None
         if not taken and inside == self._words_in(parent):
-            return np.inf, self._range(parent, part, inside, free[0], free[-1], bounds)
+            return np.inf, self._range(part, inside, free[0], free[-1], bounds)
         gains = np.full(len(shares), -np.inf)
         gains[free] = shares[free] - 0.5
         first, last, gain = _best_run(gains)
         if gain <= 0 and shares[first] < MIN_SHARE:
             return 0.0, None
-        place = self._range(parent, part, inside, first, last, bounds)
-        if not _is_free(place, bounds, taken):  # a part of a copied word in it is
-            first = max(free, key=lambda i: shares[i])
-            place = self._range(parent, part, inside, first, first, bounds)
-        return gain, place
+        return gain, self._range(part, inside, first, last, bounds)
 
-    def _range(self, parent, part, inside, first, last, bounds):
+    def _range(self, part, inside, first, last, bounds):
         """Returns where an element begins and ends if it has the target words `first` to `last`.
 
         Punctuation around the words belongs to it only where it begins or ends with some in the
@@ -109,6 +106,7 @@ class Placement:
 
         Args:
             inside: the source words of the element.
+            bounds: what it must be within; without a word in them, it ends before it begins.
         """
         start, end = self._words[first][0], self._words[last][1]
         core = _core(self._target, (start, end))
@@ -116,17 +114,12 @@ class Placement:
             a, b = _core(self._source, self._spans[inside[0]])
             is_cut = a < part.start or part.end < b
             if is_cut and self._source[a:b] == self._target[slice(*core)]:
-                return core[0] + max(a, part.start) - a, core[0] + min(part.end, b) - a
+                core = core[0] + max(a, part.start) - a, core[0] + min(part.end, b) - a
+                start, end = core
         text = self._source[part.start : part.end].strip()
         start = core[0] if text[0].isalnum() else start
         end = core[1] if text[-1].isalnum() else end
-        is_first = not self._source[parent.start : part.start].strip()
-        is_last = not self._source[part.end : parent.end].strip()
-        if is_first and not _has_letters(self._target[bounds[0] : start]):
-            start = bounds[0]
-        if is_last and not _has_letters(self._target[end : bounds[1]]):
-            end = bounds[1]
-        return start, end
+        return max(start, bounds[0]), min(end, bounds[1])
 
     def _words_in(self, part):
         return [i for i, (a, b) in enumerate(self._spans) if a < part.end and b > part.start]
@@ -227,14 +220,9 @@ def _best_run(gains):
     return best
 
 
-def _is_free(place, bounds, taken):
+def _is_free(place, taken):
     start, end = place
-    inside = bounds[0] <= start < end <= bounds[1]
-    return inside and all(end <= a or start >= b for a, b in taken)
-
-
-def _has_letters(text):
-    return any(map(str.isalnum, text))
+    return start < end and all(end <= a or start >= b for a, b in taken)
 
 
 def _core(text, span):

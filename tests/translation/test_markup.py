@@ -138,6 +138,11 @@ def test_a_thousand_random_markups_come_back():
             "Er <b>schaut</b> heute hinauf zu",
         ),
         ("<p>all of it</p>", "das, alles!", "2-0", "<p>das, alles!</p>"),
+        ("<p><b>all</b>: this</p>", "»alles« das!", "0-0 1-1", "<p>»<b>alles</b>« das!</p>"),
+        ("<i><b>a.</b> c</i> d", "D C A.", "0-2 1-1 2-0", "D <i>C <b>A</b></i>."),
+        ("<b>x {0}y</b> c", "X C Y", "0-0 1-2 2-1", "<b>X {0}</b> C Y"),
+        ("x<y/> <b>b c d</b>", "B X C D", "0-1 1-0 2-1 2-2 3-3", "<y/> <b>B X C D</b>"),
+        ("<b>x {0} y</b> c", "X C Y", "0-0 1-2 2-1", "<b>X {0}</b> C Y"),
         ("A man {0} reads %s books.", "Ein Mann liest Bücher.", "1-1 2-2 3-3",
          "Ein Mann {0} liest %s Bücher."),
         ("Say, {name}: {{ b }} (%d) 5%-off!", "Sag jetzt (5%-Rabatt)!", "0-0 2-2",
@@ -184,6 +189,7 @@ def test_text_that_is_no_markup_stays_text(source, target, expected):
     ("source", "expected", "unplaced"),
     [
         ("<b>a</b> b", "B<b></b>", ["<b>"]),
+        ("a <b>lab</b> <i>coat</i>", "<b>B</b><i></i>", ["<i>"]),
         ("<i>a <b>a</b> {0} <u>b</u></i>", "<i>{0} <u>B</u><b></b></i>", ["<b>"]),
         ("<i>a {0} <b>a <u>{1} a</u></b></i> b", "B<i> {0}<b><u> {1}</u></b></i>",
          ["<i>", "{0}", "<b>", "<u>", "{1}"]),
@@ -191,7 +197,36 @@ def test_text_that_is_no_markup_stays_text(source, target, expected):
 )  # fmt: skip
 def test_what_no_word_translates_is_at_the_end(source, expected, unplaced):
     size = len(Markup().plain(source).split())
-    assert aligned(source, "B", f"{size - 1}-0") == (expected, unplaced)
+    pairs = "1-0 2-0" if "lab" in source else f"{size - 1}-0"
+    assert aligned(source, "B", pairs) == (expected, unplaced)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "attention", "expected"),
+    [
+        # the article looks at the noun, which another word looks at even more
+        ("a <b>man</b>", "Ein Mann", [[0.3, 0.6], [0.0, 0.9]], "Ein <b>Mann</b>"),
+        (
+            "<b>a</b> <i>b</i> c",
+            "X C",
+            [[0.4, 0.6, 0], [0, 0, 1]],
+            "<i>X</i> C<b></b>",
+        ),  # the surest
+    ],
+)
+def test_words_belong_together_as_far_as_each_chooses_the_other(
+    source, target, attention, expected
+):
+    words = [Word(word, 0.0, None) for word in target.split()]
+    marked = Markup().parse(source)
+    explanation = Explanation(marked.plain.split(), words, np.array(attention))
+    assert marked.restore(target, explanation)[0] == expected
+
+
+def test_without_attention_each_word_has_one_of_the_source():
+    words = [Word("B", 0.0, 1), Word("A", 0.0, 0), Word("?", 0.0, None)]
+    found = Markup().parse("<b>a</b> b").restore("B A ?", Explanation(["a", "b"], words))
+    assert found == ("B <b>A</b> ?", [])
 
 
 def test_a_copy_has_the_markup_of_the_source():
