@@ -58,7 +58,7 @@ class Signatures:
       or form that the tokenizer cannot write is refused.
     - explain(text, target) -> source_words `(B, V)`, and of the given translations words `(B, W)`,
       both padded with ""; word_scores `(B, W)`; alignment `(B, W)`: the number of a word of the
-      source, -1 for none. As `Translator.explain`.
+      source, -1 for none; attention `(B, W, V)`, padded with 0. As `Translator.explain`.
     - attention(text) -> translation `(B,)`; source_pieces `(B, S)` and target_pieces `(B, T)`, the
       tokens, padded with ""; weights `(B, layers, H, T, S)` of the cross-attention, padded with 0.
       Left out if the cross-attention is linear, or if there is none.

@@ -45,17 +45,18 @@ def explain(source, target, log_probs, weights):
         weights: `(B, T, S)`; None: unknown.
     Returns:
         source_words `(B, V)`, words `(B, W)`, padded with ""; word_scores `(B, W)`; alignment
-        `(B, W)` int32: the number of a word of the source, -1 where there is none.
+        `(B, W)` int32: the number of a word of the source, -1 where there is none; attention
+        `(B, W, V)`, all 0 if it is unknown.
     """
     source_words, source_tokens = words_of(*source)
     words, tokens = words_of(*target)
     scores = tf.einsum("bt,btw->bw", log_probs, tokens)
     if weights is None:
-        alignment = tf.fill(tf.shape(words), -1)
-    else:
-        looks = tf.einsum("bts,btw,bsv->bwv", weights, tokens, source_tokens)
-        has_words = tf.reduce_any(source_tokens > 0, axis=[1, 2])[:, None]
-        is_word = tf.reduce_any(tokens > 0, axis=1) & has_words
-        alignment = tf.where(is_word, tf.argmax(looks, axis=2, output_type=tf.int32), -1)
-    found = source_words, words, scores, alignment
-    return dict(zip(("source_words", "words", "word_scores", "alignment"), found, strict=True))
+        weights = tf.zeros([tf.shape(words)[0], tf.shape(tokens)[1], tf.shape(source_tokens)[1]])
+    means = tokens / tf.maximum(tf.reduce_sum(tokens, axis=1, keepdims=True), 1.0)
+    attention = tf.einsum("bts,btw,bsv->bwv", weights, means, source_tokens)
+    has_attention = tf.reduce_any(attention > 0, axis=2)
+    alignment = tf.where(has_attention, tf.argmax(attention, axis=2, output_type=tf.int32), -1)
+    found = source_words, words, scores, alignment, attention
+    names = "source_words", "words", "word_scores", "alignment", "attention"
+    return dict(zip(names, found, strict=True))

@@ -95,7 +95,7 @@ class SavedModelTranslator(ExportedTranslator):
         for indices in _batches(sources):
             text, target = ([side[i] for i in indices] for side in (sources, targets))
             found = self._answer("explain", {"text": text, "target": target})
-            names = "source_words", "words", "word_scores", "alignment"
+            names = "source_words", "words", "word_scores", "alignment", "attention"
             for i, *row in zip(indices, *(found[name] for name in names), strict=True):
                 explained[i] = _explanation(*row)
         return explained
@@ -133,11 +133,12 @@ def _constraints(texts, prefixes, terms):
     return {"prefix": prefixes or [""] * len(texts), "terms": cells}
 
 
-def _explanation(source_words, words, scores, alignment):
+def _explanation(source_words, words, scores, alignment, attention):
     source_words, words = map(_without_padding, (source_words, words))
     columns = zip(words, scores, alignment, strict=False)
     found = [Word(word, float(x), None if i < 0 else int(i)) for word, x, i in columns]
-    return Explanation(source_words, found)
+    attention = attention[: len(words), : len(source_words)]
+    return Explanation(source_words, found, attention if attention.any() else None)
 
 
 def _without_padding(words):

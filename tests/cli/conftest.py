@@ -80,6 +80,7 @@ class FakeExport:
     translate = FakeTranslator.translate
     translate_chunks = FakeTranslator.translate_chunks
     unknown_characters = FakeTranslator.unknown_characters
+    explain = FakeTranslator.explain
 
 
 @pytest.fixture

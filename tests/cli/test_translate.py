@@ -172,11 +172,6 @@ def test_markup_is_kept(calls, run_directory, type_in, write_files, capsys):
     assert second["translations"][0]["unplaced"] == []
 
 
-def test_markup_needs_the_alignment_of_a_run(calls, export_directory, error_of):
-    error = error_of(2, ["translate", export_directory, "--markup"])
-    assert "Expected the directory of a run." in error
-
-
 def test_of_many_samples_the_one_like_the_others_is_printed(
     calls, run_directory, type_in, capsysbinary, fake_translator
 ):

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_transformer.decoding.prefixes import Prefixes
 from keras_transformer.decoding.terms import TermRows
 from keras_transformer.export.constraints import PrefixGraph, TermGraph
+from keras_transformer.translation.markup_translator import MarkupTranslator
 from keras_transformer.translation.terminology import Terminology
 
 PREFIXES = ["", "Der Hu", "Der Hu ", "D", "Wo  ist", "ubri", " Ich bin", "Die Katze schl", " "]
@@ -123,5 +124,12 @@ def test_an_export_explains_as_the_translator_does(exported_translator, translat
         assert [word.text for word in ours.words] == [word.text for word in theirs.words]
         scores = ([word.score for word in each.words] for each in (ours, theirs))
         np.testing.assert_allclose(*scores, atol=1e-4)
+        assert (ours.attention is None) == (theirs.attention is None)
+        if ours.attention is not None:
+            np.testing.assert_allclose(ours.attention, theirs.attention, atol=1e-5)
+    marked = [f"{{0}} <b>{text}</b> %s" for text in texts[:5]]
+    with_markup = MarkupTranslator(exported_translator)(marked)
+    assert with_markup == MarkupTranslator(translator)(marked)
+    assert all("<b>" in text for text in with_markup)
     with pytest.raises(ValueError, match="Expected a target for each source"):
         exported_translator.explain(texts, targets[1:])

@@ -281,11 +281,6 @@ def test_the_texts_before_a_bad_one_are_translated():
         next(chunks)
 
 
-def test_a_translator_must_align():
-    with pytest.raises(InputError, match="Received: object, which has no explain"):
-        MarkupTranslator(object())
-
-
 def test_a_model_translates_the_text_without_its_markup(translator, texts):
     texts = texts[:33]
     translations = translator(texts)
