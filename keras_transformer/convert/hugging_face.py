@@ -34,8 +34,9 @@ def from_hugging_face(directory: StrPath) -> Imported:
 
     It reads local files only: config.json, *.safetensors (one file, or several with
     model.safetensors.index.json) and, if they are there, tokenizer.json or vocab.txt (or
-    GPT-2's vocab.json and merges.txt), and tokenizer_config.json. It needs the libraries that
-    `pip install safetensors tokenizers` installs.
+    GPT-2's vocab.json and merges.txt), tokenizer_config.json, added_tokens.json and
+    special_tokens_map.json. It needs the libraries that `pip install safetensors tokenizers`
+    installs.
 
     Args:
         directory: path of the directory.
@@ -71,6 +72,13 @@ def from_hugging_face(directory: StrPath) -> Imported:
                 "tokenizer that belongs to the model, or move it away to load the model alone."
             )
         if model_type == "gpt2":  # rows of no token, which `generate` must not choose
+            end_id = config.get("eos_token_id")
+            if type(end_id) is int and highest < end_id < config["vocab_size"]:
+                raise InputError(
+                    "Expected a token that ends a text: eos_token_id of config.json, in the "
+                    f"tokenizer. Received: eos_token_id={end_id}, and a tokenizer whose highest id "
+                    f"is {highest}. Copy the tokenizer that belongs to the model."
+                )
             config["vocab_size"] = highest + 1
             tensors = {
                 name: tensor[: highest + 1] if name.endswith(gpt2.TABLES) else tensor

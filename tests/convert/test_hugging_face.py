@@ -36,6 +36,8 @@ def test_a_byte_level_tokenizer(directory, sentence_pairs):
 
 def test_rows_of_no_token_are_left_out(directory):
     """As after `resize_token_embeddings` to a multiple of 8."""
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "eos_token_id": None}))
     expected = from_hugging_face(directory).model
     pieces = {chr(97 + i): i for i in range(25)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(pieces, []))
@@ -121,7 +123,7 @@ def test_case_and_accents_are_those_of_bert(as_json, do_lower_case, tmp_path):
         ("tokenizer_config.json", "3", "Expected a JSON object. Received: .*tokenizer_config.json"),
         ("vocab.txt", b"[PAD]\n\xff\n", "Expected a WordPiece vocabulary. Received: .*vocab.txt"),
         ("vocab.txt", "[UNK]\ndog\n[CLS]\n", r"vocab.txt, without \[PAD\], \[SEP\]"),
-        ("added_tokens.json", '{"<new>": 99}', "those of vocab.txt. Received: '<new>' with the id"),
+        ("added_tokens.json", '{"<new>": 99}', "or to follow them. Received: '<new>' with the id"),
         ("tokenizer.json", '{"model": {"type": "WordPiece", "vocab": []}}', "tokenizer.json: "),
         ("tokenizer.json", 9999 * "[", "Expected a tokenizer of .*. Received: .*tokenizer.json: "),
     ],
@@ -156,31 +158,161 @@ def test_the_files_of_gpt2_itself(tmp_path, sentence_pairs):
         read_tokenizer(tmp_path)
 
 
-def test_what_lies_beside_the_files_of_gpt2_is_read_as_in_transformers(tmp_path, sentence_pairs):
-    """A space before the text, other special tokens, and tokens that were added later."""
-    transformers = pytest.importorskip("transformers", reason="needs the extra test-backends")
-    trained, special = tokenizers.ByteLevelBPETokenizer(), ["</s>", "<pad>"]
-    texts = [text for pair in sentence_pairs for text in pair]
-    trained.train_from_iterator(texts, 300, show_progress=False, special_tokens=special)
-    trained.save_model(str(tmp_path))
-    size = trained.get_vocab_size()
-    names = dict.fromkeys(["bos_token", "eos_token", "unk_token"], "</s>") | {"pad_token": "<pad>"}
-    config = {**names, "add_prefix_space": True, "tokenizer_class": "GPT2Tokenizer"}
-    files = {
-        "tokenizer_config": config,
-        "special_tokens_map": {**names, "additional_special_tokens": ["<end>"]},
-        "added_tokens": {"<new>": size, "<end>": size + 1},
-    }
+END = "<|endoftext|>"
+ADDED = [{"content": "</s>", "special": True}, {"content": "<new>", "lstrip": True}]
+NAMED = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>"}
+MASK = {"content": "[MASK]", "lstrip": True, "normalized": False}
+
+# the special tokens of a vocabulary of n tokens, tokenizer_config.json, and the files beside it
+GPT2_FILES = {
+    "a decoder alone": ([END], lambda n: decoder(n, ADDED, eos_token="</s>"), {}),
+    "a decoder and files that do not count beside it": (
+        [END],
+        lambda n: decoder(n, ADDED[:1]),
+        {"special_tokens_map": {"eos_token": "<pad>"}, "added_tokens": {"<new>": 0}},
+    ),
+    "another end": ([END, "</s>"], {"eos_token": "</s>"}, {}),
+    "the default is an ordinary text": ([END, "</s>"], NAMED, {}),
+    "no unknown": ([END, "</s>"], {**NAMED, "unk_token": None}, {}),
+    "tokens around a text": (
+        [END, "</s>"],
+        {"add_bos_token": True, "add_eos_token": True, "eos_token": "</s>"},
+        {},
+    ),
+    "a start that is null": ([END], {"add_bos_token": True, "bos_token": None}, {}),
+    "a new token that is named": ([END], {"pad_token": "<pad>", "my_token": "<new>"}, {}),
+    "further special tokens": (
+        [END],
+        {"additional_special_tokens": ["<new>"], "extra_special_tokens": {"x": "</s>"}},
+        {},
+    ),
+    "special tokens that are split": ([END], {"split_special_tokens": True}, {}),
+    "older files": (
+        ["</s>", "<pad>"],
+        {**NAMED, "pad_token": "<pad>", "add_prefix_space": True},
+        {
+            "special_tokens_map": {**NAMED, "additional_special_tokens": ["<end>"]},
+            "added_tokens": lambda n: {"<new>": n, "<end>": n + 1},
+        },
+    ),
+}
+BERT_FILES = {
+    "a decoder alone": ([], lambda n: decoder(n, ADDED), {}),
+    "other names": (["<s>", "</s>"], {"cls_token": "<s>", "sep_token": "</s>"}, {}),
+    "a space before a mask": ([], {}, {"special_tokens_map": {"mask_token": MASK}}),
+    "older files": ([], {}, {"added_tokens": lambda n: {"<new>": n, "</s>": n + 1}}),
+}
+
+
+def decoder(size, tokens, **settings):
+    """Returns settings that add tokens to a vocabulary of this size."""
+    ids = range(size, size + len(tokens))
+    return {"added_tokens_decoder": dict(zip(map(str, ids), tokens, strict=True)), **settings}
+
+
+def write_json(directory, size, files):
     for name, content in files.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
-    ours = read_tokenizer(tmp_path)
-    for text in (TEXT, "dog</s>A cat", "The <new> dog<end>", "<new>", " the dog", ""):
-        assert ours.encode(text).ids == theirs(text)["input_ids"], text
-    assert ours.decode(ours.encode("dog</s><end>").ids).strip() == "dog"
-    (tmp_path / "added_tokens.json").write_text(json.dumps({"<new>": size + 3}))
-    with pytest.raises(ValueError, match="Received: '<new>' with the id"):
+        content = content(size) if callable(content) else content
+        (directory / f"{name}.json").write_text(json.dumps(content))
+
+
+def assert_same(ours, theirs):
+    for text in (TEXT, f"dog</s>A{END}", "The <new> dog", "<new><end>", " a <pad> [MASK] b", ""):
+        for pair in ([], ["A <new>cat"]):
+            assert ours.encode(text, *pair).ids == theirs(text, *pair)["input_ids"], text
+        ids = theirs(text)["input_ids"]
+        if "<end>" not in text:  # of which versions 4 and 5 differ
+            assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), text
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(("special", "config", "files"), GPT2_FILES.values(), ids=GPT2_FILES)
+def test_what_lies_beside_the_files_of_gpt2_is_read_as_in_transformers(
+    special, config, files, as_json, tmp_path, sentence_pairs
+):
+    transformers = pytest.importorskip("transformers", reason="needs the extra test-backends")
+    trained = tokenizers.ByteLevelBPETokenizer()
+    texts = [text for pair in sentence_pairs[:40] for text in pair]
+    trained.train_from_iterator(texts, 300, show_progress=False, special_tokens=special)
+    trained.save(str(tmp_path / "tokenizer.json")) if as_json else trained.save_model(str(tmp_path))
+    write_json(tmp_path, trained.get_vocab_size(), {"tokenizer_config": config, **files})
+    ours, theirs = read_tokenizer(tmp_path), transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+    assert_same(ours, theirs)
+    if "<end>" in theirs.get_vocab():
+        assert ours.decode(ours.encode("<end>").ids) == ""
+
+
+@pytest.mark.parametrize(("special", "config", "files"), BERT_FILES.values(), ids=BERT_FILES)
+def test_what_lies_beside_the_vocabulary_of_bert_is_read_as_in_transformers(
+    special, config, files, tmp_path
+):
+    transformers = pytest.importorskip("transformers", reason="needs the extra test-backends")
+    pieces = [*CASES, *special, *"[MASK] < > new / s b a dog cat".split()]
+    pieces = list(dict.fromkeys(pieces))
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    write_json(tmp_path, len(pieces), {"tokenizer_config": config, **files})
+    assert_same(read_tokenizer(tmp_path), transformers.BertTokenizer.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"added_tokens": {"<new>": 999}}, "ids in added_tokens.json .* '<new>' with the id 999"),
+        (
+            {"tokenizer_config": decoder(3, ADDED[:1])},
+            "ids in added_tokens_decoder of tokenizer_config.json .* '</s>' with the id 3",
+        ),
+        (
+            {"tokenizer_config": {"added_tokens_decoder": {"x": ADDED[0]}}},
+            "the id of each token in .* Received: 'x' for '</s>'",
+        ),
+        ({"added_tokens": {"<new>": True}}, "the id of each token in .* Received: True for"),
+        ({"tokenizer_config": {"added_tokens_decoder": ADDED}}, "Received: added_tokens_decoder="),
+        ({"tokenizer_config": decoder(3, [{}])}, "Received: added_tokens_decoder={}"),
+        ({"tokenizer_config": {"eos_token": 3}}, "Received: eos_token=3"),
+        ({"tokenizer_config": {"extra_special_tokens": "x"}}, "Received: extra_special_tokens='x'"),
+        ({"special_tokens_map": {"eos_token": {"content": "a", "lstrip": 1}}}, "eos_token={"),
+        (
+            {"tokenizer_config": {"add_bos_token": True}},
+            r"add_bos_token .* in the vocabulary. Received: <\|endoftext\|> in",
+        ),
+        ({"tokenizer_config": {"add_bos_token": 1}}, "Received: add_bos_token=1"),
+    ],
+    ids=str,
+)
+def test_tokens_that_cannot_be_read_are_refused(files, message, tmp_path):
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator([TEXT], 300, show_progress=False)
+    trained.save_model(str(tmp_path))
+    write_json(tmp_path, 0, files)
+    with pytest.raises(ValueError, match=message):
         read_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config", "special_tokens_map", "added_tokens"])
+@pytest.mark.parametrize("has_decoder", [False, True])
+def test_files_beside_a_tokenizer_that_cannot_be_read_are_an_error(has_decoder, name, tmp_path):
+    write_word_pieces(tmp_path)
+    write_json(tmp_path, 0, {"tokenizer_config": decoder(0, []) if has_decoder else {}})
+    (tmp_path / f"{name}.json").unlink(missing_ok=True)
+    (tmp_path / f"{name}.json").symlink_to("../blobs/missing")
+    with pytest.raises(ValueError, match=f"{name}.json: a link to ../blobs/missing, which is mis"):
+        read_tokenizer(tmp_path)
+
+
+def test_an_end_token_that_the_tokenizer_lacks_is_refused(directory, theirs):
+    """The model has a row for it, which would be left out."""
+    pieces = {chr(97 + i): i for i in range(25)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(pieces, []))
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    with pytest.raises(ValueError, match="Received: eos_token_id=60, .* whose highest id is 24"):
+        from_hugging_face(directory)
+    write_json(directory, 25, {"tokenizer_config": {"eos_token": "</s>"}})
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "eos_token_id": 25}))
+    model, tokenizer = from_hugging_face(directory)
+    assert (model.vocab_size, model.end_id, tokenizer.encode("a</s>").ids) == (26, 25, [0, 25])
 
 
 def test_a_damaged_byte_level_tokenizer(directory, sentence_pairs):
