@@ -11,7 +11,7 @@ ADDED_TOKENS = "added_tokens.json"
 SPECIAL_TOKENS_MAP = "special_tokens_map.json"
 DECODER = "added_tokens_decoder"
 
-NAMES = "bos_token eos_token unk_token sep_token pad_token cls_token mask_token".split()
+TOKEN_SETTINGS = "bos_token eos_token unk_token sep_token pad_token cls_token mask_token".split()
 """The settings that name a special token, in the order in which `transformers` adds them."""
 FLAGS = "single_word lstrip rstrip normalized special".split()
 
@@ -53,9 +53,13 @@ def read_added_tokens(directory, settings, defaults):
     others = [
         name
         for name, value in settings.items()
-        if name.endswith("_token") and name not in NAMES and isinstance(value, str | dict)
+        if name.endswith("_token") and name not in TOKEN_SETTINGS and isinstance(value, str | dict)
     ]
-    named = {name: _token(settings[name], name) for name in [*NAMES, *others] if settings.get(name)}
+    named = {
+        name: _token(settings[name], name)
+        for name in [*TOKEN_SETTINGS, *others]
+        if settings.get(name)
+    }
     extra = settings.get("extra_special_tokens") or {}
     if isinstance(extra, dict):
         named.update({name: _token(token, name) for name, token in extra.items()})

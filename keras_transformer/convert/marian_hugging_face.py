@@ -3,6 +3,12 @@
 import numpy as np
 from keras import ops
 
+from keras_transformer.convert.added_tokens import (
+    ADDED_TOKENS,
+    TOKEN_SETTINGS,
+    TOKENIZER_CONFIG,
+    read_added_tokens,
+)
 from keras_transformer.convert.marian_model import (
     Files,
     block_shapes,
@@ -46,8 +52,8 @@ NAMES = {
 }
 
 TABLES = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-TOKENIZER_CONFIG = "tokenizer_config.json"
-ADDED_TOKENS = "added_tokens.json"
+SPECIAL = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
+"""The special tokens where no file names others."""
 SEARCH_FILES = "generation_config.json or config.json"
 
 LAYER_NORM_EPSILON = 1e-5  # of PyTorch; config.json has no such setting
@@ -98,17 +104,13 @@ NOT_APPLIED = {
 }
 """Settings of `generate` that our searches do not have, and the values that mean nothing."""
 TOKENIZER_KNOWN = """
-    added_tokens_decoder auto_map backend eos_token is_local local_files_only model_max_length
-    name_or_path pad_token padding_side processor_class return_tensors separate_vocabs source_lang
-    sp_model_kwargs special_tokens_map_file target_lang tokenizer_class tokenizer_file unk_token
-    use_fast
+    added_tokens_decoder additional_special_tokens auto_map backend extra_special_tokens is_local
+    local_files_only model_max_length name_or_path padding_side processor_class return_tensors
+    separate_vocabs source_lang sp_model_kwargs special_tokens_map_file target_lang tokenizer_class
+    tokenizer_file use_fast
 """.split()
 """Settings of the tokenizer that are read or have no effect on a translation."""
-TOKENIZER_NOT_APPLIED = {
-    "additional_special_tokens": [],
-    "clean_up_tokenization_spaces": False,
-    "extra_special_tokens": {},
-}
+TOKENIZER_NOT_APPLIED = {"clean_up_tokenization_spaces": False, "split_special_tokens": False}
 
 
 def read_hugging_face(directory, config, write):
@@ -128,15 +130,16 @@ def read_hugging_face(directory, config, write):
     search = Settings(generation if has_file else config, SEARCH_FILES)
     settings = _settings(directory, config, tokenizer_config)
     shared = not tokenizer_config.flag("separate_vocabs", False)
-    added = Settings.read(directory / ADDED_TOKENS, optional=True)
-    source, target = _vocabularies(directory, config, tokenizer_config, search, shared, added)
+    added = read_added_tokens(directory, tokenizer_config, SPECIAL)
+    source, target = _vocabularies(directory, config, search, shared, added)
     models = tuple(read_sentence_piece(directory, f"{s}.spm") for s in ("source", "target"))
     decoding = _decoding(config, tokenizer_config, search)
     forbidden = _forbidden(search, target.num_rows)
-    files = Files(settings, source, target, models, decoding)
+    special = [*added.named.values(), *added.extra]
+    added_tokens = {token: token in special for token in [*added.ids, *special]}
+    files = Files(settings, source, target, models, added_tokens, decoding)
     _report(config, search, tokenizer_config, write)
-    for token in set(added) & set(target.pieces[END_ID + 1 :]):
-        write(f"not applied added token {token!r}, which is split like other text when it is read")
+    _report_tokens(added, source, write)
 
     weights, tables = Weights(_tensors(directory), prefix="model."), files.tables(*TABLES)
     shapes = block_shapes(settings, NAMES)
@@ -190,7 +193,7 @@ def _settings(directory, config, tokenizer_config):
     )
 
 
-def _vocabularies(directory, config, tokenizer_config, search, shared, added):
+def _vocabularies(directory, config, search, shared, added):
     """Returns the `Vocabulary` of source and target, twice the same if they share it."""
     for name in ("eos_token_id", "decoder_start_token_id"):
         if search.get(name) not in (None, config.get(name)):
@@ -199,12 +202,12 @@ def _vocabularies(directory, config, tokenizer_config, search, shared, added):
                 f"Received: {config.get(name)!r} and {search[name]!r}."
             )
     path, num_rows = directory / "vocab.json", config.size("vocab_size")
-    ids, special = _read_vocabulary(path, added, num_rows, tokenizer_config)
+    ids, special = _read_vocabulary(path, added.ids, added, num_rows)
     source = vocabulary(ids, **special, num_rows=num_rows)
     smallest = num_rows
     if not shared:
         path, num_rows = directory / "target_vocab.json", config.size("decoder_vocab_size")
-        ids, special = _read_vocabulary(path, {}, num_rows, tokenizer_config)
+        ids, special = _read_vocabulary(path, {}, added, num_rows)
     for name in ("eos_token_id", "decoder_start_token_id"):
         value = config.get(name)
         if type(value) is not int or not 0 <= value < len(ids):
@@ -228,29 +231,26 @@ def _vocabularies(directory, config, tokenizer_config, search, shared, added):
     return (target, target) if shared else (source, target)
 
 
-def _read_vocabulary(path, added, num_rows, tokenizer_config):
+def _read_vocabulary(path, more_ids, added, num_rows):
     """Returns `(ids, special)`: dict from piece to id, dict with the ids of unknown, end and pad.
 
     Args:
         path: the file.
-        added: dict from further tokens to their ids.
+        more_ids: dict from further tokens to their ids.
+        added: `AddedTokens`.
         num_rows: the number of rows of the table; `resize_token_embeddings` makes more than tokens.
     """
-    ids = {**added, **Settings.read(path)}
-    check_ids(ids, path)
-    special = {}
-    for ours, token, default in (
-        ("unknown", "unk_token", "<unk>"),
-        ("end", "eos_token", "</s>"),
-        ("pad", "pad_token", "<pad>"),
-    ):
-        piece = tokenizer_config.get(token, default)
-        piece = piece.get("content") if isinstance(piece, dict) else piece
-        if not isinstance(piece, str | None):
+    ids = Settings.read(path)
+    for token, i in more_ids.items():
+        if ids.get(token, i) != i:
             raise InputError(
-                f"Expected {token} in {TOKENIZER_CONFIG} to be a token. Received: {piece!r}."
+                f"Expected the ids of {path} in {added.file} too. Received: {token!r} with the id "
+                f"{i}, where the vocabulary has {ids[token]!r}. Copy the files of one model."
             )
-        special[ours] = ids.get(piece)
+    ids = {**more_ids, **ids}
+    check_ids(ids, path)
+    names = {"unknown": "unk_token", "end": "eos_token", "pad": "pad_token"}
+    special = {ours: ids.get(added.named.get(theirs)) for ours, theirs in names.items()}
     if special["unknown"] is None or special["end"] is None:
         raise InputError(
             "Expected a vocabulary with an end and an unknown token. "
@@ -335,7 +335,20 @@ def _report(config, search, tokenizer_config, write):
     report_not_applied(
         {**of_model, **search}, (*READ, *WITHOUT_EFFECT, *EXPECTED), NOT_APPLIED, write
     )
-    report_not_applied(tokenizer_config, TOKENIZER_KNOWN, TOKENIZER_NOT_APPLIED, write)
+    report_not_applied(
+        tokenizer_config, (*TOKENIZER_KNOWN, *TOKEN_SETTINGS), TOKENIZER_NOT_APPLIED, write
+    )
+
+
+def _report_tokens(added, source, write):
+    """Writes a line about each token that is read from a text in another way."""
+    further = [token for name, token in added.named.items() if name not in SPECIAL]
+    for token in dict.fromkeys([*further, *added.extra]):
+        if token not in source.pieces[END_ID + 1 :]:
+            write(f"not applied special token {token!r}, which the vocabulary lacks")
+    for token, attributes in added.attributes.items():
+        if attributes.get("single_word"):
+            write(f"not applied single_word of {token!r}, which is found within words too")
 
 
 def _tensors(directory):

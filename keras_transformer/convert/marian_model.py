@@ -50,6 +50,8 @@ class Files(NamedTuple):
     """The same object as `source` if both languages share one vocabulary."""
     models: tuple[bytes, bytes]
     """The SentencePiece models of source and target."""
+    added_tokens: dict[str, bool]
+    """As the argument of `MarianTokenizer.from_parts`; a vocabulary may lack some."""
     decoding: DecodingConfig
     """The search that their programs make by default."""
 
@@ -102,7 +104,11 @@ class Files(NamedTuple):
         sides = (self.source, self.target), self.models, ("source", "target")
         tokenizers = []
         for vocabulary, model_bytes, name in zip(*sides, strict=True):
-            tokenizer = MarianTokenizer.from_parts(vocabulary.pieces, model_bytes)
+            texts = set(vocabulary.pieces[END_ID + 1 :])
+            added = {
+                token: self.added_tokens[token] for token in self.added_tokens if token in texts
+            }
+            tokenizer = MarianTokenizer.from_parts(vocabulary.pieces, model_bytes, added)
             if not tokenizer.knows_a_piece:
                 raise InputError(
                     f"Expected a vocabulary of the pieces in {name}.spm. Received: "

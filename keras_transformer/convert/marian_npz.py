@@ -135,7 +135,7 @@ def read_npz(directory, write):
         _sentence_piece_model(directory, side, name)
         for side, name in zip(("source", "target"), names, strict=True)
     )
-    files = Files(settings, source, target, models, _decoding(decoder))
+    files = Files(settings, source, target, models, {}, _decoding(decoder))
 
     tables = files.tables(*TABLES)
     shapes = block_shapes(settings, [part for part in NAMES if not part.endswith(".norm")])

@@ -141,6 +141,8 @@ def check_model(translator):
             f"positions among {', '.join(POSITIONS)}", f"positions={positions!r}"
         )
     penalty = translator.decoding.repetition_penalty
+    if added := getattr(translator.tokenizer, "added_tokens", {}):
+        raise CTRANSLATE2.refusal("no added tokens", f"added_tokens={', '.join(added)}")
     if penalty != 1:  # it changes logits, and other hypotheses win
         raise CTRANSLATE2.refusal("a repetition penalty of 1", f"repetition_penalty={penalty}")
 

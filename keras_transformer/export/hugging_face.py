@@ -151,7 +151,9 @@ def _write(translator, path):
     _write_json(
         path / "generation_config.json", {**_generation(decoding, special, unknown), **special}
     )
-    _write_json(path / "tokenizer_config.json", _tokenizer_config(translator, shared))
+    _write_json(
+        path / "tokenizer_config.json", _tokenizer_config(translator, shared, vocabularies[0])
+    )
     write_tensors(path / "model.safetensors", _tensors(model, orders))
 
 
@@ -223,9 +225,10 @@ def _generation(decoding, special, unknown):
     }
 
 
-def _tokenizer_config(translator, shared):
-    """Returns tokenizer_config.json."""
+def _tokenizer_config(translator, shared, ids):
+    """Returns tokenizer_config.json; `ids` are those of the source."""
     pad, unknown, _, end = translator.target_tokenizer.pieces[: END_ID + 1]
+    added = getattr(translator.tokenizer, "added_tokens", {})
     return {
         "tokenizer_class": "MarianTokenizer",
         "unk_token": unknown,
@@ -236,6 +239,11 @@ def _tokenizer_config(translator, shared):
         "source_lang": None,
         "target_lang": None,
         "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": {
+            ids[token]: {"content": token, "special": is_special}
+            for token, is_special in added.items()
+        },
+        "additional_special_tokens": [token for token in added if added[token]],
     }
 
 

@@ -3,7 +3,8 @@
 import base64
 import functools
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from itertools import starmap
 
 import tensorflow as tf
@@ -17,15 +18,18 @@ from keras_transformer.tokenizers.subword_sampling import SubwordSampler
 from keras_transformer.tokenizers.tokenizer import TAG, Tokenizer
 from keras_transformer.types import Self, Texts
 
+CUT = b"\xff"  # no byte of UTF-8
+
 
 class MarianTokenizer(Tokenizer):
     """Splits text with a SentencePiece model, and looks the tokens up in a separate vocabulary.
 
     The vocabulary may contain tokens that the model never produces, such as those of the other
     language. Tokens of the model that the vocabulary lacks become the unknown token. A tag
-    `>>deu<<` at the beginning of a text stays one token. The SentencePiece model normalizes the
-    text. `decode` joins tokens by the rule of SentencePiece, without a model, and omits special
-    tokens, including the unknown one.
+    `>>deu<<` at the beginning of a text stays one token, and so do added tokens anywhere in it; the
+    text between them is split by itself. The SentencePiece model normalizes the text. `decode`
+    joins tokens by the rule of SentencePiece, without a model, and omits special tokens, including
+    the unknown one.
 
     Args:
         content: what `serialized` returns; `from_parts` creates a tokenizer from its parts.
@@ -37,8 +41,11 @@ class MarianTokenizer(Tokenizer):
 
     def __init__(self, content: bytes) -> None:
         super().__init__(name="marian_tokenizer")
-        self._pieces, self._model = _parts_of(content)
+        self._pieces, self._model, self._added = _parts_of(content)
         self._processor = _processor(self._model)
+        longest_first = sorted(self._added, key=lambda token: (-len(token), token))
+        self._added_pattern = "|".join(map(re.escape, longest_first))
+        self._head_pattern = "|".join([*map(re.escape, longest_first), TAG.pattern])
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > END_ID}
         self._written = tuple(starmap(self._written_piece, enumerate(self._pieces)))
         self._table = tf.lookup.StaticHashTable(
@@ -51,15 +58,19 @@ class MarianTokenizer(Tokenizer):
         self._ops._model_resource = SharedModel(self._model, name=None)
 
     @classmethod
-    def from_parts(cls, pieces: Texts, model: bytes) -> Self:
+    def from_parts(
+        cls, pieces: Texts, model: bytes, added_tokens: Mapping[str, bool] | None = None
+    ) -> Self:
         """Returns the tokenizer of a vocabulary and a SentencePiece model.
 
         Args:
             pieces: list of str, the tokens in the order of their ids: padding, unknown, start and
                 end token, then all others; no token twice.
             model: bytes of a SentencePiece model with any ids.
+            added_tokens: dict from tokens among the others that a text is never split within, to
+                whether `decode` omits them.
         """
-        return cls(_content_of(pieces, model))
+        return cls(_content_of(pieces, model, added_tokens or {}))
 
     @property
     def pieces(self) -> list[str]:
@@ -75,6 +86,11 @@ class MarianTokenizer(Tokenizer):
         return self._model
 
     @property
+    def added_tokens(self) -> dict[str, bool]:
+        """From the tokens that a text is never split within to whether `decode` omits them."""
+        return self._added
+
+    @property
     def knows_a_piece(self) -> bool:
         """Whether the vocabulary has any token of the SentencePiece model."""
         pieces = map(self._processor.id_to_piece, range(self._processor.get_piece_size()))
@@ -82,14 +98,24 @@ class MarianTokenizer(Tokenizer):
 
     @property
     def serialized(self) -> bytes:
-        return _content_of(self._pieces, self._model)
+        return _content_of(self._pieces, self._model, self._added)
 
     def _tokenize(self, texts):
-        has_tag = tf.strings.regex_full_match(texts, "(?s)>>.*?<<.*")
-        tags = tf.strings.regex_replace(texts, "(?s)^(>>.*?<<).*$", r"\1")
-        tags = tf.ragged.boolean_mask(tags[:, None], has_tag[:, None])
-        rest = tf.strings.regex_replace(texts, "(?s)^>>.*?<<", "")
-        pieces = tf.concat([tags, self._ops.tokenize(rest)], axis=1)
+        if not self._added:
+            return self._tokenize_parts(texts)
+        # tensorflow_text's regex_split would lose what follows a null character
+        texts = tf.strings.regex_replace(texts, f"({self._added_pattern})", rb"%b\1%b" % (CUT, CUT))
+        parts = tf.strings.split(texts, CUT)
+        return parts.with_values(self._tokenize_parts(parts.values)).merge_dims(1, 2)
+
+    def _tokenize_parts(self, parts):
+        """As `_tokenize`; an added token or a tag is one token at the beginning of a part alone."""
+        head = self._head_pattern
+        has_head = tf.strings.regex_full_match(parts, f"(?s)(?:{head}).*")
+        heads = tf.strings.regex_replace(parts, f"(?s)^({head}).*$", r"\1")
+        heads = tf.ragged.boolean_mask(heads[:, None], has_head[:, None])
+        rest = tf.strings.regex_replace(parts, f"(?s)^(?:{head})", "")
+        pieces = tf.concat([heads, self._ops.tokenize(rest)], axis=1)
         return tf.ragged.map_flat_values(self._table.lookup, pieces)
 
     def _detokenize(self, ids):
@@ -99,7 +125,8 @@ class MarianTokenizer(Tokenizer):
     def _written_piece(self, i, piece):
         """Returns what a piece adds to a text, with the space before it."""
         is_control = self._processor.is_control(self._processor.piece_to_id(piece))
-        return "" if i <= END_ID or is_control else piece.replace(SPACE, " ")
+        is_omitted = i <= END_ID or is_control or self._added.get(piece, False)
+        return "" if is_omitted else piece.replace(SPACE, " ")
 
     @functools.cached_property
     def _sampler(self):
@@ -108,43 +135,65 @@ class MarianTokenizer(Tokenizer):
         return SubwordSampler(self._processor), [self._ids.get(p, UNKNOWN_ID) for p in pieces]
 
     def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> Iterator[list[int]]:
-        """As `SentencePieceTokenizer.encode_sampled`; the tag stays one token."""
+        """As `SentencePieceTokenizer.encode_sampled`; a tag and added tokens stay one token."""
         sampler, ids = self._sampler
-        tags = [TAG.match(sentence) for sentence in sentences]
-        rests = [
-            sentence[tag.end() :] if tag else sentence
-            for sentence, tag in zip(sentences, tags, strict=True)
-        ]
-        rows = sampler.rows(rests, sampling, seed)
+        texts = [self._heads_and_rests(sentence) for sentence in sentences]
+        rests = ([rest for _, rest in text] for text in texts)
         return (
-            ([self._ids.get(tag.group(), UNKNOWN_ID)] if tag else []) + [ids[i] for i in row]
-            for tag, row in zip(tags, rows, strict=True)
+            [
+                i
+                for (head, _), row in zip(text, rows, strict=True)
+                for i in [*head, *(ids[j] for j in row)]
+            ]
+            for text, rows in zip(texts, sampler.rows_of_parts(rests, sampling, seed), strict=True)
         )
 
+    def _heads_and_rests(self, text):
+        """Returns `([id], rest)` of each part that begins with an added token or a tag.
 
-def _content_of(pieces, model):
-    """Returns the bytes of a saved tokenizer, from its `pieces` and its SentencePiece `model`."""
+        The others have `([], part)`. The parts are those of `_tokenize`.
+        """
+        parts = re.split(f"({self._added_pattern})", text) if self._added else [text]
+        heads = [re.match(self._head_pattern, part, re.DOTALL) for part in parts]
+        return [
+            ([self._ids.get(head.group(), UNKNOWN_ID)], part[head.end() :]) if head else ([], part)
+            for head, part in zip(heads, parts, strict=True)
+        ]
+
+
+def _content_of(pieces, model, added_tokens):
+    """Returns the bytes of a saved tokenizer, from the arguments of `from_parts`."""
     content = {"pieces": list(pieces), "model": base64.b64encode(model).decode()}
+    if added_tokens:
+        content["added_tokens"] = dict(added_tokens)
     return json.dumps(content, ensure_ascii=False, indent=0).encode()
 
 
 def _parts_of(content):
-    """Returns `(pieces, model)` from the bytes of a saved tokenizer."""
+    """Returns `(pieces, model, added_tokens)` from the bytes of a saved tokenizer."""
     try:
         parts = json.loads(content)
         pieces, model = parts["pieces"], base64.b64decode(parts["model"], validate=True)
         is_vocabulary = all(isinstance(piece, str) for piece in pieces)
+        added = dict(parts.get("added_tokens", {}))
     except (ValueError, KeyError, TypeError):
         raise InputError(
             "Expected a vocabulary and a SentencePiece model in JSON. Received: something else."
         ) from None
     texts = pieces[END_ID + 1 :]
-    if not is_vocabulary or not texts or len(set(texts)) < len(texts):
+    known = set(texts) if is_vocabulary else set()
+    if not texts or len(known) < len(texts):
         raise InputError(
             "Expected a vocabulary with four special tokens and others, each once. "
             f"Received: {len(pieces)} tokens, {len(set(map(str, pieces)))} of them different."
         )
-    return pieces, model
+    unknown = [token for token in added if not token or token not in known]
+    if unknown:
+        raise InputError(
+            "Expected added tokens that the vocabulary has. "
+            f"Received: {', '.join(map(repr, unknown[:5]))}. Add them to the vocabulary."
+        )
+    return pieces, model, added
 
 
 def _processor(model):

@@ -61,13 +61,19 @@ class SubwordSampler:
         Raises:
             ValueError: `sampling` is not above 0 and at most 1.
         """
+        rows = self.rows_of_parts(([sentence] for sentence in sentences), sampling, seed)
+        return (row for (row,) in rows)
+
+    def rows_of_parts(self, sentences, sampling, seed):
+        """As `rows`, for sentences that are lists of parts; returns a row for each of its parts."""
         if not 0 < sampling <= 1:
             raise InputError(
                 f"Expected sampling above 0 and at most 1. Received: sampling={sampling}"
             )
+        uniforms = (random.Random((seed << 32) + i).random for i in itertools.count())
         return (
-            self._row(sentence, sampling, random.Random((seed << 32) + i).random)
-            for i, sentence in enumerate(sentences)
+            [self._row(part, sampling, uniform) for part in parts]
+            for parts, uniform in zip(sentences, uniforms, strict=False)
         )
 
     def _row(self, sentence, sampling, uniform):

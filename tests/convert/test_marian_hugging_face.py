@@ -68,9 +68,9 @@ def in_their_order(logits, translator, vocab_size):
 
 
 def in_our_ids(ids, vocab_size):
-    """Returns their ids as ours."""
+    """Returns their ids as ours; padding is the last of the vocabulary, before added tokens."""
     ours = {0: 3, 1: 1, vocab_size - 1: 0}
-    return np.vectorize(lambda i: ours.get(i, i + 2))(ids)
+    return np.vectorize(lambda i: ours.get(i, i + 2 - (i >= vocab_size)))(ids)
 
 
 def test_special_tokens_have_our_ids_and_the_start_is_a_zero_vector(marian, tmp_path):
@@ -142,28 +142,47 @@ def test_an_ordinary_token_that_starts_may_also_be_written(marian, tmp_path):
         np.testing.assert_array_equal(table[i], tensors["model.shared.weight"][30])
 
 
-def test_rows_beyond_the_vocabulary_are_left_out_and_added_tokens_are_read(marian, tmp_path):
-    """As after `add_tokens` and `resize_token_embeddings` to a multiple of 8."""
-    (tmp_path / "resized").mkdir()
-    tensors, size = marian.hugging_face(tmp_path), marian.vocab_size
-    expected = read_marian(tmp_path)
-    marian.hugging_face(tmp_path / "resized", {"vocab_size": size + 6})
+def resized(marian, directory):
+    """Writes a model with six rows more than its vocabulary has tokens."""
+    tensors = marian.hugging_face(directory, {"vocab_size": marian.vocab_size + 6})
     for name, axis in (("model.shared.weight", 0), ("final_logits_bias", 1)):
         more = np.ones_like(tensors[name].take([0], axis))
         tensors[name] = np.concatenate([tensors[name], *6 * [more]], axis)
-    write_tensors(tmp_path / "resized" / "model.safetensors", tensors)
+    write_tensors(directory / "model.safetensors", tensors)
+
+
+def test_rows_beyond_the_vocabulary_are_left_out_and_added_tokens_are_read(marian, tmp_path):
+    """As after `add_tokens` and `resize_token_embeddings` to a multiple of 8."""
+    (tmp_path / "resized").mkdir()
+    size = marian.vocab_size
+    marian.hugging_face(tmp_path)
+    expected = read_marian(tmp_path)
+    resized(marian, tmp_path / "resized")
     added = {"<unk>": 1, "Häuschen": size, "<new>": size + 1}
     (tmp_path / "resized" / "added_tokens.json").write_text(json.dumps(added))
-    lines = []
-    found = read_marian(tmp_path / "resized", lines.append)
+    found = read_marian(tmp_path / "resized", lambda line: pytest.fail(line))
     assert found.tokenizer.pieces == [*expected.tokenizer.pieces, "Häuschen", "<new>"]
-    assert sorted(line.partition(",")[0] for line in lines) == [
-        "not applied added token '<new>'",
-        "not applied added token 'Häuschen'",
-    ]
     inputs = {"source_ids": np.array([[5, 9, 3]]), "target_ids": np.array([[2, 7]])}
     logits, others = (ops.convert_to_numpy(x.model(inputs)) for x in (expected, found))
     np.testing.assert_allclose(others[..., :-2], logits, rtol=1e-5, atol=1e-5)
+
+
+def test_tokens_beside_the_vocabulary_that_are_not_read_as_there_are_named(marian, tmp_path):
+    tag = {"content": ">>deu<<", "single_word": True}
+    tokenizer = {
+        "added_tokens_decoder": {str(marian.ids[">>deu<<"]): tag},
+        "additional_special_tokens": ["<lost>", "世"],
+        "bos_token": "<s>",
+    }
+    marian.hugging_face(tmp_path, tokenizer=tokenizer)
+    lines = []
+    translator = read_marian(tmp_path, lines.append)
+    assert [line.partition(",")[0] for line in lines] == [
+        "not applied special token '<s>'",
+        "not applied special token '<lost>'",
+        "not applied single_word of '>>deu<<'",
+    ]
+    assert translator.tokenizer.added_tokens == {">>deu<<": False, "世": True}
 
 
 def test_a_checkpoint_before_generation_config_has_its_search_in_config(marian, tmp_path):
@@ -197,6 +216,10 @@ def cut(name):
         (directory / name).write_bytes(content[: len(content) // 2])
 
     return cut
+
+
+def add_token(token, i):
+    return lambda directory: (directory / "added_tokens.json").write_text(json.dumps({token: i}))
 
 
 def heads(number):
@@ -279,6 +302,12 @@ def without_an_entry(directory):
         (change("tokenizer_config", separate_vocabs=True), "one vocabulary where"),
         (change("tokenizer_config", sp_model_kwargs={"a": 1}), "Received: sp_model_kwargs"),
         (change("tokenizer_config", eos_token="[END]"), "without </s> or <unk>"),
+        (
+            add_token(">>deu<<", 7),
+            "in added_tokens.json too. Received: '>>deu<<' with the id 7",
+        ),
+        (add_token("<new>", 999), "has lost entries"),
+        (add_token("<new>", "x"), "the id of each token in added_tokens.json. Received: 'x' for"),
     ],
 )
 def test_what_cannot_be_read_is_refused(marian, damage, message, tmp_path):
@@ -351,13 +380,21 @@ def test_one_file_of_weights_comes_before_shards_as_in_transformers(marian, tmp_
 
 @pytest.mark.parametrize(
     "name",
-    ["config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "source.spm"],
+    [
+        "config.json",
+        "generation_config.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "source.spm",
+    ],
 )
 @pytest.mark.parametrize("make", ["link", "pipe"])
 def test_what_is_named_and_cannot_be_read_is_an_error(marian, tmp_path, name, make):
     """As in the cache of a hub whose blob is missing: it is not as if there were no such file."""
     marian.hugging_face(tmp_path, generation={"num_beams": 6})
-    (tmp_path / name).unlink()
+    (tmp_path / name).unlink(missing_ok=True)
     if make == "link":
         (tmp_path / name).symlink_to("../../blobs/5a")
     else:
@@ -601,6 +638,43 @@ def test_the_tokenizer(transformers, marian, tmp_path, sentence_pairs):
     )
     expected = theirs.batch_decode(rows, skip_special_tokens=True)
     assert [text.decode() for text in found.numpy()] == expected
+
+
+ADDED_TOKENS = ["<new>", "<new>er", "Häuschen", "a b.*", "\n"]
+TEXTS_WITH_ADDED_TOKENS = [
+    "A <new>dog <new> cat >>deu<< x",
+    "<new>>>deu<< A <new>er<new>",
+    ">>deu<<<new> a",
+    ">>x<new>y<< aa b.*a",
+    "Häuschen HäuschenHäuschen two\nlines\n",
+    "  <new>  ",
+]
+
+
+@pytest.mark.parametrize("file", ["added_tokens", "tokenizer_config"])
+def test_added_tokens_are_whole_as_in_transformers(transformers, marian, file, tmp_path):
+    """From either file; those of the first are written, and further special ones are not."""
+    size = marian.vocab_size
+    resized(marian, tmp_path)
+    ids = {token: size + i for i, token in enumerate(ADDED_TOKENS)}
+    if file == "added_tokens":
+        (tmp_path / "added_tokens.json").write_text(json.dumps(ids))
+    else:
+        tokens = {i: {"content": token, "lstrip": True} for token, i in ids.items()}
+        special = {"added_tokens_decoder": tokens, "additional_special_tokens": ["<new>"]}
+        change("tokenizer_config", **special)(tmp_path)
+    translator = read_marian(tmp_path, lambda line: pytest.fail(line))
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    texts = [*TEXTS_WITH_ADDED_TOKENS, *ODD_TEXTS]
+    assert {*ids.values()} <= {i for text in texts for i in theirs(text)["input_ids"]}
+    assert_same_ids(translator.tokenizer, theirs, texts, size)
+    assert_same_ids(translator.target_tokenizer, theirs, texts, size, text_target=None)
+    row = [5, 9, ids["<new>"], 11, ids["Häuschen"], ids["<new>"]]
+    (found,) = translator.target_tokenizer.decode([in_our_ids(row, size).tolist()]).numpy()
+    assert found.decode() == theirs.decode(row, skip_special_tokens=True)
+    sampled = translator.tokenizer.encode_sampled(texts, 0.5, seed=1)
+    for row, other in zip(translator.tokenizer.encode(texts).to_list(), sampled, strict=True):
+        assert [i for i in row if i > size] == [i for i in other if i > size]
 
 
 def _lines(name):

@@ -118,6 +118,11 @@ def test_other_models_and_tokenizers_are_refused(tokenizer):
     model = Transformer(tokenizer.vocab_size, **SIZES)
     with pytest.raises(ValueError, match="Received: repetition_penalty=1.2"):
         check_model(Translator(model, tokenizer, decoding=penalty))
+    added = MarianTokenizer.from_parts(
+        tokenizer.pieces, tokenizer.serialized, {tokenizer.pieces[5]: False}
+    )
+    with pytest.raises(ValueError, match="no added tokens, as .* Received: added_tokens="):
+        check_model(Translator(model, added, decoding=DECODING))
     word_piece = WordPieceTokenizer(b"[UNK]\na\nb\n")
     model = Transformer(word_piece.vocab_size, **SIZES)
     with pytest.raises(ValueError, match="the source tokenizer WordPieceTokenizer"):

@@ -110,6 +110,18 @@ def test_what_is_written_is_read_again_bit_for_bit(arguments, new_translator, tm
         np.testing.assert_array_equal(before[name], after[name])
 
 
+def test_added_tokens_are_written_and_read_again(new_translator, tmp_path, unverified):
+    translator = new_translator(marian=True)
+    tokenizer = translator.tokenizer
+    first, second = tokenizer.pieces[5:7]
+    added = {first: False, second: True}
+    translator.tokenizer = type(tokenizer).from_parts(
+        tokenizer.pieces, tokenizer.sentence_piece_model, added
+    )
+    path = export_hugging_face(translator, tmp_path / "models")
+    assert read_marian(path, lambda line: None).tokenizer.added_tokens == added
+
+
 def test_it_is_proved_in_another_process(new_translator, tmp_path, monkeypatch, forking, eagerly):
     translator = new_translator()
     with forking(verification):

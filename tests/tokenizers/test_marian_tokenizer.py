@@ -134,12 +134,52 @@ def test_sampling_is_drawn_by_seed_and_keeps_the_tag(tokenizer):
         tokenizer.encode_sampled([sentence], 2, seed=1)
 
 
+@pytest.fixture(scope="module")
+def with_added(tokenizer, model):
+    added = {"<a>": False, "<a>b": True, "世": False, "\n(": False}
+    return MarianTokenizer.from_parts([*tokenizer.pieces, "<a>", "<a>b", "\n("], model, added)
+
+
+def test_added_tokens_are_whole_and_the_text_between_them_is_split_by_itself(
+    with_added, tokenizer, tmp_path
+):
+    a, b, c = (with_added.vocab_size - i for i in (3, 2, 1))
+    cat, tag, world = tokenizer.encode(["A cat.", ">>deu<<", "世"]).to_list()
+    texts = ["A cat.<a>A cat.", "<a>b<a>>>deu<<A cat.", "\n(世世", "", "A cat."]
+    expected = [[*cat, a, *cat], [b, a, *tag, *cat], [c, *world[1:], *world[1:]], [], cat]
+    for each in (with_added, pickle.loads(pickle.dumps(with_added))):
+        assert each.encode(texts).to_list() == expected
+        assert list(each.added_tokens) == list(with_added.added_tokens)
+    graph = tf.function(with_added.encode, [tf.TensorSpec([None], tf.string)], autograph=False)
+    assert graph(tf.constant(texts)).to_list() == expected
+    assert with_added.encode(tf.constant([], tf.string)).to_list() == []
+    assert with_added.decode([expected[1]]).numpy()[0] == b"<a>>>deu<< A cat."
+    assert MarianTokenizer(tokenizer.serialized).serialized == tokenizer.serialized
+
+
+def test_sampling_keeps_added_tokens_and_draws_each_sentence_by_itself(with_added):
+    sentence = "The woman in the green coat <a> is waiting<a>b for the bus."
+    texts = [">>deu<<" + sentence] * 8
+    rows = list(with_added.encode_sampled(texts, 0.1, seed=1))
+    assert len({tuple(row) for row in rows}) > 3
+    (plain,) = with_added.decode(with_added.encode(texts[:1])).numpy()
+    for row in rows:
+        assert [with_added.pieces[i] for i in row].count("<a>") == 1
+        assert with_added.decode([row]).numpy()[0] == plain
+    others = [sentence if i == 3 else "<a>" * i for i in range(8)]
+    alone = list(with_added.encode_sampled(others, 0.1, seed=1))[3]
+    assert alone == rows[3][1:]
+
+
 def test_what_is_no_tokenizer_is_refused(model, sentences):
     for content in (b"", b"[]", b"{}", json.dumps({"pieces": 3, "model": ""}).encode()):
         with pytest.raises(ValueError, match="Expected a vocabulary and a SentencePiece model"):
             MarianTokenizer(content)
     with pytest.raises(ValueError, match="Received: 6 tokens, 5 of them different"):
         MarianTokenizer.from_parts([*SPECIAL, "a", "a"], model)
+    for unknown in ("b", "<unk>", ""):
+        with pytest.raises(ValueError, match=f"that the vocabulary has. Received: '{unknown}'"):
+            MarianTokenizer.from_parts([*SPECIAL, "a"], model, {"a": True, unknown: True})
     with pytest.raises(ValueError, match="Received: 4 tokens"):
         MarianTokenizer.from_parts(SPECIAL, model)
     for no_model in (b"no model", b""):
