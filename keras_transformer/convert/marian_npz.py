@@ -47,10 +47,30 @@ EXPECTED: dict[str, tuple[object, ...]] = {
     "transformer-tied-layers": ([],),
     "transformer-train-position-embeddings": (False,),
     "transformer-train-positions": (False,),
+    "right-left": (False,),
     "input-types": ([],),
+    "factors-combine": ("sum",),
+    "factors-dim-emb": (0,),
+    "lemma-dependency": ("",),
     "lemma-dim-emb": (0,),
     "ulr": (False,),
 }
+MODEL_READ = """
+    dec-depth dim-emb enc-depth output-omit-bias transformer-decoder-dim-ffn transformer-dim-ffn
+    transformer-dropout transformer-ffn-activation transformer-heads transformer-postprocess
+    transformer-postprocess-top transformer-preprocess
+""".split()
+MODEL_WITHOUT_EFFECT = """
+    bert-class-symbol bert-mask-symbol bert-masking-fraction bert-sep-symbol
+    bert-train-type-embeddings bert-type-vocab-size dec-cell dec-cell-base-depth dec-cell-high-depth
+    dim-rnn dim-vocabs dropout-rnn dropout-src dropout-trg enc-cell enc-cell-depth enc-type
+    layer-normalization skip special-vocab tied-embeddings tied-embeddings-all tied-embeddings-src
+    transformer-aan-activation transformer-aan-depth transformer-aan-nogate
+    transformer-depth-scaling transformer-dim-aan transformer-dropout-attention
+    transformer-dropout-ffn transformer-guided-alignment-layer transformer-rnn-projection
+    ulr-dim-emb ulr-dropout ulr-trainable-transformation version
+""".split()
+"""Settings of training, of other types of models, and those that the arrays show themselves."""
 
 NORMALIZATION = {("", "dan", ""): False, ("n", "da", "n"): True}
 """From what Marian does before a sublayer, after it, and after a stack, to normalize_first: d is
@@ -128,6 +148,7 @@ def read_npz(directory, write):
     report_not_applied(decoder, (*READ, *WITHOUT_EFFECT), NOT_APPLIED, write)
     arrays, config = _read_arrays(directory, model_name)
     config.check(EXPECTED)
+    report_not_applied(config, (*MODEL_READ, *MODEL_WITHOUT_EFFECT, *EXPECTED), {}, write)
     weights = Weights(arrays, files=model_name, settings=SETTINGS)
     settings = _settings(config, weights)
     source, target = _vocabularies(directory, names, settings["share_embeddings"])
@@ -143,6 +164,8 @@ def read_npz(directory, write):
     model = files.new_model(weights, tables, kernels)
     copy_tables(weights, model, tables)
     _copy_output(weights, model, files)
+    if f"{OUTPUT}_b" in weights:
+        config.check({"output-omit-bias": (False,)})
     files.copy_output_biases(weights, model, f"{OUTPUT}_b")
     _copy_blocks(weights, model)
     weights.check_none_left()
@@ -172,9 +195,11 @@ def _read_arrays(directory, name):
     except OSError as error:
         reason = error.strerror or "it is no .npz file"
         raise InputError(f"Expected Marian's weights. Received: {path}: {reason}.") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
         raise InputError(
-            f"Expected Marian's weights, a whole .npz file. Received: {path}: {error}."
+            f"Expected Marian's weights, a whole .npz file. Received: {path}: {reason}. Copy it "
+            "again."
         ) from None
     if SETTINGS not in arrays:
         raise InputError(

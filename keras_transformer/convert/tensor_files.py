@@ -143,5 +143,6 @@ def read_pytorch_tensors(path):
     except Exception as error:  # unpickling can raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"Expected a file of tensors alone. Received: {path}: {reason} Copy it again."
+            f"Expected a file of tensors alone. Received: {path}: {reason.rstrip('.')}. Copy it "
+            "again."
         ) from None

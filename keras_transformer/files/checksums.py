@@ -14,7 +14,6 @@ from keras_transformer.files.regular import (
     VOCABULARY_BYTES,
     check_regular_files,
     is_named,
-    read_regular,
     regular_file,
 )
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
@@ -67,7 +66,10 @@ def check_checksums(directory, names=None):
     """
     if not is_named(directory, CHECKSUMS):
         raise InputError(f"{CHECKSUMS} is missing")
-    listed = read_regular(directory, CHECKSUMS, "checksums", VOCABULARY_BYTES)
+    try:
+        listed = regular_file(directory, CHECKSUMS, VOCABULARY_BYTES).read_bytes()
+    except OSError as error:
+        raise InputError(f"{CHECKSUMS}: {error.strerror}") from None
     expected = {}
     for line in filter(str.strip, listed.decode(errors="replace").split("\n")):
         if not (found := LINE.fullmatch(line)):

@@ -76,7 +76,13 @@ def check_arrays(path):
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             with archive.open(member) as file:
-                shape, _, dtype = readers[npy.read_magic(file)](file)
+                version = npy.read_magic(file)
+                if version not in readers:
+                    numbers = ".".join(map(str, version))
+                    raise ValueError(
+                        f"{member.filename} is in NumPy's format {numbers}, not 1 or 2"
+                    )
+                shape, _, dtype = readers[version](file)
                 if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
                     raise ValueError(f"{member.filename} has another size than its shape {shape}")
 

@@ -417,6 +417,14 @@ def test_checksums_beside_the_files_are_checked(marian, read, tmp_path):
         read(tmp_path)
 
 
+def test_a_list_of_checksums_that_cannot_be_read_is_refused_in_sentences(marian, tmp_path):
+    marian.hugging_face(tmp_path)
+    (tmp_path / "SHA256SUMS").symlink_to("../none")
+    message = "where SHA256SUMS: a link to ../none, which is missing. Copy them again"
+    with pytest.raises(ValueError, match=message):
+        read_marian(tmp_path)
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Expected a model of OPUS-MT: .* without either"):
         read_marian(tmp_path)

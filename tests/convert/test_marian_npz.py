@@ -210,6 +210,27 @@ def test_what_a_search_here_does_not_do_is_named(marian, tmp_path):
     assert len(lines[1]) < 300
 
 
+def test_settings_of_the_model_that_are_not_known_are_named(marian, tmp_path):
+    """Those that Marian writes, of training and of other types of models, are no reason to."""
+    known = {"version": "v1.12", "special-vocab": None, "right-left": False, "enc-type": "x"}
+    lines = []
+    marian.npz(tmp_path, {**known, "transformer-brand-new": True, "dec-new": [1]})
+    read_marian(tmp_path, lines.append)
+    assert [line.partition(",")[0] for line in lines] == [
+        "not applied dec-new=[1]",
+        "not applied transformer-brand-new=True",
+    ]
+
+
+def test_a_model_without_output_biases_says_so(marian, tmp_path):
+    marian.npz(tmp_path, {"output-omit-bias": True})
+    with pytest.raises(ValueError, match="Received: output-omit-bias=True"):
+        read_marian(tmp_path)
+    change_arrays(tmp_path, without_bias)
+    biases = read_marian(tmp_path, lambda line: pytest.fail(line)).model.output_biases
+    assert set(ops.convert_to_numpy(biases).tolist()) == {0.0, -100.0}
+
+
 def cut(directory):
     content = (directory / "opus.npz").read_bytes()
     (directory / "opus.npz").write_bytes(content[: len(content) // 2])
@@ -229,6 +250,16 @@ def arrays(**changed):
 
 def lose(name):
     return lambda directory: change_arrays(directory, lambda old: old.pop(name))
+
+
+def of_format(version):
+    """An array whose file says that it is of this format."""
+
+    def change(directory):
+        with zipfile.ZipFile(directory / "opus.npz", "a") as archive:
+            archive.writestr("more.npy", b"\x93NUMPY" + bytes([version, 0]) + bytes(99))
+
+    return change
 
 
 def absurd_shape(directory):
@@ -256,6 +287,9 @@ def lose_a_line(directory):
         ({"transformer-tied-layers": [1, 1]}, {}, None, "Received: transformer-tied-layers"),
         ({"transformer-postprocess": "da"}, {}, None, r"Received: \('', 'da', ''\)"),
         ({"transformer-ffn-activation": "mish"}, {}, None, "Received: .*='mish'"),
+        ({"right-left": True}, {}, None, "Received: right-left=True"),
+        ({"factors-combine": "concat"}, {}, None, "Received: factors-combine='concat'"),
+        ({"lemma-dependency": "re-embedding"}, {}, None, "Received: lemma-dependency='re-emb"),
         ({"dim-emb": None}, {}, None, "Expected dim-emb in special:model.yml to be an integer"),
         ({"enc-depth": 3}, {}, None, "Expected a tensor encoder_l3_self_Wq in opus.npz"),
         ({"enc-depth": 1}, {}, None, "and no others. Received: encoder_l2_ffn_W1"),
@@ -273,6 +307,7 @@ def lose_a_line(directory):
         ({}, {"beam-size": 0}, None, "Received: decoding.beam_size=0.* decoder.yml"),
         ({}, {}, cut, "Received: .*opus.npz"),
         ({}, {}, absurd_shape, r"more.npy has another size than its shape \(1000000, 1000000\)"),
+        ({}, {}, of_format(3), r"opus.npz: more.npy is in NumPy's format 3.0, not 1 or 2. Copy it"),
         ({}, {}, remove("target.spm"), "target.spm: No such file"),
         ({}, {}, rename("source.spm", "source.bpe"), "Moses and subword-nmt have split"),
         ({}, {}, lose("special:model.yml"), "Expected Marian's settings in the array"),
