@@ -138,7 +138,9 @@ def read_hugging_face(directory, config, write):
     special = [*added.named.values(), *added.extra]
     added_tokens = {token: token in special for token in [*added.ids, *special]}
     files = Files(settings, source, target, models, added_tokens, decoding)
-    _report(config, search, tokenizer_config, write)
+    _report(config, search, write)
+    known = (*TOKENIZER_KNOWN, *TOKEN_SETTINGS, *added.named)
+    report_not_applied(tokenizer_config, known, TOKENIZER_NOT_APPLIED, write)
     _report_tokens(added, source, write)
 
     weights, tables = Weights(_tensors(directory), prefix="model."), files.tables(*TABLES)
@@ -325,7 +327,7 @@ def _forbidden(search, vocab_size):
     return forbidden
 
 
-def _report(config, search, tokenizer_config, write):
+def _report(config, search, write):
     """Writes a line about each setting that changes their answers and is not applied."""
     num_positions = config.size("max_position_embeddings")
     for name in ("max_length", "max_new_tokens"):
@@ -335,9 +337,6 @@ def _report(config, search, tokenizer_config, write):
     report_not_applied(
         {**of_model, **search}, (*READ, *WITHOUT_EFFECT, *EXPECTED), NOT_APPLIED, write
     )
-    report_not_applied(
-        tokenizer_config, (*TOKENIZER_KNOWN, *TOKEN_SETTINGS), TOKENIZER_NOT_APPLIED, write
-    )
 
 
 def _report_tokens(added, source, write):
@@ -345,10 +344,10 @@ def _report_tokens(added, source, write):
     further = [token for name, token in added.named.items() if name not in SPECIAL]
     for token in dict.fromkeys([*further, *added.extra]):
         if token not in source.pieces[END_ID + 1 :]:
-            write(f"not applied special token {token!r}, which the vocabulary lacks")
+            write(f"not applied special token {token!r:.200}, which the vocabulary lacks")
     for token, attributes in added.attributes.items():
         if attributes.get("single_word"):
-            write(f"not applied single_word of {token!r}, which is found within words too")
+            write(f"not applied single_word of {token!r:.200}, which is found within words too")
 
 
 def _tensors(directory):

@@ -142,7 +142,8 @@ def check_model(translator):
         )
     penalty = translator.decoding.repetition_penalty
     if added := getattr(translator.tokenizer, "added_tokens", {}):
-        raise CTRANSLATE2.refusal("no added tokens", f"added_tokens={', '.join(added)}")
+        names = f"added_tokens={', '.join(added)}"
+        raise CTRANSLATE2.refusal("a tokenizer without added tokens", names)
     if penalty != 1:  # it changes logits, and other hypotheses win
         raise CTRANSLATE2.refusal("a repetition penalty of 1", f"repetition_penalty={penalty}")
 

@@ -173,12 +173,14 @@ def test_tokens_beside_the_vocabulary_that_are_not_read_as_there_are_named(maria
         "added_tokens_decoder": {str(marian.ids[">>deu<<"]): tag},
         "additional_special_tokens": ["<lost>", "世"],
         "bos_token": "<s>",
+        "my_token": "<mine>",
     }
     marian.hugging_face(tmp_path, tokenizer=tokenizer)
     lines = []
     translator = read_marian(tmp_path, lines.append)
     assert [line.partition(",")[0] for line in lines] == [
         "not applied special token '<s>'",
+        "not applied special token '<mine>'",
         "not applied special token '<lost>'",
         "not applied single_word of '>>deu<<'",
     ]

@@ -121,7 +121,7 @@ def test_other_models_and_tokenizers_are_refused(tokenizer):
     added = MarianTokenizer.from_parts(
         tokenizer.pieces, tokenizer.serialized, {tokenizer.pieces[5]: False}
     )
-    with pytest.raises(ValueError, match="no added tokens, as .* Received: added_tokens="):
+    with pytest.raises(ValueError, match="without added tokens, as .* Received: added_tokens="):
         check_model(Translator(model, added, decoding=DECODING))
     word_piece = WordPieceTokenizer(b"[UNK]\na\nb\n")
     model = Transformer(word_piece.vocab_size, **SIZES)
