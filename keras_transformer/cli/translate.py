@@ -17,6 +17,7 @@ from keras_transformer.cli.arguments import (
     one_by_one,
     whole_number,
 )
+from keras_transformer.cli.line_notes import Notes
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
 from keras_transformer.files.checksums import checksum
@@ -127,8 +128,8 @@ def run(arguments):
             check_readable(path)
     if arguments.output is not None:
         check_writable(arguments.output)
-    read = arguments.input, *filter(None, files)
-    check_no_input(arguments.output, [*read, *files_of(arguments.model)])
+    read = arguments.input, *filter(None, files[1:]), *files_of(arguments.model)
+    check_no_input(arguments.output, read)
     terms = None if arguments.terms is None else Terminology.read(arguments.terms)
     markup = _markup(arguments)
     translator = load_translator(arguments, of_run=arguments.sample or arguments.mbr)
@@ -194,10 +195,7 @@ def _translate(arguments, translator, terms, markup, sampling, output):
         answers = translator.translate_chunks(chunks, arguments.n_best, terms=terms, **options)
     if arguments.json or arguments.alignments:
         answers = _explained(translator, answers, texts)
-    incomplete = output.notes.setdefault("incomplete", [])
-    lacking = output.notes.setdefault("lacking", [])
-    lost = output.notes.setdefault("lost", [])
-    displaced = output.notes.setdefault("displaced", [])
+    notes = Notes(output)
     plain = str if markup is None else markup.plain
     answers = one_by_one(answers, show_progress, count_lines(arguments.input), first)
     for number, translations in enumerate(answers, start=first + 1):
@@ -220,40 +218,9 @@ def _translate(arguments, translator, terms, markup, sampling, output):
                 if explanations is not None:
                     columns.append(explanations[place].alignment)
                 output.write("\t".join(columns))
-        if best.truncated:
-            incomplete.append(number)
-        if unknown and best.text != text.strip():  # a copy has them
-            lost.append(number)
-        if not_met:
-            lacking.append(f"line {number} ({', '.join(not_met)})")
-        if markup is not None and best.unplaced:
-            displaced.append(f"line {number} ({', '.join(best.unplaced)})")
+        notes.add(number, best, text, unknown, not_met)
         output.end_answer(text)
-    if incomplete:
-        console.say(
-            f"warning: {len(incomplete)} of {output.num_done} lines, or their translations, "
-            f"reached a limit of length and are incomplete; the first is line {incomplete[0]}"
-        )
-    if lost:
-        console.say(
-            f"warning: {len(lost)} of {output.num_done} lines have characters that the tokenizer "
-            f"does not know, so translations lack them; the first is line {lost[0]}"
-        )
-    if lacking:
-        console.say(
-            f"warning: the translations of {len(lacking)} of {output.num_done} lines lack a term, "
-            f"or have one that is marked by !: {_first_ones(lacking)}"
-        )
-    if displaced:
-        console.say(
-            f"warning: the translations of {len(displaced)} of {output.num_done} lines have markup "
-            f"at the end, as no word of them belongs to it: {_first_ones(displaced)}"
-        )
-
-
-def _first_ones(lines):
-    more = len(lines) - MAX_NAMED
-    return "; ".join(lines[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    notes.say()
 
 
 def _explained(translator, answers, texts):

@@ -1,0 +1,61 @@
+"""What `translate` says at the end of the lines that need a look."""
+
+from keras_transformer.cli import console
+
+MAX_NAMED = 5
+"""Lines that are named with what they lack."""
+WARNINGS = {
+    "incomplete": "{of_all}, or their translations, reached a limit of length and are incomplete; "
+    "{named}",
+    "lost": "{of_all} have characters that the tokenizer does not know, so translations lack them; "
+    "{named}",
+    "lacking": "the translations of {of_all} lack a term, or have one that is marked by !: {named}",
+    "displaced": "the translations of {of_all} have markup at the end, as no word of them belongs "
+    "to it: {named}",
+}
+
+
+class Notes:
+    """The numbers of the lines that need a look, kept with the output until it is complete.
+
+    Args:
+        output: `ResumableLines`.
+    """
+
+    def __init__(self, output):
+        self._output = output
+        self._lines = {name: output.notes.setdefault(name, []) for name in WARNINGS}
+
+    def add(self, number, best, text, unknown, not_met):
+        """Notes what is wrong with a line.
+
+        Args:
+            number: of the line, from 1.
+            best: its best `Translation`, or `MarkedTranslation`.
+            text: the line.
+            unknown: str, its characters that the tokenizer does not know.
+            not_met: list of the terms that the translation lacks.
+        """
+        if best.truncated:
+            self._lines["incomplete"].append(number)
+        if unknown and best.text != text.strip():  # a copy has them
+            self._lines["lost"].append(number)
+        if not_met:
+            self._lines["lacking"].append(f"line {number} ({', '.join(not_met)})")
+        if unplaced := getattr(best, "unplaced", ()):
+            self._lines["displaced"].append(f"line {number} ({', '.join(unplaced)})")
+
+    def say(self):
+        """Writes a warning for each thing that was found."""
+        for name, lines in self._lines.items():
+            if lines:
+                of_all = f"{len(lines)} of {self._output.num_done} lines"
+                console.say("warning: " + WARNINGS[name].format(of_all=of_all, named=_named(lines)))
+
+
+def _named(lines):
+    """Returns the first of some lines: numbers, or texts that name them and what they lack."""
+    if isinstance(lines[0], int):
+        return f"the first is line {lines[0]}"
+    more = len(lines) - MAX_NAMED
+    return "; ".join(lines[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
