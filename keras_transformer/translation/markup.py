@@ -12,13 +12,15 @@ import html.entities
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import iterate_lines
-from keras_transformer.translation.explanation import Explanation
 from keras_transformer.translation.markup_placement import Placement
 from keras_transformer.types import Self, StrPath
+
+if TYPE_CHECKING:
+    from keras_transformer.translation.explanation import Explanation
 
 PATTERNS = (
     r"(?:https?|ftp)://[^\s<>\"]*[^\s<>\".,;:!?)\]}'’”»]",
@@ -242,7 +244,7 @@ class MarkedText:
             merged.append(each)
         part.parts = merged
 
-    def restore(self, translation: str, explanation: Explanation) -> tuple[str, list[str]]:
+    def restore(self, translation: str, explanation: "Explanation") -> tuple[str, list[str]]:
         """Returns a translation of the plain text with the markup, and what could not be placed.
 
         - Every tag appears once, byte for byte, and stands in the element in which it stood; only
@@ -331,6 +333,8 @@ def _needs_space(source, plain, neighbour):
     """
     if neighbour == "" or neighbour.isspace():
         return False
+    if source.isspace():
+        return True
     if neighbour.isalnum():
         return not (source.isalnum() or plain.isalnum())
     return neighbour != source

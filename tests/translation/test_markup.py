@@ -158,6 +158,7 @@ def test_a_thousand_random_markups_come_back():
         ("a <x/> far ball.", "ein Ball.", "0-0 2-1", "ein <x/> Ball."),
         ("a ball <x/> far.", "fern: ein Ball.", "0-1 1-2", "fern: ein Ball <x/>."),
         ("A<!-- > --> b", "B a", "0-1 1-0", "B a<!-- > -->"),
+        ("Order <b>{0}</b>: a hat", "Ein Hut", "0-0 2-1", "Ein <b>{0}</b> Hut"),
         ("<b> {0} </b> <i></i>x", "y", "0-0", "<b> {0} </b> <i></i>y"),
     ],
 )  # fmt: skip
