@@ -21,8 +21,8 @@ CLASSES = {
         *("TokenEmbedding", "WordDropout"),
     ),
     "models": (
-        *("Bert", "BertClassifier", "BertPretraining", "BertTokenClassifier", "Gpt"),
-        *("ImageCaptioner", "RnnSeq2Seq", "Transformer", "VisionTransformer"),
+        *("Bert", "BertClassifier", "BertPretraining", "BertTokenClassifier", "Ensemble"),
+        *("Gpt", "ImageCaptioner", "RnnSeq2Seq", "Transformer", "VisionTransformer"),
     ),
     "training": (
         *("CosineDecay", "InverseSquareRoot", "LinearDecay", "NoamSchedule", "Perplexity"),

@@ -125,7 +125,7 @@ class Signatures:
             "encode": _graph(lambda text: {"ids": self._read(text)[0]}, TEXT),
             "decode": _graph(lambda ids: {"text": self._target.decode(ids)}, IDS),
         }
-        if not self._model.decoder.gives_cross_weights:
+        if not self._model.gives_cross_weights:
             del functions["attention"]
         return functions
 

@@ -3,6 +3,7 @@
 from keras_transformer.models.bert import Bert
 from keras_transformer.models.bert_classifier import BertClassifier, BertTokenClassifier
 from keras_transformer.models.bert_pretraining import BertPretraining
+from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.from_config import MODELS
 from keras_transformer.models.gpt import Gpt
 from keras_transformer.models.image_attention import attention_rollout, class_token_attention
@@ -17,6 +18,7 @@ __all__ = [
     "BertClassifier",
     "BertPretraining",
     "BertTokenClassifier",
+    "Ensemble",
     "Gpt",
     "ImageCaptioner",
     "RnnSeq2Seq",

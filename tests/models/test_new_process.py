@@ -20,6 +20,7 @@ from keras_transformer.models import (
     BertClassifier,
     BertPretraining,
     BertTokenClassifier,
+    Ensemble,
     Gpt,
     ImageCaptioner,
     VisionTransformer,
@@ -72,6 +73,7 @@ def new_models():
     multiplicative = dict(score="multiplicative", target_vocab_size=19, cell="lstm")
     other_size = {**IMAGE, "image_size": (4, 6)}
     gpt, decoder = randomized(Gpt(19, **GPT)), RnnDecoder(TokenEmbedding(13, 8), units=7)
+    members = [Transformer(23, num_layers=1, **SIZES), RnnSeq2Seq(23, **RNN)]
     transformer = dict(num_layers=1, num_decoder_layers=2, **SIZES, normalize_first=True)
     models = {
         "transformer": (Transformer(23, **transformer, tie_output=False), TRANSLATIONS),
@@ -85,6 +87,7 @@ def new_models():
         "rnn Bahdanau": (RnnSeq2Seq(23, **RNN), TRANSLATIONS),
         "rnn Luong": (RnnSeq2Seq(23, **RNN, attention="luong", **multiplicative), TRANSLATIONS),
         "rnn input feeding": (RnnSeq2Seq(23, **RNN, **luong), TRANSLATIONS),
+        "ensemble": (Ensemble(members, "log_probabilities"), TRANSLATIONS),
         "vit": (VisionTransformer(7, **other_size, resize_positions=True), IMAGES),
         "captioner": (captioner(), CAPTIONS),
         "captioner show": (captioner(features="convolutional", decoder=decoder), CAPTIONS),
