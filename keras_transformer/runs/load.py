@@ -3,17 +3,18 @@
 import contextlib
 import inspect
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.config import Config
 from keras_transformer.errors import InputError
 from keras_transformer.files.checksums import checksum
 from keras_transformer.files.regular import is_named, regular_file
+from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.from_config import check_model_settings, model_class_of
 from keras_transformer.runs.checkpoints import WEIGHTS, DamagedCheckpoint
 from keras_transformer.runs.model_state import read_weights
-from keras_transformer.runs.run import CHECKPOINTS, Run
+from keras_transformer.runs.run import CHECKPOINTS, Run, checksum_of_tokenizers
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -48,6 +49,37 @@ def load_run(
     model = build_model(config, *tokenizers)
     load_weights(model, path_of_weights)
     return model, *tokenizers, config
+
+
+def load_ensemble(
+    paths: Sequence[StrPath], checkpoint: str | None = None, **options: Any
+) -> "tuple[Ensemble, Tokenizer, Tokenizer, Config]":
+    """Returns what `load_run` does, for the `Ensemble` of several runs with the first's config.
+
+    Args:
+        paths: the run directories.
+        checkpoint: of each run, see `load_run`.
+        options: arguments of `Ensemble`.
+    Raises:
+        InputError: a run cannot be loaded, or the tokenizers of two runs differ.
+    """
+    check_same_tokenizers(paths)
+    models, sources, targets, configs = zip(
+        *(load_run(path, checkpoint) for path in paths), strict=True
+    )
+    return Ensemble(models, **options), sources[0], targets[0], configs[0]
+
+
+def check_same_tokenizers(paths: Sequence[StrPath]) -> None:
+    """Raises `InputError` unless all runs have the same tokenizers."""
+    runs = map(Run, paths)
+    checksums = {checksum_of_tokenizers(run.load_tokenizers(run.load_config())) for run in runs}
+    if len(checksums) > 1:
+        raise InputError(
+            "Expected runs with the same tokenizer, so that they predict the same tokens. "
+            f"Received: {', '.join(map(str, paths))}, whose tokenizers differ. Train them with one "
+            "tokenizer: --set tokenizer.model=FILE, or --init-from the first."
+        )
 
 
 def build_model(config, source_tokenizer, target_tokenizer, dtype=None, model_class=None):

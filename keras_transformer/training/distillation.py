@@ -14,8 +14,8 @@ from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.decoding.candidates import largest
 from keras_transformer.errors import InputError
 from keras_transformer.models.from_config import check_model_settings
-from keras_transformer.runs.load import load_run, weights_path
-from keras_transformer.runs.run import Run, checksum_of_tokenizers
+from keras_transformer.runs.load import check_same_tokenizers, load_ensemble, weights_path
+from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import PAD_ID, START_ID, shift_right
 
 NUM_LABELS = 8  # of each token; a label of less probability is hardly ever drawn
@@ -44,23 +44,14 @@ def check_teachers(paths, init_from, max_length):
     Raises:
         InputError: one cannot teach, or the tokenizers differ.
     """
-    runs = [Run(path) for path in paths]
-    for run in runs:
+    for run in map(Run, paths):
         weights_path(run)
         config = run.load_config()
         try:  # its learned positions may be too few for the text
             check_model_settings(config.merged({"data": {"max_length": max_length}}))
         except ValueError as error:
             raise InputError(f"{error} (the run {run.path}, in distill_from)") from None
-    if init_from is not None:
-        runs.append(Run(init_from))
-    checksums = {checksum_of_tokenizers(run.load_tokenizers(run.load_config())) for run in runs}
-    if len(checksums) > 1:
-        raise InputError(
-            "Expected runs with the same tokenizer, so that they predict the same tokens. "
-            f"Received: {', '.join(str(run.path) for run in runs)}, whose tokenizers differ. Train "
-            "them with one tokenizer: --set tokenizer.model=FILE, or --init-from the first."
-        )
+    check_same_tokenizers([*paths, *filter(None, [init_from])])
 
 
 def predicted_labels(paths, share, batches, write):
@@ -73,11 +64,10 @@ def predicted_labels(paths, share, batches, write):
         write: called with each line of the report.
     """
     write(f"teachers    {len(paths)} predict the labels of the training text")
-    models = [load_run(path)[0] for path in paths]
-    variables = [variable for model in models for variable in model.variables]
-    vocab_size = models[0].output_vocab_size
+    model = load_ensemble(paths)[0]
+    vocab_size = model.output_vocab_size
     num_labels = min(NUM_LABELS, vocab_size - 2)
-    predict = backend.compile_function(lambda *ids: _best(models, num_labels, *ids), variables)
+    predict = backend.compile_function(lambda *ids: _best(model, num_labels, *ids), model.variables)
     source, target = batches.rows
     ids = np.zeros((len(target.ids), num_labels), "int32")
     probabilities = np.zeros(ids.shape, "float32")
@@ -96,11 +86,10 @@ def predicted_labels(paths, share, batches, write):
     return SoftLabels.of(ids, probabilities, share)
 
 
-def _best(models, num_labels, source_ids, labels):
-    """Returns the best labels and their probabilities, `(B, T, K)`, by the mean of the models."""
+def _best(model, num_labels, source_ids, labels):
+    """Returns the best labels and their probabilities, `(B, T, K)`."""
     inputs = {"source_ids": source_ids, "target_ids": shift_right(labels, ops)}
-    predictions = [ops.softmax(model(inputs, training=False)) for model in models]
-    probabilities = sum(predictions) / len(models)
+    probabilities = ops.softmax(model(inputs, training=False))
     flat = ops.reshape(probabilities, (-1, probabilities.shape[-1]))
     is_label = np.isin(np.arange(flat.shape[-1]), (PAD_ID, START_ID), invert=True)
     best, ids = largest(flat * ops.convert_to_tensor(is_label.astype("float32")), num_labels)

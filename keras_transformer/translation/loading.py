@@ -1,7 +1,9 @@
 """Loads a translator from a run directory or an export."""
 
 import dataclasses
+import os
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.config import DecodingConfig
@@ -16,33 +18,45 @@ if TYPE_CHECKING:
 
 
 def load(
-    path: StrPath, checkpoint: str | None = None, **decoding: Any
+    path: StrPath | Sequence[StrPath],
+    checkpoint: str | None = None,
+    ensemble: str | None = None,
+    **decoding: Any,
 ) -> "Translator | ExportedTranslator":
-    """Returns the translator of a run directory or of an export.
+    """Returns the translator of a run directory, of an export, or of several runs as one model.
 
     Args:
         path: run directory, or export directory: one version, or a directory of versions, of which
-            the highest is loaded.
+            the highest is loaded. A list of run directories: the `Ensemble` of their models, with
+            the search and the lexicon of the first; their tokenizers must be the same.
         checkpoint: for a run, "best", "last" or "averaged"; None: the best or the averaged weights,
             as the training chose by validation.
+        ensemble: "probabilities" or "log_probabilities", the mean that an ensemble predicts, see
+            `Ensemble`; None: the first.
         decoding: fields of `DecodingConfig` that replace the run's own. The search of an export is
             fixed: another value is refused.
     Returns:
         `Translator`, or the `SavedModelTranslator` or `CTranslate2Translator` of an export.
     Raises:
         ValueError: the path is neither a run nor an export, or the arguments choose the checkpoint
-            or change the search of an export.
+            or change the search of an export; runs of different tokenizers, or an export among
+            several paths.
 
     Example:
         load("runs/python", beam_size=1)("A dog runs.")
     """
     for name in decoding:
         check_known(name, settings(DecodingConfig), "a setting of the search")
-    path = pathlib.Path(path)
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if len(paths) != 1 or ensemble is not None:
+        return _load_ensemble(paths, checkpoint, ensemble, decoding)
+    path = pathlib.Path(paths[0])
     if not is_version(path):
         versions = versions_in(path)
         if not versions:
-            return _load_run(path, checkpoint, decoding)
+            from keras_transformer.runs import load_run
+
+            return _translator(path, load_run(path, checkpoint), decoding)
         path = versions[max(versions)]
     if checkpoint is not None:
         raise InputError(
@@ -61,12 +75,30 @@ def load(
     return translator
 
 
-def _load_run(path, checkpoint, decoding):
-    from keras_transformer.runs import load_run
+def _load_ensemble(paths, checkpoint, ensemble, decoding):
+    from keras_transformer.runs.load import load_ensemble
+
+    if len(paths) < 2:
+        raise InputError(
+            f"Expected the directories of several runs for an ensemble. Received: path={paths}, "
+            f"ensemble={ensemble!r}. Name more runs, or leave ensemble out."
+        )
+    for path in map(pathlib.Path, paths):
+        if is_version(path) or versions_in(path):
+            raise InputError(
+                f"Expected runs for an ensemble. Received: {path}, an export. Name the run that it "
+                "was made from."
+            )
+    options = {} if ensemble is None else {"mean": ensemble}
+    return _translator(paths[0], load_ensemble(paths, checkpoint, **options), decoding)
+
+
+def _translator(path, loaded, decoding):
+    """Returns the `Translator` of what `load_run` or `load_ensemble` has loaded."""
     from keras_transformer.translation.lexicon import load_lexicon
     from keras_transformer.translation.translator import Translator
 
-    *parts, config = load_run(path, checkpoint)
+    *parts, config = loaded
     search = dataclasses.replace(config.decoding, **decoding)
     lexicon = load_lexicon(path) if search.shortlist else None
     return Translator(*parts, search, lexicon=lexicon)

@@ -25,6 +25,7 @@ from keras_transformer.decoding.sampling import check_sampling
 from keras_transformer.decoding.search import search_arguments
 from keras_transformer.decoding.terms import TermRows, TermVocabulary
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
+from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.translation_model import TranslationModel
 from keras_transformer.special_ids import END_ID, PAD_ID, UNKNOWN_ID, shift_right
 from keras_transformer.translation.base_translator import (
@@ -79,7 +80,7 @@ class Translator(BaseTranslator):
     its translation is a copy, with score 0.
 
     Args:
-        model: `TranslationModel`, such as `Transformer`.
+        model: `TranslationModel`, such as `Transformer`, or an `Ensemble` of several.
         tokenizer: tokenizer of the source, and of the target if `target_tokenizer` is None.
         target_tokenizer: tokenizer of the target, or None.
         decoding: `DecodingConfig`; None: the default one. Its lengths are at most those of the
@@ -100,7 +101,7 @@ class Translator(BaseTranslator):
 
     def __init__(
         self,
-        model: TranslationModel,
+        model: TranslationModel | Ensemble,
         tokenizer: "Tokenizer",
         target_tokenizer: "Tokenizer | None" = None,
         decoding: DecodingConfig | None = None,
@@ -125,7 +126,8 @@ class Translator(BaseTranslator):
             model.build()
 
     def checksum(self) -> str:
-        found = hashlib.sha256(repr((self.decoding, self.lexicon is not None)).encode())
+        mean = getattr(self.model, "mean", None)  # of an ensemble
+        found = hashlib.sha256(repr((self.decoding, self.lexicon is not None, mean)).encode())
         for tokenizer in (self.tokenizer, self.target_tokenizer):
             found.update(tokenizer.serialized)
         for variable in self.model.weights:

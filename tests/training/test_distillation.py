@@ -11,7 +11,7 @@ from keras import ops
 from keras_transformer.backend import compile_function
 from keras_transformer.config import Config
 from keras_transformer.files.checksums import checksum
-from keras_transformer.models import Transformer
+from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.runs import load_run
 from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.tokenizers import SentencePieceTokenizer
@@ -69,15 +69,12 @@ def test_labels_are_the_most_probable_of_the_mean_prediction(teachers, start_tra
 def test_the_prediction_is_the_same_when_it_is_compiled():
     """The other tests compile nothing. With TensorFlow, what is compiled has unknown shapes."""
     models = [Transformer(23, d_model=8, num_layers=1, ff_dim=8, num_heads=2) for _ in range(2)]
-    for model in models:
-        model.build()
-    variables = [variable for model in models for variable in model.variables]
-    compiled = compile_function(lambda *ids: distillation._best(models, 3, *ids), variables)
+    model = Ensemble(models)
+    model.build()
+    compiled = compile_function(lambda *ids: distillation._best(model, 3, *ids), model.variables)
     for shape in ((2, 5), (3, 4)):
         ids = np.random.default_rng(1).integers(4, 23, (2, *shape)).astype("int32")
-        for array, expected in zip(
-            compiled(*ids), distillation._best(models, 3, *ids), strict=True
-        ):
+        for array, expected in zip(compiled(*ids), distillation._best(model, 3, *ids), strict=True):
             np.testing.assert_allclose(array, expected, rtol=1e-5)
 
 
