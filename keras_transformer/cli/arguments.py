@@ -109,7 +109,18 @@ def add_model(parser, metavar, **arguments):
     meaning = "directory of a run"
     if metavar == "MODEL":
         meaning += ", of an export (its highest version is used), or of one version of an export"
+    if "nargs" in arguments:
+        meaning += "; several runs with one tokenizer are an ensemble, with the search of the first"
     parser.add_argument("model", metavar=metavar, help=meaning, **arguments)
+
+
+def add_ensemble(parser):
+    """Adds the flag for what several models predict, see `Ensemble`."""
+    parser.add_argument(
+        "--ensemble",
+        choices=("probabilities", "log_probabilities"),
+        help="what an ensemble takes the mean of (default: probabilities)",
+    )
 
 
 def add_decoding(parser):
@@ -177,30 +188,34 @@ def check_exists(directory, owner):
         )
 
 
-def files_of(model):
-    """Returns the files of a run or an export, without what users write beside them."""
+def files_of(models):
+    """Returns the files of runs or exports, without what users write beside them."""
     names = "*.yaml", "*.json*", "*.npz", "*.pb", "*.bin", "SHA256SUMS", "*/**/*"
-    return [path for name in names for path in pathlib.Path(model).glob(name)]
+    return [path for model in models for name in names for path in pathlib.Path(model).glob(name)]
 
 
 def load_translator(arguments, of_run=False):
     """Returns the translator of a run, with the search that the flags ask for, or of an export.
 
     Args:
-        arguments: parsed arguments of `add_model` and `add_decoding`.
+        arguments: parsed arguments of `add_model` and `add_decoding`, and perhaps `add_ensemble`.
         of_run: whether an export is refused.
     """
     given = given_settings(arguments, "decoding")
     DecodingConfig(**given)
-    check_exists(arguments.model, "a run or of an export")
+    models = arguments.model if isinstance(arguments.model, list) else [arguments.model]
+    for model in models:
+        check_exists(model, "a run or of an export")
+    if (ensemble := getattr(arguments, "ensemble", None)) is not None:
+        given["ensemble"] = ensemble
     console.start_keras(to_search=True)
     from keras_transformer.translation.loading import load
     from keras_transformer.translation.translator import Translator
 
-    translator = load(arguments.model, arguments.checkpoint, **given)
+    translator = load(models[0] if len(models) == 1 else models, arguments.checkpoint, **given)
     if of_run and not isinstance(translator, Translator):
         raise InputError(
-            f"Expected the directory of a run. Received: {arguments.model}: an export. "
+            f"Expected the directory of a run. Received: {models[0]}: an export. "
             "Name the run that it was made from."
         )
     return translator

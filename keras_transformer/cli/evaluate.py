@@ -7,6 +7,7 @@ import pathlib
 from keras_transformer.cli.arguments import (
     add_bleu,
     add_decoding,
+    add_ensemble,
     add_model,
     given_settings,
     load_translator,
@@ -27,7 +28,7 @@ SUMMARY = "score translations with BLEU and chrF"
 
 def add_arguments(parser):
     translations = parser.add_mutually_exclusive_group()
-    add_model(translations, "MODEL", nargs="?")
+    add_model(translations, "MODEL", nargs="*", default=[])
     translations.add_argument(
         "--hypothesis", metavar="F", help="translations to score, instead of a model's"
     )
@@ -44,6 +45,7 @@ def add_arguments(parser):
         "BLEU by length, and the sentences that differ most",
     )
     add_decoding(parser)
+    add_ensemble(parser)
     add_bleu(parser)
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument(
@@ -98,14 +100,14 @@ def _compare(arguments, references, hypotheses, tokenize):
     """Prints how other systems compare with the first one."""
     from keras_transformer.translation.comparison import compare
 
-    first = arguments.hypothesis or arguments.model
+    first = arguments.hypothesis or "+".join(arguments.model)
     systems = {first: hypotheses}
     for name in arguments.compare:
         if name in systems:
             raise InputError(f"Expected systems that differ. Received: {name} twice. Name another.")
         is_model = pathlib.Path(name).is_dir()
-        given = {"model": name if is_model else None, "hypothesis": None if is_model else name}
-        systems[name] = _hypotheses(_with(arguments, **given), references)
+        given = {"model": [name] if is_model else [], "hypothesis": None if is_model else name}
+        systems[name] = _hypotheses(_with(arguments, **given, ensemble=None), references)
     found = compare(systems, references, arguments.lowercase, tokenize)
     if arguments.html is not None:
         from keras_transformer.translation.comparison_page import comparison_page
@@ -143,20 +145,23 @@ def _with(arguments, **given):
 
 
 def _find_model(arguments):
-    """Takes MODEL from the end of --target, where argparse leaves it, if it is a directory."""
-    if arguments.model is None and arguments.hypothesis is None:
-        *target, last = arguments.target
-        if not (target and pathlib.Path(last).is_dir()):
+    """Takes MODEL from the end of --target, where argparse leaves it: the directories there."""
+    if not arguments.model and arguments.hypothesis is None:
+        target, models = arguments.target, []
+        while target and pathlib.Path(target[-1]).is_dir():
+            *target, last = target
+            models.insert(0, last)
+        if not (target and models):
             arguments.refuse(
                 "one of the arguments MODEL --hypothesis is required; everything that follows "
                 f"--target is references: {' '.join(arguments.target)}"
             )
-        arguments.target, arguments.model = target, last
+        arguments.target, arguments.model = target, models
 
 
-def _tokenizer_of(model):
-    """Returns the tokenizer with which the BLEU of a run was computed in its training."""
-    if model is not None and (settings := pathlib.Path(model, "config.yaml")).exists():
+def _tokenizer_of(models):
+    """Returns the tokenizer with which the BLEU of the first run was computed in its training."""
+    if models and (settings := pathlib.Path(models[0], "config.yaml")).exists():
         return Config.load(settings).training.bleu_tokenizer
     return TrainingConfig().bleu_tokenizer
 
@@ -164,7 +169,8 @@ def _tokenizer_of(model):
 def _hypotheses(arguments, references):
     """Returns the translations to score, from a file or a model."""
     if arguments.hypothesis is not None:
-        flags = given_settings(arguments, "decoding") or arguments.checkpoint or arguments.source
+        options = arguments.checkpoint, arguments.ensemble, arguments.source
+        flags = given_settings(arguments, "decoding") or any(options)
         if flags and not arguments.compare:  # else they may be of another system
             raise InputError(
                 "Expected a model for --source and the flags of the search. "
@@ -174,7 +180,7 @@ def _hypotheses(arguments, references):
     if arguments.source is None:
         raise InputError(
             "Expected the text for the model to translate. "
-            f"Received: {arguments.model} without --source. Add --source F."
+            f"Received: {' '.join(arguments.model)} without --source. Add --source F."
         )
     source = list(iterate_lines(arguments.source))
     for path, lines in zip(arguments.target, references, strict=True):

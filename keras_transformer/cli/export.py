@@ -1,7 +1,13 @@
 """`keras-transformer export`: exports a run for a server or a library, and prints its path."""
 
 from keras_transformer.cli import console
-from keras_transformer.cli.arguments import add_decoding, add_model, add_n_best, load_translator
+from keras_transformer.cli.arguments import (
+    add_decoding,
+    add_ensemble,
+    add_model,
+    add_n_best,
+    load_translator,
+)
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 
@@ -17,7 +23,7 @@ FORMATS_OF_WEIGHTS = {
 
 
 def add_arguments(parser):
-    add_model(parser, "RUN")
+    add_model(parser, "RUN", nargs="+")
     parser.add_argument(
         "directory", metavar="DIR", help="directory in which the version is written"
     )
@@ -36,6 +42,7 @@ def add_arguments(parser):
         "ctranslate2 only)",
     )
     add_decoding(parser)
+    add_ensemble(parser)
     add_n_best(parser, "number of translations that the signature n_best returns (default: 1)")
     parser.add_argument(
         "--split-sentences",
@@ -74,11 +81,12 @@ def _check_format(arguments):
     given = {
         "--split-sentences": ("saved_model",) if arguments.split_sentences else FORMATS,
         "--weights": FORMATS_OF_WEIGHTS[arguments.weights],
+        "several runs": FORMATS if len(arguments.model) == 1 else ("saved_model",),
         "--n-best": ("saved_model", "ctranslate2") if arguments.n_best != 1 else FORMATS,
     }
-    for flag, formats in given.items():
+    for given_one, formats in given.items():
         if arguments.format not in formats:
             raise InputError(
-                f"Expected {flag} with --format {' or '.join(formats)}. "
+                f"Expected {given_one} with --format {' or '.join(formats)}. "
                 f"Received: --format {arguments.format}. Leave one of them out."
             )

@@ -9,6 +9,7 @@ import sys
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import (
     add_decoding,
+    add_ensemble,
     add_model,
     add_n_best,
     chunks_of,
@@ -41,7 +42,7 @@ MAX_NAMED = 5
 
 
 def add_arguments(parser):
-    add_model(parser, "MODEL")
+    add_model(parser, "MODEL", nargs="+")
     parser.add_argument("--input", metavar="F", help="text (default: standard input)")
     parser.add_argument("--output", metavar="F", help="translations (default: standard output)")
     parser.add_argument(
@@ -50,6 +51,7 @@ def add_arguments(parser):
         help="begin the output anew; without it, an interrupted command goes on where it was",
     )
     add_decoding(parser)
+    add_ensemble(parser)
     add_n_best(
         parser,
         "maximum number of different translations per line (default: 1); above 1, each is printed "

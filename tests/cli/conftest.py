@@ -23,16 +23,16 @@ class FakeTranslator:
     """Translates into capitals; hypothesis n ends in n exclamation marks and scores -n."""
 
     loaded = None
-    chunks = prefixes = sampling = None
+    chunks = prefixes = sampling = ensemble = None
 
     def __init__(self, model, tokenizer, target_tokenizer, decoding):
         self.model, self.tokenizer, self.target_tokenizer = model, tokenizer, target_tokenizer
         self.decoding = decoding
 
     @classmethod
-    def load(cls, path, checkpoint=None, **decoding):
-        cls.loaded, cls.chunks = (path, checkpoint), []
-        if path.endswith("export"):
+    def load(cls, path, checkpoint=None, ensemble=None, **decoding):
+        cls.loaded, cls.chunks, cls.ensemble = (path, checkpoint), [], ensemble
+        if str(path).endswith("export"):
             return FakeExport()
         decoding = {"beam_size": 2, "max_length": 99, **decoding}
         return cls("model", "source", "target", DecodingConfig(**decoding))
@@ -131,6 +131,15 @@ def run_directory(tmp_path):
     path = tmp_path / "run"
     path.mkdir()
     return str(path)
+
+
+@pytest.fixture
+def run_directories(tmp_path):
+    """Two runs."""
+    paths = [tmp_path / "first", tmp_path / "second"]
+    for path in paths:
+        path.mkdir()
+    return [*map(str, paths)]
 
 
 @pytest.fixture

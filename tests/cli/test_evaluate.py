@@ -75,6 +75,26 @@ def test_evaluate_finds_the_model_behind_the_references(
     assert fake_translator.loaded == (run_directory, None)
 
 
+def test_several_runs_are_evaluated_as_one(
+    calls, run_directories, capsys, write_files, fake_translator
+):
+    source, target = write_files(source="a b\n", target="A B\n")
+    files = ["--source", source, "--target", target]
+    for arguments in (
+        [*run_directories, *files, "--ensemble", "log_probabilities"],
+        ["--ensemble", "log_probabilities", *files, *run_directories],
+    ):
+        assert cli.main(["evaluate", *arguments, "--tokenize", "none"]) == 0
+        assert fake_translator.loaded == (run_directories, None)
+        assert fake_translator.ensemble == "log_probabilities"
+    capsys.readouterr()
+    compared = ["--compare", run_directories[0], "--json"]
+    assert cli.main(["evaluate", *run_directories, *files, *compared]) == 0
+    assert fake_translator.loaded == (run_directories[0], None)  # the last one
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert list(scores["BLEU"]) == ["+".join(run_directories), run_directories[0]]
+
+
 def test_the_bleu_is_that_of_the_training_unless_another_is_asked_for(
     calls, run_directory, capsys, write_files
 ):
@@ -113,6 +133,10 @@ def test_evaluate_refuses_files_that_do_not_match(
         ),
         (
             ["--hypothesis", "TARGET", "--checkpoint", "best"],
+            "Expected a model for --source and the flags",
+        ),
+        (
+            ["--hypothesis", "TARGET", "--ensemble", "probabilities"],
             "Expected a model for --source and the flags",
         ),
         (["--hypothesis", "TARGET", "--source", "TARGET"], "Expected a model for --source"),

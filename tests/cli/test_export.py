@@ -44,6 +44,19 @@ def test_flags_that_a_format_does_not_have_are_refused(name, flags, calls, run_d
     assert calls == []  # refused before anything is loaded
 
 
+def test_several_runs_become_one_export(calls, run_directories, fake_translator, error_of, capsys):
+    assert cli.main(["export", *run_directories, "models", "--ensemble", "log_probabilities"]) == 0
+    assert calls[1][0] == "export" and calls[1][1][1] == "models"
+    assert fake_translator.loaded == (run_directories, None)
+    assert fake_translator.ensemble == "log_probabilities"
+    assert capsys.readouterr().out == "models/3\n"
+    for name in ("ctranslate2", "hugging_face"):
+        error = error_of(2, ["export", *run_directories, "models", "--format", name])
+        assert (
+            f"Expected several runs with --format saved_model. Received: --format {name}" in error
+        )
+
+
 def test_flags_change_the_search_of_a_run(calls, run_directory, fake_translator):
     flags = ["--beam-size", "5", "--length-penalty", "1", "--checkpoint", "last"]
     assert cli.main(["export", run_directory, "models", *flags]) == 0

@@ -13,6 +13,7 @@ import pytest
 from keras_transformer import cli
 from keras_transformer.cli import arguments
 from keras_transformer.cli import translate as translate_command
+from keras_transformer.models.ensemble import MEANS
 from keras_transformer.translation.base_translator import Translation
 from keras_transformer.translation.minimum_bayes_risk import least_risk
 
@@ -26,6 +27,33 @@ def test_translate_gives_a_line_for_each_line_in_order(
     assert captured.out.decode() == "Ä DOG\n\n  \nB\nNO END\n"
     assert captured.err == b""
     assert fake_translator.loaded == (run_directory, None)
+
+
+def test_several_runs_are_an_ensemble(calls, run_directories, type_in, capsys, fake_translator):
+    flags = ["--checkpoint", "last"]
+    for more, mean in (([], None), (["--ensemble", "log_probabilities"], "log_probabilities")):
+        type_in(b"a dog\n")
+        assert cli.main(["translate", *run_directories, *flags, *more]) == 0
+        assert fake_translator.loaded == (run_directories, "last")
+        assert fake_translator.ensemble == mean
+        assert capsys.readouterr().out == "A DOG\n"
+
+
+def test_the_means_of_an_ensemble_are_those_of_the_class():
+    flags = arguments.Parser()
+    arguments.add_ensemble(flags)
+    assert flags._option_string_actions["--ensemble"].choices == MEANS
+
+
+def test_an_ensemble_lacks_a_run(calls, run_directory, tmp_path, error_of):
+    error = error_of(2, ["translate", run_directory, str(tmp_path / "none")])
+    assert f"Received: {tmp_path / 'none'}: no such directory" in error
+    output = str(tmp_path / "second" / "config.yaml")
+    (tmp_path / "second").mkdir()
+    pathlib.Path(output).touch()
+    command = ["translate", run_directory, str(tmp_path / "second"), "--output", output]
+    assert "config.yaml" in error_of(2, command)
+    assert calls == []
 
 
 def test_waiting_lines_are_translated_before_more_are_read(
