@@ -4,7 +4,6 @@ Shapes: B batch, S source length, T target length, V target vocabulary, N hypoth
 (in decoding), H heads.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +31,8 @@ class Ensemble(BaseModel):
         members: list of `TranslationModel`, such as `Transformer`.
         mean: "probabilities": a token's probability is the arithmetic mean of those of the members,
             and the logits are its logarithm. "log_probabilities": it is proportional to their
-            geometric mean, so that every member can veto a token.
+            geometric mean, so that every member can veto a token; the logits are the mean of the
+            members' logits.
 
     Call arguments:
         inputs, return_attention_weights, training: see `Transformer`.
@@ -112,11 +112,17 @@ class Ensemble(BaseModel):
 
     def _averaged(self, logits):
         """Returns float32 logits of the mean prediction, from the logits of each member."""
-        log_probs = [ops.log_softmax(ops.cast(each, "float32")) for each in logits]
+        logits = [ops.cast(each, "float32") for each in logits]
         if self.mean == "log_probabilities":
-            return sum(log_probs) / len(log_probs)
-        # not the logarithm of a sum, which is -inf where all probabilities are too small
-        return ops.logsumexp(ops.stack(log_probs), axis=0) - math.log(len(log_probs))
+            return sum(logits) / len(logits)  # the softmax is not changed by their normalizers
+        probabilities = [ops.softmax(each) for each in logits]
+        # With large logits, all probabilities of a token may be 0 in float32. The logarithm of
+        # their mean is at least that of one of them divided by their number.
+        best, best_probability = (
+            ops.max(each, axis=-1, keepdims=True) for each in (logits[0], probabilities[0])
+        )
+        least = logits[0] + (ops.log(best_probability / len(logits)) - best)
+        return ops.maximum(ops.log(sum(probabilities) / len(logits)), least)
 
     # === Step by step ===
 

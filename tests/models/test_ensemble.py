@@ -87,6 +87,21 @@ def test_the_prediction_is_the_mean_of_the_predictions(members, mean):
         np.testing.assert_allclose(logits, np.log(expected), rtol=1e-4, atol=1e-4)
 
 
+def test_probabilities_too_small_for_float32_are_not_zero():
+    large = [new for new in new_members() if isinstance(new, Transformer)]
+    large.append(Transformer(V, ff_dim=20, **SIZES))
+    for seed, member in enumerate(large):
+        random_weights(member, seed)
+        member.set_weights([30 * weight for weight in member.get_weights()])
+    inputs = {"source_ids": SOURCE_IDS, "target_ids": SOURCE_IDS[:, :4]}
+    with np.errstate(divide="ignore"):
+        expected = np.log(sum(probabilities(member, inputs) for member in large) / 2)
+    logits = ops.convert_to_numpy(Ensemble(large)(inputs))
+    is_small = expected < -80
+    assert is_small.any() and np.isfinite(logits).all() and (logits[is_small] < -80).all()
+    np.testing.assert_allclose(logits[~is_small], expected[~is_small], rtol=1e-4, atol=1e-4)
+
+
 def test_one_member_or_the_same_twice_is_that_model(members):
     config = settings(2)
     expected = arrays(decode(members[0], SOURCE_IDS, config, 2))
