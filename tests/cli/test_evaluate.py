@@ -88,9 +88,10 @@ def test_several_runs_are_evaluated_as_one(
         assert fake_translator.loaded == (run_directories, None)
         assert fake_translator.ensemble == "log_probabilities"
     capsys.readouterr()
-    compared = ["--compare", run_directories[0], "--json"]
+    compared = ["--compare", run_directories[0], "--json", "--ensemble", "probabilities"]
     assert cli.main(["evaluate", *run_directories, *files, *compared]) == 0
     assert fake_translator.loaded == (run_directories[0], None)  # the last one
+    assert fake_translator.ensemble is None
     scores = json.loads(capsys.readouterr().out)["scores"]
     assert list(scores["BLEU"]) == ["+".join(run_directories), run_directories[0]]
 
