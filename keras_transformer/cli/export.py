@@ -8,6 +8,7 @@ from keras_transformer.cli.arguments import (
     add_n_best,
     load_translator,
 )
+from keras_transformer.cli.working import working
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 
@@ -58,8 +59,10 @@ def run(arguments):
     check_directory(arguments.directory)
     _check_format(arguments)
     console.check_backend(for_export=True)
-    translator = load_translator(arguments, of_run=True)
-    path = _export(arguments, translator)
+    with working("loading the run"):
+        translator = load_translator(arguments, of_run=True)
+    with working("exporting, and comparing the export with the run in a fresh process"):
+        path = _export(arguments, translator)
     console.print_result(path, f"The export is complete, at {path}")
 
 

@@ -5,6 +5,7 @@ import sys
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import check_exists
+from keras_transformer.cli.working import working
 from keras_transformer.files.text import check_directory
 
 SUMMARY = "make a run of an OPUS-MT (Marian) model"
@@ -25,9 +26,10 @@ def add_arguments(parser):
 def run(arguments):
     check_directory(arguments.output, empty=True)
     check_exists(arguments.directory, "a model")
-    console.start_keras()
-    from keras_transformer.convert import import_run
+    with working("importing the model"):
+        console.start_keras()
+        from keras_transformer.convert import import_run
 
-    write = functools.partial(print, file=sys.stderr)
-    path = import_run(arguments.directory, arguments.output, write)
+        write = functools.partial(print, file=sys.stderr)
+        path = import_run(arguments.directory, arguments.output, write)
     console.print_result(path, f"The run is complete, at {path}")

@@ -11,6 +11,7 @@ from keras_transformer.cli.arguments import (
     paired_files,
     whole_number,
 )
+from keras_transformer.cli.working import working
 from keras_transformer.config.groups import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 
 SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"
@@ -42,9 +43,10 @@ def add_arguments(parser):
 
 def run(arguments):
     files = paired_files(arguments, "config.yaml")
-    console.start_keras(to_search=True)
-    from keras_transformer.data import ParallelCorpus
-    from keras_transformer.training import tune_decoding
+    with working("starting Keras"):
+        console.start_keras(to_search=True)
+        from keras_transformer.data import ParallelCorpus
+        from keras_transformer.training import tune_decoding
 
     names = "beam_sizes", "length_penalties", "checkpoint", "lowercase", "tokenize"
     given = {name: getattr(arguments, name) for name in names}

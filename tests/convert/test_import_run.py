@@ -280,7 +280,8 @@ def test_the_command(directory, tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == f"{path}\n"
     lines = [line.split()[0] for line in captured.err.splitlines()]
-    assert lines == ["model", "vocabulary", "search"]
+    working = "keras-transformer:"  # a busy machine takes so long that it says what it does
+    assert [line for line in lines if line != working] == ["model", "vocabulary", "search"]
     assert cli.main(["import", str(directory), "--output", path]) == 2
     error = capsys.readouterr().err
     assert error.startswith("keras-transformer: error: Expected a new or empty directory")

@@ -1,0 +1,33 @@
+"""What a command says while it works."""
+
+import time
+
+import pytest
+
+from keras_transformer.cli import working
+
+
+@pytest.fixture
+def said(monkeypatch):
+    lines = []
+    monkeypatch.setattr(working.console, "say", lines.append)
+    return lines
+
+
+def test_what_takes_long_is_said_and_how_long(said, monkeypatch):
+    monkeypatch.setattr(working, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(working, "EVERY_SECONDS", 0.001)
+    end = time.monotonic() + 30
+    with working.working("loading"):
+        while len(said) < 3 and time.monotonic() < end:
+            time.sleep(0.001)
+    number = len(said)
+    assert said[:3] == ["loading", "loading, 0 s so far", "loading, 0 s so far"]
+    time.sleep(0.01)
+    assert len(said) == number
+
+
+def test_what_is_done_at_once_is_not_said(said):
+    with pytest.raises(ValueError, match="wrong"), working.working("loading"):
+        raise ValueError("wrong")
+    assert said == []
