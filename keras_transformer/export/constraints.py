@@ -11,6 +11,12 @@ from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.tokenizer import WHITE_SPACE, valid_texts
 from keras_transformer.translation.terminology import MAX_TOKENS, NOT
 
+MAX_FORMS = 128
+"""Maximum forms of the terms of a text, which bounds the memory of a search."""
+TOO_MANY = (
+    f"Expected terms of at most {MAX_FORMS} forms for each text. Received: more. Leave out those "
+    "of terms that the text does not have."
+)
 LETTER = r"\pL\pN_"
 """What words are made of, within a class of a regular expression."""
 FILLER = b"\xff" * MAX_BYTES
@@ -139,6 +145,7 @@ class TermGraph:
         shape = tf.shape(terms)
         forms = tf.strings.split(tf.reshape(terms, [-1]), "\t").to_tensor("")  # (B C, F)
         shape = tf.stack([shape[0], shape[1], tf.shape(forms)[1]])
+        forms = _checked(forms, tf.reduce_prod(shape[1:]) <= MAX_FORMS + shape[2], TOO_MANY)
         forms = _words(tf.reshape(forms, [-1]))
         is_forbidden = tf.strings.substr(forms, 0, 1) == NOT
         forms = _words(tf.strings.regex_replace(forms, f"^{NOT}", ""))
@@ -170,9 +177,13 @@ def _known_ids(tokenizer, texts, max_tokens, name):
             ". Shorten it, or leave the unknown characters out.",
         ]
     )
-    check = tf.debugging.Assert(~tf.reduce_any(is_wrong), [message])
-    with tf.control_dependencies([check]):
-        return tf.identity(ids)
+    return _checked(ids, ~tf.reduce_any(is_wrong), message)
+
+
+def _checked(tensor, condition, message):
+    """Returns the tensor; an error that says `message` unless the condition holds."""
+    with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
+        return tf.identity(tensor)
 
 
 def _ends_word(prefix):

@@ -27,6 +27,8 @@ IDS = tf.TensorSpec([None, None], tf.int32, "ids")
 
 MAX_TEXTS = 512
 """Maximum texts, or sentences of texts, that are tokenized and searched at once."""
+MAX_TEXTS_WITH_TERMS = 16
+"""The same if they have terms, each step of which compares tokens of all hypotheses and forms."""
 
 
 class _Found(NamedTuple):
@@ -55,7 +57,7 @@ class Signatures:
       that begin with `prefix` `(B,)` and have the terms `(B, C)`: in each cell a form, or several
       between tabs, of which one is enough; `!` before a form forbids it, "" is no term. As
       `Translator.translate` with prefixes and terms; the text is not split into sentences. A prefix
-      or form that the tokenizer cannot write is refused.
+      or form that the tokenizer cannot write is refused, and so are more than `MAX_FORMS` forms.
     - explain(text, target) -> source_words `(B, V)`, and of the given translations words `(B, W)`,
       both padded with ""; word_scores `(B, W)`; alignment `(B, W)`: the number of a word of the
       source, -1 for none; attention `(B, W, V)`, padded with 0. As `Translator.explain`.
@@ -156,10 +158,22 @@ class Signatures:
 
     def _constrained(self, text, prefix, terms):
         text = _with_rows(_with_rows(text, "prefix", prefix), "row of terms", terms)
-        columns = _some_at_a_time(self._translate_constrained, text, prefix, terms)
+        at_once = tf.where(tf.reduce_any(terms != ""), MAX_TEXTS_WITH_TERMS, MAX_TEXTS)
+        inputs = text, prefix, terms
+        columns = _some_at_a_time(self._translate_constrained, *inputs, at_once=at_once)
         return dict(zip(("translation", "score", "truncated"), columns, strict=True))
 
     def _translate_constrained(self, text, prefix, terms):
+        """Returns three columns; texts without prefix and terms are translated as always."""
+        is_plain = (prefix == "") & ~tf.reduce_any(terms != "", axis=1)
+        plain = self._translate_whole(tf.boolean_mask(text, is_plain), 1)
+        others = [tf.boolean_mask(each, ~is_plain) for each in (text, prefix, terms)]
+        places = [tf.where(mask)[:, 0] for mask in (is_plain, ~is_plain)]
+        places = [tf.cast(each, tf.int32) for each in places]
+        pairs = zip(plain, self._search_constrained(*others), strict=True)
+        return [tf.dynamic_stitch(places, [column[:, 0], other]) for column, other in pairs]
+
+    def _search_constrained(self, text, prefix, terms):
         source_ids, truncated = self._read(text)
         is_copied, copies = self._source.copies(text, source_ids)
         max_length = output_limits(source_ids, self._decoding.max_length)[1]
@@ -247,19 +261,20 @@ class Signatures:
         return _some_at_a_time(translate, text, shape=[n_best])
 
 
-def _some_at_a_time(translate, text, *others, shape=()):
-    """Returns the three columns of all texts, translated `MAX_TEXTS` at a time.
+def _some_at_a_time(translate, text, *others, at_once=MAX_TEXTS, shape=()):
+    """Returns the three columns of all texts, translated some at a time.
 
     Args:
         translate: function of some rows of `text` and `others`; returns strings, float32 and bool.
+        at_once: an int scalar, how many.
         shape: of a row of the columns.
     """
     text = tf.ensure_shape(text, [None])  # a server does not check it
 
     def translate_some(begin, *columns):
-        some = translate(*(each[begin : begin + MAX_TEXTS] for each in (text, *others)))
+        some = translate(*(each[begin : begin + at_once] for each in (text, *others)))
         both = zip(columns, some, strict=True)
-        return begin + MAX_TEXTS, *(tf.concat(each, axis=0) for each in both)
+        return begin + at_once, *(tf.concat(each, axis=0) for each in both)
 
     columns = [tf.zeros([0, *shape], dtype) for dtype in (tf.string, tf.float32, tf.bool)]
     _, *columns = tf.while_loop(

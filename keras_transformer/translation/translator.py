@@ -159,17 +159,18 @@ class Translator(BaseTranslator):
         rows, copies = self._encode_sources(texts)
         # several hypotheses may have the same text
         num_hypotheses = self.decoding.beam_size if n_best > 1 else 1
-        steering = [] if begun is None else [begun.searched]
         batches = []
         if terms is not None:
             steered = self._term_rows(terms, texts, prefixes or [""] * len(texts))
-            has_terms = [any(row) for row in steered]
-            pairs = list(zip(rows, has_terms, strict=True))
-            rows = [row[:0] if is_steered else row for row, is_steered in pairs]
-            others = [row if is_steered else row[:0] for row, is_steered in pairs]
-            both = [*steering, TermRows(self.term_vocabulary, steered)]
-            batches = self._batch_search.submit_search(submit, others, num_hypotheses, both)
-        batches += self._batch_search.submit_search(submit, rows, num_hypotheses, steering)
+            has_terms = list(map(any, steered))
+            both = [TermRows(self.term_vocabulary, steered)]
+            if begun is not None:
+                both.insert(0, begun.searched)
+            some = _only(rows, has_terms)
+            batches += self._batch_search.submit_search(submit, some, num_hypotheses, both)
+            rows = _only(rows, [not has_any for has_any in has_terms])
+        for some, steering in _by_prefix(rows, prefixes, begun):
+            batches += self._batch_search.submit_search(submit, some, num_hypotheses, steering)
         found = ((indices, result()) for indices, result in batches)
 
         def answers():
@@ -185,9 +186,10 @@ class Translator(BaseTranslator):
 
     def _begun(self, prefixes):
         """Returns the `BegunTexts` of the prefixes of some texts, None if all are empty."""
+        if not any(prefixes):
+            return None
         longest = self.model.longest_text(self.decoding.max_length)
-        begun = BegunTexts(self.target_tokenizer, self.prefix_vocabulary, prefixes, longest)
-        return begun if any(begun.shown) else None
+        return BegunTexts(self.target_tokenizer, self.prefix_vocabulary, prefixes, longest)
 
     def _term_rows(self, terms, texts, prefixes):
         terminology = Terminology.of(terms)
@@ -259,15 +261,13 @@ class Translator(BaseTranslator):
         texts = [text for text in list_of_texts(texts) for _ in range(num_samples)]
         begun = None
         if prefixes is not None:
-            begun = self._begun([prefix for prefix in prefixes for _ in range(num_samples)])
+            prefixes = [prefix for prefix in prefixes for _ in range(num_samples)]
+            begun = self._begun(prefixes)
         rows, copies = self._encode_sources(texts)
-        batches = self._batch_search.submit_samples(
-            submit,
-            rows,
-            list(itertools.islice(draws, len(rows))),
-            *options,
-            [] if begun is None else [begun.searched],
-        )
+        draws = list(itertools.islice(draws, len(rows)))
+        batches = []
+        for some, steering in _by_prefix(rows, prefixes, begun):
+            batches += self._batch_search.submit_samples(submit, some, draws, *options, steering)
         found = ((indices, result()) for indices, result in batches)
 
         def answers():
@@ -481,6 +481,23 @@ class Translator(BaseTranslator):
                 f"{side} vocabulary of the model={num_embeddings}. Take the tokenizer that the "
                 "model was trained with."
             )
+
+
+def _only(rows, is_kept):
+    """Returns the rows that are kept; the others are empty, so that they are not searched for."""
+    return [row if keep else row[:0] for row, keep in zip(rows, is_kept, strict=True)]
+
+
+def _by_prefix(rows, prefixes, begun):
+    """Yields the rows with a prefix and what steers their search, and then those without one.
+
+    So the translation of a text without a prefix is the same beside texts that have one.
+    """
+    if begun is not None:
+        has_prefix = list(map(bool, prefixes))
+        yield _only(rows, has_prefix), [begun.searched]
+        rows = _only(rows, [not has_any for has_any in has_prefix])
+    yield rows, []
 
 
 def _rows(ids):

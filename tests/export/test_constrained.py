@@ -74,7 +74,7 @@ def test_terms_become_the_same_arrays(translator, tokenizer):
 
 
 def test_an_export_translates_with_prefixes_and_terms(exported_translator, translator, texts):
-    sources = [*texts[:6], "", *texts[-3:]]
+    sources = [*texts[:36], "", *texts[-3:]]  # more than are searched at once
     words = sorted({word.strip(".,?!") for text in sources for word in text.split()})[::3]
     terms = Terminology({word: ["Bahnhof", "!Hund"] for word in words})
     prefixes = [PREFIXES[i % len(PREFIXES)] for i in range(len(sources))]
@@ -98,6 +98,7 @@ def test_an_export_translates_with_prefixes_and_terms(exported_translator, trans
     [
         ({"prefixes": "\u4e16"}, "prefixes of at most 64 tokens, .* Received: \u4e16"),
         ({"terms": {"dog": "Bahnhof " * 40}}, "terms of at most 32 tokens, .* Received: Bahnhof"),
+        ({"terms": {"dog": ["Hund"] * 129}}, "at most 128 forms for each text"),
     ],
 )
 def test_what_the_tokenizer_cannot_write_is_refused(exported_translator, options, expected):

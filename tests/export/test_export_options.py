@@ -112,6 +112,15 @@ def test_scores_and_attention_are_of_all_tokens_and_rounded_weights(read_back, r
     np.testing.assert_allclose(attention[0], expected, atol=1e-5)
 
 
+def test_texts_without_prefix_and_terms_have_their_shortlist(read_back, rounded, sentences):
+    sources, prefixes = sentences[:6], ["", "Der ", "", "", "", "Ein"]
+    found = read_back.translate(sources, prefixes=prefixes)
+    for (ours,), (theirs,) in zip(found, rounded.translate(sources, 1, prefixes), strict=True):
+        assert ours.text == theirs.text and ours.score == pytest.approx(theirs.score, abs=1e-4)
+    default = read_back.translate(sources[2:5])
+    assert [best.text for (best,) in found[2:5]] == [best.text for (best,) in default]
+
+
 def test_an_empty_batch_has_an_empty_answer(read_back):
     served = read_back.signatures["serving_default"](text=tf.constant([], tf.string))
     assert served["translation"].shape == (0,)
