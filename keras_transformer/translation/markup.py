@@ -22,8 +22,11 @@ from keras_transformer.types import Self, StrPath
 if TYPE_CHECKING:
     from keras_transformer.translation.explanation import Explanation
 
+WITHIN_URL = r"\{\{[^{}]*\}\}|\{[^{}\s]*\}|\([^\s<>\"()]*\)"
+"""Placeholders and round brackets, which stay whole."""
 PATTERNS = (
-    r"(?:https?|ftp)://[^\s<>\"]*[^\s<>\".,;:!?)\]}'’”»]",
+    rf"(?:https?|ftp)://(?:[^\s<>\"&{{}}()]|&amp;|&(?!\w+;|#)|{WITHIN_URL})*"
+    rf"(?:[^\s<>\"&{{}}().,;:!?\]'’”»]|{WITHIN_URL})",
     r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",  # an e-mail address
     r"\{\{[^{}]*\}\}|[$#]?\{[^{}\s]*\}",  # {{ name }}, {0}, {price:.2f}, ${name}
     r"%%|(?<!\d)%(?:\(\w+\)|\d+\$)?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
@@ -362,7 +365,7 @@ def _unbalanced(received):
 def _compiled(pattern, place):
     try:
         return re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise InputError(
             f"Expected a regular expression of Python. Received: {place}: {error}. Correct it, or "
             "leave it out."

@@ -271,8 +271,26 @@ def test_patterns_are_those_of_a_file(tmp_path):
     path.write_text("\n(a\n")
     with pytest.raises(InputError, match=r"patterns.txt, line 2: '\(a': missing \), un"):
         Markup.read(path)
-    with pytest.raises(InputError, match=r"Received: '\(a': missing"):
-        Markup(["(a"])
+    for pattern, reason in (("(a", "missing"), ("a{99999999999}", "the repetition number")):
+        with pytest.raises(InputError, match=rf"Received: {re.escape(repr(pattern))}: {reason}"):
+            Markup([pattern])
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "copied"),
+    [
+        ("A &lt;http://a.b/c&gt; c", "A <> c", ["http://a.b/c"]),
+        ("A http://a.b/c&nbsp;is c", "A is c", ["http://a.b/c&nbsp;"]),
+        ("A https://x.de/{user} c", "A  c", ["https://x.de/{user}"]),
+        ("A https://x.de/{{ id }}/d c", "A  c", ["https://x.de/{{ id }}/d"]),
+        ("A https://x.de/a_(b) c", "A  c", ["https://x.de/a_(b)"]),
+        ("A (http://a.b/c).", "A ().", ["http://a.b/c"]),
+        ("A http://a.b/?x=1&amp;y=2&z=3; c", "A; c", ["http://a.b/?x=1&amp;y=2&z=3"]),
+    ],
+)
+def test_the_address_of_a_page_ends_where_it_ends(text, plain, copied):
+    found = Markup().parse(text)
+    assert (found.plain, [part.opening for part in found._root.parts]) == (plain, copied)
 
 
 def test_the_texts_before_a_bad_one_are_translated():
