@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 
 from keras_transformer.cli.arguments import (
@@ -9,6 +10,7 @@ from keras_transformer.cli.arguments import (
     add_decoding,
     add_ensemble,
     add_model,
+    files_of,
     given_settings,
     load_translator,
     translations_of,
@@ -68,7 +70,8 @@ def run(arguments):
     read = [path for path in texts if path is not None]
     check_no_input(None, read)
     if arguments.html is not None:
-        check_no_input(arguments.html, read)
+        models = [*arguments.model, *filter(os.path.isdir, arguments.compare)]
+        check_no_input(arguments.html, [*read, *files_of(models)])
     references = [list(iterate_lines(path)) for path in arguments.target]
     for path, lines in zip(arguments.target, references, strict=True):
         if not lines:

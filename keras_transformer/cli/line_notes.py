@@ -1,6 +1,7 @@
 """What `translate` says at the end of the lines that need a look."""
 
 from keras_transformer.cli import console
+from keras_transformer.files.text import is_blank
 
 MAX_NAMED = 5
 """Lines that are named with what they lack."""
@@ -38,7 +39,7 @@ class Notes:
         """
         if best.truncated:
             self._lines["incomplete"].append(number)
-        if unknown and best.text != text.strip():  # a copy has them
+        if unknown and best.text != text.strip() and not is_blank(text):  # a copy has them
             self._lines["lost"].append(number)
         if not_met:
             self._lines["lacking"].append(f"line {number} ({', '.join(not_met)})")

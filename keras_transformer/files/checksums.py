@@ -49,11 +49,13 @@ def remove_with_checksum(directory, name):
     """Deletes a file of a directory, if it is there, and its checksum."""
     sums = directory / CHECKSUMS
     if sums.exists():
-        lines = sums.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if not line.rstrip().endswith(f"  {name}".encode())]
+        lines = sums.read_bytes().decode(errors="replace").split("\n")
+        kept = [
+            line for line in lines if not ((found := LINE.fullmatch(line)) and found[2] == name)
+        ]
         if kept != lines:
             with replacing(sums) as partial:
-                partial.write_bytes(b"".join(kept))
+                partial.write_bytes("\n".join(kept).encode())
     (directory / name).unlink(missing_ok=True)
 
 

@@ -48,9 +48,14 @@ def test_other_systems_are_shown_on_a_page(calls, write_files, tmp_path, error_o
     assert cli.main(["evaluate", *flags, "--compare", target]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     capsys.readouterr()
-    flags[-1] = target
-    assert "target" in error_of(2, ["evaluate", *flags, "--compare", target])
-    assert pathlib.Path(target).read_text() == "A B\n"
+    for read, compared in ((target, target), (str(tmp_path / "other" / "config.yaml"), "other")):
+        compared = str(tmp_path / compared) if compared == "other" else compared
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / "config.yaml").write_text("")
+        before = pathlib.Path(read).read_text()
+        flags[-1] = read
+        assert read in error_of(2, ["evaluate", *flags, "--compare", compared])
+        assert pathlib.Path(read).read_text() == before
 
 
 def test_evaluate_prints_json(calls, run_directory, capsys, write_files):

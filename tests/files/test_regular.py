@@ -5,7 +5,12 @@ import os
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.files.checksums import check_checksums, check_export, write_checksums
+from keras_transformer.files.checksums import (
+    check_checksums,
+    check_export,
+    remove_with_checksum,
+    write_checksums,
+)
 from keras_transformer.files.regular import is_named, read_regular, regular_file
 
 
@@ -91,8 +96,13 @@ def test_checksums_as_sha256sum_writes_them(directory):
         whole.replace(b"\n", b"\r\n"),  # a copy by Windows
         b"\n".join(line[:64].upper() + line[64:] for line in whole.split(b"\n")),
     ):
-        sums.write_bytes(changed)
+        (directory / "gone").write_text("soon")
+        write_checksums(directory)
+        sums.write_bytes(changed + sums.read_bytes().splitlines()[1].replace(b"  ", changed[64:66]))
         check_checksums(directory)
+        remove_with_checksum(directory, "gone")
+        check_checksums(directory)
+        assert sums.read_bytes().strip() == changed.strip()
     sums.write_bytes(whole + b"0123  file\n")
     with pytest.raises(InputError, match="SHA256SUMS has a line that is no checksum: '0123  file'"):
         check_checksums(directory)
