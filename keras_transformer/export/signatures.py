@@ -159,8 +159,7 @@ class Signatures:
     def _constrained(self, text, prefix, terms):
         text = _with_rows(_with_rows(text, "prefix", prefix), "row of terms", terms)
         at_once = tf.where(tf.reduce_any(terms != ""), MAX_TEXTS_WITH_TERMS, MAX_TEXTS)
-        inputs = text, prefix, terms
-        columns = _some_at_a_time(self._translate_constrained, *inputs, at_once=at_once)
+        columns = _some_at_a_time(self._translate_constrained, at_once, text, prefix, terms)
         return dict(zip(("translation", "score", "truncated"), columns, strict=True))
 
     def _translate_constrained(self, text, prefix, terms):
@@ -258,15 +257,15 @@ class Signatures:
             some, _ = distinct((translations, found.scores, found.truncated), n_best)
             return some
 
-        return _some_at_a_time(translate, text, shape=[n_best])
+        return _some_at_a_time(translate, MAX_TEXTS, text, shape=[n_best])
 
 
-def _some_at_a_time(translate, text, *others, at_once=MAX_TEXTS, shape=()):
+def _some_at_a_time(translate, at_once, text, *others, shape=()):
     """Returns the three columns of all texts, translated some at a time.
 
     Args:
         translate: function of some rows of `text` and `others`; returns strings, float32 and bool.
-        at_once: an int scalar, how many.
+        at_once: an int scalar, how many rows.
         shape: of a row of the columns.
     """
     text = tf.ensure_shape(text, [None])  # a server does not check it
