@@ -37,8 +37,6 @@ from keras_transformer.translation.terminology import Terminology
 
 SUMMARY = "translate text, one line in, one line out"
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
-MAX_NAMED = 5
-"""Lines without their terms, or with markup out of place, that are named at the end."""
 
 
 def add_arguments(parser):
