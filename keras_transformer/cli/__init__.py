@@ -60,8 +60,8 @@ def command_parser():
     parser = Parser(
         prog=console.PROGRAM,
         description="Trains Transformers on parallel text, translates with them, scores them and "
-        "exports them for TensorFlow Serving. Files are UTF-8 text with one sentence per line, and "
-        "gzip-compressed if the name ends in .gz.",
+        "exports them for TensorFlow Serving. Files are UTF-8 text with one sentence per line, "
+        "compressed if the name ends in .gz, .xz or .zst; an output can be .gz.",
     )
     version = f"{console.PROGRAM} {PACKAGE_VERSION}"
     parser.add_argument("--version", action="version", version=version)

@@ -1,8 +1,9 @@
-"""Reads and writes UTF-8 text line by line; a file whose name ends in `.gz` is gzip."""
+"""Reads UTF-8 text line by line; a file named `.gz`, `.xz` or `.zst` is decompressed."""
 
 import contextlib
 import gzip
 import itertools
+import lzma
 import os
 import pathlib
 import re
@@ -13,8 +14,20 @@ import zlib
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import holds_files
 
+try:
+    from backports import zstd
+except ImportError:
+    zstd = None
+
 BLOCK_BYTES = 2**16
 """Bytes that are read at once: what a pipe holds."""
+
+COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
+BROKEN = (
+    *(EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError),
+    *([zstd.ZstdError] if zstd is not None else []),
+)
+"""What reading a compressed file raises that is damaged or cut short."""
 
 BLANK = (
     r"[\x00-\x20\x7f-"
@@ -43,8 +56,8 @@ def iterate_lines(path=None):
     U+2028, are part of the text.
 
     Raises:
-        ValueError: the file is missing or unreadable, is not gzip, or is not UTF-8; the message
-            names the line.
+        ValueError: the file is missing or unreadable, is not compressed as its name says, or is
+            not UTF-8; the message names the line.
     """
     for lines in _iterate_blocks(path):
         yield from lines
@@ -64,7 +77,7 @@ def _iterate_blocks(path):
     begun = []  # the parts of a line whose end has not come
     numbers = itertools.count(1)
     try:
-        with _open(path, "rb") as stream:
+        with _open(path) as stream:
             while block := stream.read1(BLOCK_BYTES):
                 *ended, rest = block.split(b"\n")
                 if ended:
@@ -74,9 +87,10 @@ def _iterate_blocks(path):
                 begun.append(rest)
             if last := b"".join(begun):
                 yield iter([_decode(last, name, next(numbers))])
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except BROKEN as error:
+        kind = COMPRESSIONS[pathlib.Path(name).suffix]
         raise InputError(
-            f"Expected a whole gzip file, as the name says. Received: {name}: {error}"
+            f"Expected a whole {kind} file, as the name says. Received: {name}: {error}"
         ) from None
     except OSError as error:
         raise InputError(f"Expected a readable file. Received: {name}: {error.strerror}") from None
@@ -91,10 +105,10 @@ def count_lines(path=None):
         return None
     number, last = 0, b"\n"
     try:
-        with _open(path, "rb") as stream:
+        with _open(path) as stream:
             while block := stream.read1(BLOCK_BYTES):
                 number, last = number + block.count(b"\n"), block[-1:]
-    except (EOFError, OSError, zlib.error):
+    except (*BROKEN, OSError):
         return None
     return number + (last != b"\n")
 
@@ -125,6 +139,8 @@ def check_readable(path):
 def check_writable(path):
     """Raises `ValueError` unless a file can be written to `path`, before the work for it starts."""
     path = pathlib.Path(path)
+    if path.suffix in COMPRESSIONS and path.suffix != ".gz":
+        raise InputError(f"Expected .gz, or no compression. Received: {path}. Name another file.")
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(
             f"Expected a file to write, in a directory that exists. Received: {path}. "
@@ -205,10 +221,23 @@ def check_parallel(source_path, source, target_path, target):
         )
 
 
-def _open(path, mode):
+def _open(path):
     if path is None:
         return contextlib.nullcontext(sys.stdin.buffer)
-    return (gzip.open if pathlib.Path(path).suffix == ".gz" else open)(path, mode)
+    match pathlib.Path(path).suffix:
+        case ".gz":
+            return gzip.open(path)
+        case ".xz":
+            return lzma.open(path)
+        case ".zst":
+            if zstd is None:
+                raise InputError(
+                    "Expected a package that decompresses .zst files. "
+                    f"Received: {path}, but no such package. Run `pip install backports.zstd`."
+                )
+            return zstd.open(path)
+        case _:
+            return open(path, "rb")
 
 
 def _decode(line, name, number):

@@ -1,5 +1,6 @@
 import gzip
 import io
+import lzma
 import os
 import sys
 import threading
@@ -30,11 +31,18 @@ def test_blank_is_what_unicode_does_not_display():
     assert is_blank("") and is_blank("\u200d\u200c \ufe0f") and not is_blank("\u2764\ufe0f")
 
 
-@pytest.mark.parametrize("name, opened", [("a.txt", open), ("a.txt.gz", gzip.open)])
-def test_lines_end_at_line_feeds_alone(tmp_path, name, opened):
-    with opened(tmp_path / name, "wb") as stream:
-        stream.write(TEXT.encode())
-    assert list(iterate_lines(tmp_path / name)) == LINES
+def compress_as(suffix):
+    """Returns the function that compresses bytes for a file name that ends so."""
+    if suffix == ".zst":
+        return pytest.importorskip("backports.zstd").compress
+    return {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".gz", ".xz", ".zst"])
+def test_lines_end_at_line_feeds_alone(tmp_path, suffix):
+    compress = compress_as(suffix)  # files are joined as they are
+    (tmp_path / f"a{suffix}").write_bytes(compress(TEXT[:7].encode()) + compress(TEXT[7:].encode()))
+    assert list(iterate_lines(tmp_path / f"a{suffix}")) == LINES
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
@@ -90,15 +98,20 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path):
         next(lines)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"no gzip at all", gzip.compress(b"text\n" * 999)[:-9]],
-    ids=["no gzip", "cut short"],  # the bytes hold the time: each test process would name its own
-)
-def test_a_broken_gzip_file_is_refused(tmp_path, content):
-    (tmp_path / "a.gz").write_bytes(content)
-    with pytest.raises(ValueError, match="Expected a whole gzip file.* Received: .*a.gz"):
-        list(iterate_lines(tmp_path / "a.gz"))
+@pytest.mark.parametrize("suffix, kind", text_files.COMPRESSIONS.items())
+def test_a_broken_compressed_file_is_refused(tmp_path, suffix, kind):
+    path = tmp_path / f"a{suffix}"
+    for content in (b"not compressed at all", compress_as(suffix)(b"text\n" * 999)[:-9]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"Expected a whole {kind} file.* Received: .*{path}"):
+            list(iterate_lines(path))
+        assert count_lines(path) is None
+
+
+def test_without_its_package_zstandard_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "zstd", None)
+    with pytest.raises(ValueError, match="a.zst, but no such package. Run `pip install backports"):
+        list(iterate_lines(tmp_path / "a.zst"))
 
 
 @pytest.mark.parametrize("name, reason", [("none", "No such file"), ("", "Is a directory")])
@@ -124,6 +137,8 @@ def test_only_a_file_in_a_directory_that_exists_can_be_written(tmp_path):
     for path in (tmp_path, tmp_path / "none" / "new"):
         with pytest.raises(ValueError, match="Expected a file to write"):
             check_writable(path)
+    with pytest.raises(ValueError, match=r"Expected .gz, or no compression. Received: .*a.xz"):
+        check_writable(tmp_path / "a.xz")
 
 
 def test_a_directory_can_be_made_where_no_file_stands(tmp_path, monkeypatch):
