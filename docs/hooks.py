@@ -16,7 +16,7 @@ import griffe
 from mkdocs.structure.files import File
 
 from keras_transformer.cli import command_parser
-from keras_transformer.config import GROUPS
+from keras_transformer.config import GROUPS, CorpusConfig
 from keras_transformer.config.presets import MODEL_PRESETS, PRESETS, RECIPES
 from keras_transformer.config.settings import LARGEST, in_words, settings
 from keras_transformer.config.yaml import yaml_word
@@ -156,19 +156,21 @@ def settings_page():
         if group == "model":
             lines += _model_settings()
             continue
-        lines += [
-            inspect.getdoc(group_class),
-            "",
-            "| setting | default | accepts | meaning |",
-            "|---|---|---|---|",
-        ]
-        for name, setting in settings(group_class).items():
-            default, expected = yaml_word(setting.default), in_words(setting.annotation)
-            expected = re.sub(rf"from (\d+) to {LARGEST}", r"of at least \1", expected)
-            cells = f"`{group}.{name}`", f"`{default}`", _cell(expected), _cell(setting.meaning)
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
+        lines += _group_settings(f"{group}.", group_class)
+        if group == "data":
+            lines += ["### A corpus", "", *_group_settings("", CorpusConfig)]
     return "\n".join(lines + _presets())
+
+
+def _group_settings(prefix, group_class):
+    lines = [inspect.getdoc(group_class), ""]
+    lines += ["| setting | default | accepts | meaning |", "|---|---|---|---|"]
+    for name, setting in settings(group_class).items():
+        default, expected = yaml_word(setting.default), in_words(setting.annotation)
+        expected = re.sub(rf"from (\d+) to {LARGEST}", r"of at least \1", expected)
+        cells = f"`{prefix}{name}`", f"`{default}`", _cell(expected), _cell(setting.meaning)
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def _model_settings():

@@ -128,7 +128,7 @@ def test_what_was_measured_is_of_trainings_that_the_programs_know(benchmark):
     assert drawn == set(sum(quality.GROUPS.values(), []))
     for name in names:
         config = Config.load(QUALITY / f"{name}.yaml")
-        assert not pathlib.Path(config.data.source_train).is_absolute()
+        assert not pathlib.Path(config.data.train[0].source).is_absolute()
         minutes, scores = quality.curve(QUALITY / f"{name}.jsonl")
         assert minutes == sorted(minutes) and 0 <= min(scores) < max(scores) <= 100
 

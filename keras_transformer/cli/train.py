@@ -7,7 +7,14 @@ import pathlib
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import add_settings, given_settings
-from keras_transformer.config import GROUPS, STRATEGIES, Config, DataConfig, TrainingConfig
+from keras_transformer.config import (
+    GROUPS,
+    STRATEGIES,
+    Config,
+    CorpusConfig,
+    DataConfig,
+    TrainingConfig,
+)
 from keras_transformer.config.presets import PRESETS, RECIPES, settings_file
 from keras_transformer.config.settings import settings
 from keras_transformer.config.yaml import yaml_word
@@ -18,8 +25,14 @@ SUMMARY = "train a model on parallel text, or continue a run that was stopped"
 
 
 def add_arguments(parser):
-    add_settings(parser, DataConfig, "F", ["source_train", "target_train"])
-    add_settings(parser, DataConfig, "F", ["source_valid", "target_valid"])
+    for split, purpose in (("train", "to train on"), ("valid", "for validation")):
+        for name, what in (
+            (f"source-{split}", f"source sentences {purpose}, one per line"),
+            (f"target-{split}", "their translations, in the same order"),
+            (split, f"pairs {purpose} in two columns separated by a tab; - for standard input"),
+        ):
+            side = name.partition("-")[0] if "-" in name else "tsv"
+            parser.add_argument(f"--{name}", metavar="F", dest=f"{split}.{side}", help=what)
     add_settings(parser, DataConfig, "NAME", ["dataset"])
     parser.add_argument("--output", metavar="RUN", required=True, help="directory of the run")
     add_config(parser)
@@ -86,10 +99,11 @@ def run(arguments):
         )
     data = config.data
     if saved.exists():
-        data = DataConfig(**given_settings(arguments, "data"))  # a finished run needs no text
-    for path in (data.source_train, data.target_train, data.source_valid, data.target_valid):
-        if path is not None:
-            check_readable(path)
+        data = DataConfig(**_text_of(arguments))  # a finished run needs no text
+    for corpus in data.train + data.valid:
+        for path in corpus.paths:
+            if path != "-":
+                check_readable(path)
     console.start_keras()
     from keras_transformer.training.train import train
 
@@ -118,18 +132,21 @@ def config_of(arguments, saved=None, init_from=None):
             config = dataclasses.replace(config, decoding=search)
     if arguments.config is not None:
         config = Config.load(arguments.config, config)
-    flags = {group: given_settings(arguments, group) for group in ("data", "training")}
     # text that a flag names takes the place of what a recipe or a file names
-    data = flags["data"]
-    if "source_train" in data:
-        data.setdefault("dataset", None)
-    elif "dataset" in data:
-        data.update(source_train=None, target_train=None)
-    names_text = "source_train" in data or "dataset" in data
-    if names_text and _is_recipe(arguments):  # whose validation text may be in other languages
-        data.setdefault("source_valid", None)
-        data.setdefault("target_valid", None)
+    data = _text_of(arguments)
+    if data.keys() & {"train", "dataset"}:
+        data = {"train": [], "dataset": None, **data}
+        if _is_recipe(arguments):  # whose validation text may be in other languages
+            data.setdefault("valid", [])
+    flags = {"data": data, "training": given_settings(arguments, "training")}
     return config.merged(flags).override(arguments.set)
+
+
+def _text_of(arguments):
+    """Returns the settings of the group `data` that flags give."""
+    given = {split: given_settings(arguments, split) for split in ("train", "valid")}
+    corpora = {split: [corpus] for split, corpus in given.items() if corpus}
+    return given_settings(arguments, "data") | corpora
 
 
 def _is_recipe(arguments):
@@ -157,4 +174,8 @@ def _settings_in_words():
             other = "" if value == default else f" [{yaml_word(default)}]"
             lines.append(f"  {group}.{name}: {yaml_word(value)}{other}")
             lines.append(f"      {setting.meaning}")
+    lines.append("  of a corpus in data.train and data.valid:")
+    for name, setting in settings(CorpusConfig).items():
+        lines.append(f"  {name}: {yaml_word(setting.default)}")
+        lines.append(f"      {setting.meaning}")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from keras_transformer.config.config import GROUPS, Config, model_name
 from keras_transformer.config.groups import (
     MAX_TRANSLATIONS,
     STRATEGIES,
+    CorpusConfig,
     DataConfig,
     DecodingConfig,
     TokenizerConfig,
@@ -15,6 +16,7 @@ __all__ = [
     "MAX_TRANSLATIONS",
     "STRATEGIES",
     "Config",
+    "CorpusConfig",
     "DataConfig",
     "DecodingConfig",
     "TokenizerConfig",

@@ -13,6 +13,7 @@ from keras_transformer.config.settings import (
     Share,
     ShareOrAll,
     between,
+    check_known,
     settings,
 )
 from keras_transformer.errors import InputError
@@ -39,21 +40,52 @@ STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.
 
 
 @dataclasses.dataclass(frozen=True)
+class CorpusConfig(SettingsGroup):
+    """A parallel corpus, an item of the lists `data.train` and `data.valid`."""
+
+    GROUP = "corpus"
+
+    source: Annotated[
+        str | None,
+        "Source sentences: a UTF-8 file, one per line; compressed if named .gz, .xz or .zst.",
+    ] = None
+    target: Annotated[str | None, "Their translations, in the same order."] = None
+    tsv: Annotated[
+        str | None,
+        "Instead of both, a file whose lines have source and translation in two columns separated "
+        "by a tab; further columns are ignored. A single - is standard input.",
+    ] = None
+    max_pairs: Annotated[Count | None, "Pairs that are used, the first ones; null: all."] = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its files, one or two."""
+        return tuple(path for path in (self.source, self.target, self.tsv) if path is not None)
+
+    def __post_init__(self):
+        super().__post_init__()
+        given = [value is not None for value in (self.source, self.target, self.tsv)]
+        if given not in ([True, True, False], [False, False, True]):
+            raise InputError(
+                f"Expected source and target, or tsv. Received: source={self.source}, "
+                f"target={self.target}, tsv={self.tsv}. Give both files, or one of two columns."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class DataConfig(SettingsGroup):
     """Where the sentence pairs come from, and which are used."""
 
     GROUP = "data"
 
-    source_train: Annotated[
-        str | None,
-        "Source sentences for training: a UTF-8 file, one per line; gzip if its name ends in .gz.",
-    ] = None
-    target_train: Annotated[str | None, "Their translations, in the same order."] = None
-    source_valid: Annotated[
-        str | None,
-        "Source sentences for validation; null: those of the data set, or held-out training pairs.",
-    ] = None
-    target_valid: Annotated[str | None, "Their translations, in the same order."] = None
+    train: Annotated[
+        tuple[CorpusConfig, ...],
+        "Corpora to train on, a list such as [{source: a.en, target: a.de}, {tsv: b.tsv}].",
+    ] = ()
+    valid: Annotated[
+        tuple[CorpusConfig, ...],
+        "Corpora for validation; none: that of the data set, or held-out training pairs.",
+    ] = ()
     dataset: Annotated[
         str | None,
         "A TensorFlow data set instead of files, such as tfds:ted_hrlr_translate/pt_to_en.",
@@ -68,21 +100,21 @@ class DataConfig(SettingsGroup):
 
     @property
     def names_training_text(self) -> bool:
-        return self.source_train is not None or self.dataset is not None
+        return bool(self.train) or self.dataset is not None
 
     def __post_init__(self):
+        for name in ("train", "valid"):
+            object.__setattr__(self, name, _corpora(f"data.{name}", getattr(self, name)))
         super().__post_init__()
-        for source, target in (("source_train", "target_train"), ("source_valid", "target_valid")):
-            if (getattr(self, source) is None) != (getattr(self, target) is None):
-                raise InputError(
-                    f"Expected {source} and {target} together. Received: "
-                    f"{source}={getattr(self, source)}, {target}={getattr(self, target)}. "
-                    "Give both files, or neither."
-                )
-        if self.dataset is not None and self.source_train is not None:
+        if [path for each in self.train + self.valid for path in each.paths].count("-") > 1:
+            raise InputError(
+                "Expected one corpus from standard input. Received: tsv=- more than once. "
+                "Write the others to files."
+            )
+        if self.dataset is not None and self.train:
             raise InputError(
                 "Expected training pairs from files or from a data set, not from both. Received: "
-                f"source_train={self.source_train}, dataset={self.dataset}. Leave one out."
+                f"train={', '.join(self.train[0].paths)}, dataset={self.dataset}. Leave one out."
             )
         if self.dataset is not None and not self.dataset.startswith("tfds:"):
             raise InputError(
@@ -90,6 +122,36 @@ class DataConfig(SettingsGroup):
                 f"Received: dataset={self.dataset}. "
                 "Write it as tfds:ted_hrlr_translate/pt_to_en."
             )
+
+
+def _corpora(name, given):
+    """Returns a tuple of `CorpusConfig` from a list, whose items may be dicts as in YAML."""
+    if not isinstance(given, list | tuple):
+        raise InputError(
+            f"Expected a list of corpora. Received: {name}={given!r:.80}. "
+            "Write it as [{source: a.en, target: a.de}]."
+        )
+    corpora = []
+    for number, corpus in enumerate(given, start=1):
+        try:
+            if isinstance(corpus, dict):
+                for key in corpus:
+                    check_known(key, settings(CorpusConfig), "a setting of a corpus")
+                corpus = CorpusConfig(**corpus)
+            if not isinstance(corpus, CorpusConfig):
+                raise InputError(
+                    f"Expected the settings of a corpus. Received: {corpus!r:.80}. "
+                    "Write them as {source: a.en, target: a.de}."
+                )
+        except ValueError as error:
+            raise InputError(f"{error} ({name}, corpus {number})") from None
+        if corpus in corpora:
+            raise InputError(
+                f"Expected each corpus once. Received: {', '.join(corpus.paths)} twice in {name}. "
+                "Leave one out."
+            )
+        corpora.append(corpus)
+    return tuple(corpora)
 
 
 @dataclasses.dataclass(frozen=True)

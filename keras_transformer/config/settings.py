@@ -114,6 +114,8 @@ def accepts(annotation, value):
     if typing.get_origin(annotation) is Annotated:
         number, allowed = typing.get_args(annotation)
         return accepts(number, value) and allowed.accepts(value)
+    if typing.get_origin(annotation) is tuple:
+        return isinstance(value, tuple)  # of groups, which have checked themselves
     return any(accepts(alternative, value) for alternative in typing.get_args(annotation))
 
 
@@ -127,11 +129,13 @@ def in_words(annotation):
         return " or ".join(typing.get_args(annotation))
     if typing.get_origin(annotation) is Annotated:
         return typing.get_args(annotation)[1].expected
+    if typing.get_origin(annotation) is tuple:
+        return "a list"
     return " or ".join(in_words(alternative) for alternative in typing.get_args(annotation))
 
 
 def plain_type(annotation):
-    """Returns the type in an annotation: bool, int, float or str."""
+    """Returns the type in an annotation: bool, int, float, str, or the group of a list's items."""
     if isinstance(annotation, type):
         return annotation
     first = typing.get_args(annotation)[0]

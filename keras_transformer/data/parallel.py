@@ -6,12 +6,14 @@ import hashlib
 import itertools
 import re
 import socket
+import sys
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keras_transformer.config import CorpusConfig
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_parallel, is_blank, iterate_lines
 from keras_transformer.types import Self, StrPath
@@ -97,7 +99,7 @@ class ParallelCorpus:
 
     @classmethod
     def from_files(cls, source: StrPath, target: StrPath) -> Self:
-        """Returns the corpus of two text files with one sentence per line; `.gz` files are gzip.
+        """Returns the corpus of two text files with one sentence per line, perhaps compressed.
 
         Raises:
             ValueError: a file is missing, unreadable or not UTF-8, the line counts differ, both
@@ -111,7 +113,7 @@ class ParallelCorpus:
                 "Expected the text of two languages. "
                 f"Received: the same {len(source_lines):,} lines in {source} and {target}. "
                 + (
-                    "They have columns: write each to a file, as with cut -f1 and cut -f2."
+                    "They have columns: give the file as tsv (--train F)."
                     if has_columns
                     else "Give the other language for one of them."
                 )
@@ -120,6 +122,52 @@ class ParallelCorpus:
             return cls.from_pairs(zip(source_lines, target_lines, strict=True))
         except ValueError as error:
             raise InputError(f"{error} (files: {source}, {target})") from None
+
+    @classmethod
+    def from_tsv(cls, path: StrPath) -> Self:
+        """Returns the corpus of a file with lines of source, tab, target; "-": standard input.
+
+        Further columns, such as the authors of a sentence, are ignored.
+
+        Raises:
+            ValueError: the file is missing, unreadable or not UTF-8, a line that is not blank has
+                one column, or no pair has text on both sides.
+        """
+        if path == "-" and sys.stdin.isatty():
+            raise InputError(
+                "Expected text on standard input. Received: a terminal. "
+                "Write the same text to a pipe as at the start of the run."
+            )
+        name = "standard input" if path == "-" else path
+        pairs = []
+        for number, line in enumerate(iterate_lines(None if path == "-" else path), start=1):
+            columns = line.split("\t")
+            if len(columns) == 1 and not is_blank(line):
+                raise InputError(
+                    "Expected source and translation on each line, separated by a tab. Received: "
+                    f"{name}, line {number}: {line!r:.60}. Correct the line, or remove it."
+                )
+            pairs.append((columns[0], columns[1] if len(columns) > 1 else ""))
+        try:
+            return cls.from_pairs(pairs)
+        except ValueError as error:
+            raise InputError(f"{error} (file: {name})") from None
+
+    @classmethod
+    def from_corpora(cls, corpora: Sequence[CorpusConfig]) -> Self:
+        """Returns the pairs of several corpora, one after the other."""
+        parts = []
+        for each in corpora:
+            part = cls.from_files(*each.paths) if each.tsv is None else cls.from_tsv(each.tsv)
+            is_used = np.arange(len(part)) < (each.max_pairs or len(part))
+            parts.append(part._select(is_used, part.summary))
+        return cls(
+            [text for part in parts for text in part.source],
+            [text for part in parts for text in part.target],
+            CorpusSummary(
+                sum(map(len, parts)), num_blank=sum(part.summary.num_blank for part in parts)
+            ),
+        )
 
     @classmethod
     def from_dataset(cls, dataset: "tf.data.Dataset") -> Self:
@@ -242,8 +290,8 @@ def _download(builder, name):
         raise InputError(
             f"Expected a network, to download {name}. Received: {' '.join(str(error).split())}. "
             + (f"Check the proxy in {names}. Or give" if names else "Give")
-            + " text that is there instead: source_train and target_train "
-            "(--source-train F --target-train F), and the same for validation."
+            + " text that is there instead: data.train (--source-train F --target-train F), and "
+            "the same for validation."
         ) from None
     finally:
         downloader.MAX_RETRIES = retries

@@ -29,7 +29,7 @@ def remarks(
             "tabs",
             sum("\t" in text for text in texts),
             len(texts),
-            f"{side} lines have a tab: split a file of two columns with cut -f1 and cut -f2",
+            f"{side} lines have a tab: a file of two columns is a tsv (--train F)",
         )
         marked = sum(
             MARKUP.search(text) is not None for text in texts if "<" in text or "&" in text

@@ -277,11 +277,13 @@ class Run:
         old, new = (dataclasses.asdict(c) for c in (self.load_config(), config))
         for model in (old["model"], new["model"]):
             model["name"] = model_name(model)  # which need not be named
+        for data in (old["data"], new["data"]):
+            for corpus in data["train"] + data["valid"]:  # whose text has a checksum
+                corpus.update(source=None, target=None, tsv="any")
         for group in ("data", "tokenizer", "model", "training"):
             for key in sorted(old[group].keys() | new[group].keys()):
                 then, now = old[group].get(key), new[group].get(key)
-                is_path = group == "data" and isinstance(then, str) and isinstance(now, str)
-                if then != now and key not in FREE_SETTINGS and not is_path:
+                if then != now and key not in FREE_SETTINGS:
                     raise InputError(
                         f"Expected the settings of the run in {self.path}: {group}.{key}={then!r}. "
                         f"Received: {group}.{key}={now!r}. Choose another directory for a new run."

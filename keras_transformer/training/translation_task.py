@@ -184,7 +184,7 @@ def ready_tokenizers(config, run, init_from):
 
 def read_corpora(data, seed, write):
     """Returns the `(training, validation)` corpora that a `DataConfig` names."""
-    valid_corpus = _validation_files(data)
+    valid_corpus = ParallelCorpus.from_corpora(data.valid) if data.valid else None
     train_corpus, its_own = _training_text(data)
     valid_corpus = valid_corpus or its_own
     if valid_corpus is None:
@@ -195,23 +195,16 @@ def read_corpora(data, seed, write):
     return train_corpus, valid_corpus
 
 
-def _validation_files(data):
-    """Returns the `ParallelCorpus` of the validation files, None where none are named."""
-    if data.source_valid is None:
-        return None
-    return ParallelCorpus.from_files(data.source_valid, data.target_valid)
-
-
 def _training_text(data):
     """Returns the training corpus, and the validation corpus of its data set, which may be None."""
     if data.dataset is not None:
         return from_tfds(data.dataset.removeprefix("tfds:"))
-    if data.source_train is None:
+    if not data.train:
         raise InputError(
-            "Expected data to train on: source_train and target_train, or dataset. "
-            "Received: neither. Give both files, or the name of a data set."
+            "Expected data to train on: data.train, or data.dataset. Received: neither. Give files "
+            "(--source-train F --target-train F, or --train F.tsv), or the name of a data set."
         )
-    return ParallelCorpus.from_files(data.source_train, data.target_train), None
+    return ParallelCorpus.from_corpora(data.train), None
 
 
 def training_text_of_run(run, config, write):
@@ -221,7 +214,7 @@ def training_text_of_run(run, config, write):
         InputError: it cannot be read.
     """
     with _text_of_run(run, "other parallel text"):
-        if config.data.source_valid is not None:  # nothing was held out
+        if config.data.valid:  # nothing was held out
             return _training_text(config.data)[0]
         return read_corpora(config.data, config.training.seed, write)[0]
 
@@ -233,8 +226,9 @@ def validation_text_of_run(run, config, write):
         InputError: it cannot be read, or is not the text that the run was validated with.
     """
     with _text_of_run(run, "other parallel text that the model was not trained on"):
-        corpus = _validation_files(config.data)
-        if corpus is None:
+        if config.data.valid:
+            corpus = ParallelCorpus.from_corpora(config.data.valid)
+        else:
             _, corpus = read_corpora(config.data, config.training.seed, write)
         if run.identity.validation_text not in (None, corpus.checksum()):
             raise InputError("Expected the validation text of the run. Received: other text.")

@@ -180,8 +180,9 @@ def test_bad_settings_write_nothing(files, tmp_path, settings, message, capsys):
         (["tokenizer.model=none.model"], "none.model: No such file"),
         (["tokenizer.model=TEXT"], "TEXT: Expected a SentencePiece model"),
         (["tokenizer.model=TEXT.txt", "tokenizer.sampling=0.1"], "model=TEXT.txt, sampling=0.1"),
-        (["data.source_valid=TEXT", "data.target_valid=ONE"], "TEXT: 31 lines, ONE: 1 lines"),
-        (["data.source_valid=ONE", "data.target_valid=LATIN"], "LATIN, line 1"),
+        (["data.valid=[{source: TEXT, target: ONE}]"], "TEXT: 31 lines, ONE: 1 lines"),
+        (["data.valid=[{source: ONE, target: LATIN}]"], "LATIN, line 1"),
+        (["data.valid=[{tsv: ONE}]"], "separated by a tab. Received: ONE, line 1: 'a dog'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_first(files, tmp_path, settings, message, capsys):
@@ -203,7 +204,7 @@ def test_pairs_that_are_all_too_long_say_whose_they_are(files, tmp_path, which, 
         (tmp_path / side).write_text(f"a b c d e f g h i j k l m n {side}\n")
     long, short = (str(tmp_path / "source"), str(tmp_path / "target")), files
     train, valid = (long, short) if which == "training" else (short, long)
-    settings = [f"data.source_valid={valid[0]}", f"data.target_valid={valid[1]}"]
+    settings = [f"data.valid=[{{source: {valid[0]}, target: {valid[1]}}}]"]
     pieces = 30 if which == "training" else 60
     settings += ["data.max_length=12", f"tokenizer.vocab_size={pieces}"]
     assert cli.main(train_arguments(*train, tmp_path / "run", *settings)) == 2

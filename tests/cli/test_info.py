@@ -14,9 +14,9 @@ def lines_of(text):
 
 
 def test_it_names_versions_devices_and_what_a_run_is(tmp_path, capsys):
-    Config.from_preset("tiny").override(
-        ["data.source_train=/home/me/secret.en", "data.target_train=/home/me/secret.de"]
-    ).save(tmp_path / "config.yaml")
+    Config.from_preset("tiny").override(["data.train=[{tsv: /home/me/secret.tsv}]"]).save(
+        tmp_path / "config.yaml"
+    )
     assert cli.main(["info", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     lines = lines_of(text)

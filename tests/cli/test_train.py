@@ -5,7 +5,7 @@ import os
 import pytest
 
 from keras_transformer import cli
-from keras_transformer.config import Config
+from keras_transformer.config import Config, CorpusConfig
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_train_passes_flags_and_settings_on(calls, pair, tmp_path, trained_confi
     config = trained_config(arguments)
     assert calls[1][1][1] == output
     assert calls[1][2] == {"init_from": "other", "strategy": "mirrored"}
-    expected = [f"data.source_train={pair[1]}", f"data.target_train={pair[3]}"]
+    expected = [f"data.train=[{{source: {pair[1]}, target: {pair[3]}}}]"]
     expected += ["training.max_steps=7", "training.max_minutes=1.5", "training.seed=3"]
     expected += ["training.deterministic=true", *sets[1:3], sets[4]]
     assert config == Config.from_preset("tiny").override(expected)
@@ -74,7 +74,7 @@ def test_the_search_of_the_run_to_start_from_is_taken_over(
     arguments = [*pair, "--output", str(output), "--init-from", str(other)]
     sets = ["--set", "decoding.length_penalty=1", "training.seed=3"]
     tiny = Config.from_preset("tiny")
-    files = [f"data.source_train={pair[1]}", f"data.target_train={pair[3]}"]
+    files = [f"data.train=[{{source: {pair[1]}, target: {pair[3]}}}]"]
     # all of the search but the shortlist, whose lexicon is in the other run; nothing else
     changed = [*files, *marian, "decoding.beam_size=6"]
     assert trained_config([*arguments, *sets]) == tiny.override([*changed, *sets[1:]])
@@ -101,24 +101,27 @@ def test_text_in_a_flag_replaces_that_of_a_recipe(
 ):
     monkeypatch.chdir(tmp_path)
     data = trained_config([*pair, "--output", "run", "--preset", "wmt14-en-de-base"]).data
-    assert (data.source_train, data.target_train, data.dataset) == (pair[1], pair[3], None)
+    assert (data.train, data.dataset) == ((CorpusConfig(source=pair[1], target=pair[3]),), None)
     data_set, recipe = "tfds:ted_hrlr_translate/pt_to_en", "recipes/iwslt14-de-en.yaml"
     data = trained_config(["--dataset", data_set, "--output", "run", "--config", recipe]).data
-    assert (data.source_train, data.target_train, data.dataset) == (None, None, data_set)
     # the recipe's validation text may be in other languages than the data set
-    assert (data.source_valid, data.target_valid) == (None, None)
+    assert (data.train, data.valid, data.dataset) == ((), (), data_set)
     for name in ("x", "y"):
         (tmp_path / name).touch()
     valid = ["--source-valid", "x", "--target-valid", "y"]
     data = trained_config([*pair, *valid, "--output", "run", "--config", recipe]).data
-    assert (data.source_valid, data.target_valid) == ("x", "y")
+    assert data.valid == (CorpusConfig(source="x", target="y"),)
+    data = trained_config(["--train", "x", "--valid", "-", "--output", "run"]).data
+    assert (data.train, data.valid) == ((CorpusConfig(tsv="x"),), (CorpusConfig(tsv="-"),))
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--source-train", "none"], "source_train and target_train together"),
+        (["--source-train", "none"], "Expected source and target, or tsv"),
         (["--source-train", "none", "--target-train", "none"], "Received: none: No such file"),
+        (["--train", "none", "--source-train", "a"], "source=a, target=None, tsv=none"),
+        (["--train", "none"], "Received: none: No such file"),
         (["--dataset", "ted"], "Expected tfds: and the name"),
         (["--dataset", "tfds:a", "--source-train", "b", "--target-train", "c"], "not from both"),
         (["--config", "recipes/ted.yaml"], "This package has recipes/wmt14-en-de-base.yaml, "),
@@ -156,7 +159,7 @@ def test_train_refuses_bad_settings(calls, pair, tmp_path, error_of, write_files
     assert "none.yaml" in error_of(2, [*arguments, "--config", "none.yaml"])
     (twice,) = write_files(twice="training: {seed: 1}\ntraining: {seed: 2}\n")
     assert "'training' a second time" in error_of(2, [*arguments, "--config", twice])
-    (data,) = write_files(data="data: {source_valid: none.en, target_valid: none.de}\n")
+    (data,) = write_files(data="data: {valid: [{source: none.en, target: none.de}]}\n")
     assert "Received: none.en: No such" in error_of(2, [*arguments, "--config", data])
     assert calls == [] and not (tmp_path / "run").exists()
 
@@ -164,6 +167,6 @@ def test_train_refuses_bad_settings(calls, pair, tmp_path, error_of, write_files
 def test_a_run_goes_on_without_its_text_being_named(calls, pair, tmp_path, trained_config):
     output = str(tmp_path / "run")
     os.mkdir(output)
-    config = Config.from_preset("tiny").merged({"data": dict(source_train="a", target_train="b")})
+    config = Config.from_preset("tiny").merged({"data": dict(train=[{"tsv": "a"}])})
     config.save(output + "/config.yaml")  # of text that may be gone, as that of an ended run
     assert trained_config(["--output", output]).data == config.data

@@ -1,5 +1,6 @@
 import dataclasses
 import inspect
+import json
 import math
 import pathlib
 
@@ -10,6 +11,7 @@ from keras_transformer import config as config_module
 from keras_transformer.config import (
     GROUPS,
     Config,
+    CorpusConfig,
     DataConfig,
     DecodingConfig,
     TokenizerConfig,
@@ -22,10 +24,11 @@ from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.from_config import check_model_settings, model_class_of
 
 OTHER_VALUES = {
-    "data.source_train": "some: [dir]/train.en",
-    "data.target_train": "train.de.gz",
-    "data.source_valid": "val.en",
-    "data.target_valid": "val.de",
+    "data.train": (
+        CorpusConfig(source="some: [dir]/train.en", target="train.de.gz"),
+        CorpusConfig(tsv="-", max_pairs=7),
+    ),
+    "data.valid": (CorpusConfig(source="val.en", target="val.de"),),
     "data.max_length": 64,
     "data.validation_share": 0.05,
     "data.validation_limit": 300,
@@ -101,6 +104,8 @@ def test_set_reaches_every_setting():
 
 
 def _as_typed(value):
+    if isinstance(value, tuple):
+        return json.dumps([dataclasses.asdict(corpus) for corpus in value])
     return str(value).lower() if isinstance(value, bool) else value
 
 
@@ -211,8 +216,8 @@ def test_null_takes_a_setting_back():
 
 
 def test_paths_may_be_path_objects(tmp_path):
-    data = DataConfig(source_train=tmp_path / "a", target_train=tmp_path / "b")
-    assert data.source_train == str(tmp_path / "a")
+    (corpus,) = DataConfig(train=[{"tsv": tmp_path / "a"}]).train
+    assert corpus.tsv == str(tmp_path / "a")
 
 
 def test_groups_cannot_be_changed_in_place():
@@ -312,8 +317,14 @@ def changed(config, *assignments):
         ("training.seed=4294967296", "from 0 to 2147483647. Received: training.seed=4294967296"),
         ("model.num_decoder_layers=two", "a whole number or null. Received: .*='two'"),
         ("data.dataset=ted", "tfds: and the name .* Received: dataset=ted. Write it as tfds:"),
-        ("data.source_train=a", "source_train and target_train together. .* target_train=None"),
-        ("data.target_valid=a", "source_valid and target_valid together. .* target_valid=a"),
+        ("data.train=a", "a list of corpora. Received: data.train='a'. Write it as"),
+        ("data.train=[a]", r"the settings of a corpus. Received: 'a'.*\(data.train, corpus 1\)"),
+        ("data.train=[{tsv: a}, {source: a}]", "and target, or tsv. .*=a, target=None, .*corpus 2"),
+        ("data.valid=[{tsv: a, target: b}]", r"target=b, tsv=a. .*\(data.valid, corpus 1\)"),
+        ("data.train=[{tvs: a}]", "Received: tvs. Did you mean tsv?"),
+        ("data.train=[{tsv: a, max_pairs: 0}]", "from 1 to .*. Received: corpus.max_pairs=0"),
+        ("data.train=[{tsv: a}, {tsv: a}]", "each corpus once. Received: a twice in data.train"),
+        ("data.train=[{tsv: -, max_pairs: 1}, {tsv: -}]", "Received: tsv=- more than once"),
     ],
 )
 def test_a_bad_setting_is_refused_in_one_line(assignment, message):
@@ -345,8 +356,8 @@ def test_a_number_of_400_digits_is_refused_in_an_attention_layer():
 
 
 def test_settings_that_exclude_one_another_are_refused():
-    with pytest.raises(ValueError, match="not from both. Received: source_train=a, dataset=tfds:b"):
-        DataConfig(source_train="a", target_train="b", dataset="tfds:b")
+    with pytest.raises(ValueError, match="not from both. Received: train=a, dataset=tfds:b"):
+        DataConfig(train=[{"tsv": "a"}], dataset="tfds:b")
     with pytest.raises(ValueError, match="kind=wordpiece, model=None, sampling=0.1. Set sampling"):
         TokenizerConfig(kind="wordpiece", sampling=0.1)
     with pytest.raises(ValueError, match="model=vocab.txt, sampling=0.1. Set sampling"):
@@ -387,7 +398,7 @@ def test_learned_positions_must_reach_as_far_as_the_texts():
         (b"training: {max_steps: !!int many}", "expected !!int, found 'many'"),
         (b"training: {max_steps: !!timestamp many}", "timestamp"),
         (b"[]", "Expected groups of settings: data, .* Received: \\[\\]"),
-        (b'data: {source_train: "a\\0b"}', "Expected source_train to be text"),
+        (b'data: {train: [{tsv: "a\\0b"}]}', "Expected tsv to be text"),
         (b"training: {max_steps: three}", "Received: training.max_steps='three'"),
     ],
 )

@@ -13,10 +13,8 @@ from keras_transformer.config.presets import MODEL_PRESETS
 # 0.1. Section 6.1: a beam of 4 and a length penalty of 0.6.
 PAPER = {
     "data": {
-        "source_train": None,
-        "target_train": None,
-        "source_valid": None,
-        "target_valid": None,
+        "train": (),
+        "valid": (),
         "dataset": None,
         "max_length": 128,
         "validation_share": 0.01,

@@ -6,6 +6,7 @@ import urllib.request
 import pytest
 import tensorflow as tf
 
+from keras_transformer.config import CorpusConfig
 from keras_transformer.data import CorpusSummary, ParallelCorpus, parallel
 from keras_transformer.data.parallel import read_lines
 
@@ -95,13 +96,38 @@ def test_unequal_line_counts(files):
 
 
 @pytest.mark.parametrize(
-    ("content", "remedy"), [("one\ntwo\n", "the other language"), ("one\teins\ntwo\n", "cut -f1")]
+    ("content", "remedy"), [("one\ntwo\n", "the other language"), ("one\teins\ntwo\n", "--train F")]
 )
 def test_the_same_text_on_both_sides_is_refused(files, content, remedy):
     with pytest.raises(
         ValueError, match=f"same 2 lines in .*source.txt and .*target.txt.*{remedy}"
     ):
         ParallelCorpus.from_files(*files(content, content))
+
+
+def test_a_table_has_a_pair_on_each_line(tmp_path, monkeypatch):
+    path = write(tmp_path / "pairs.tsv", b"one\teins\tby A\r\n\n two \t zwei\nthree\t\n")
+    corpus = ParallelCorpus.from_tsv(path)
+    assert (corpus.source, corpus.target) == (["one", "two"], ["eins", "zwei"])
+    assert corpus.summary == CorpusSummary(2, num_blank=2)
+    monkeypatch.setattr("sys.stdin", open(path))
+    assert ParallelCorpus.from_tsv("-").checksum() == corpus.checksum()
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(isatty=lambda: True))
+    with pytest.raises(ValueError, match="text on standard input. Received: a terminal"):
+        ParallelCorpus.from_tsv("-")
+    path.write_text("one\teins\n\ntwo\n")
+    with pytest.raises(ValueError, match="separated by a tab. Received: .*tsv, line 3: 'two'"):
+        ParallelCorpus.from_tsv(path)
+
+
+def test_corpora_follow_one_another(files, tmp_path):
+    source, target = files("a\nb\n\nc\n", "A\nB\n\nC\n")
+    tsv = write(tmp_path / "pairs.tsv", b"d\tD\n\te\n")
+    corpus = ParallelCorpus.from_corpora(
+        [CorpusConfig(source=source, target=target, max_pairs=2), CorpusConfig(tsv=tsv)]
+    )
+    assert (corpus.source, corpus.target) == (["a", "b", "d"], ["A", "B", "D"])
+    assert corpus.summary == CorpusSummary(3, num_blank=2)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", " \n\t\n"])

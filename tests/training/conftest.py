@@ -132,8 +132,10 @@ def write_pairs(directory, pairs):
 
 
 def files_in(directory):
-    names = [f"{side}_{split}" for split in ("train", "valid") for side in ("source", "target")]
-    return [f"data.{name}={directory / name}" for name in names]
+    return [
+        f"data.{split}=[{{source: {directory}/source_{split}, target: {directory}/target_{split}}}]"
+        for split in ("train", "valid")
+    ]
 
 
 def config_of(files):

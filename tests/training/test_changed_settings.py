@@ -31,8 +31,7 @@ a training that diverges, and what is only shown."""
 
 BEGINNING = Config().override(
     [
-        "data.source_train=a.en",
-        "data.target_train=a.de",
+        "data.train=[{source: a.en, target: a.de}, {tsv: b.tsv}]",
         "model.d_model=16",
         "model.num_heads=2",
         "training.clip_norm=1",
@@ -68,6 +67,8 @@ OTHER_MODEL = {
 def another(annotation, value):
     """Returns a value that a setting may have in place of `value`."""
     origin, choices = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is tuple:
+        return [{"tsv": "another"}]
     if annotation is bool:
         return not value
     if annotation is str:
@@ -96,9 +97,7 @@ def changes():
 
 CHANGES = dict(changes())
 NEEDED = {
-    "data.source_valid": {"target_valid": "an.de"},
-    "data.target_valid": {"source_valid": "an.en"},
-    "data.dataset": {"dataset": "tfds:an/other", "source_train": None, "target_train": None},
+    "data.dataset": {"dataset": "tfds:an/other", "train": []},
 }
 """What else must change for a change to be allowed at all."""
 
@@ -118,8 +117,7 @@ def changed(name):
     return BEGINNING.merged({group: {key: CHANGES[name], **NEEDED.get(name, {})}})
 
 
-MOVED_TEXT = {"data.source_train", "data.target_train"}
-KEPT = CHANGES.keys() - FREE - MOVED_TEXT
+KEPT = CHANGES.keys() - FREE
 
 
 @pytest.mark.parametrize("name", sorted(KEPT))
@@ -133,9 +131,13 @@ def test_a_setting_that_makes_another_run_is_refused(run, name):
     assert run.load_config() == BEGINNING
 
 
-@pytest.mark.parametrize("name", sorted(FREE | MOVED_TEXT))
+MOVED = BEGINNING.override(["data.train=[{tsv: c.tsv}, {source: b.en, target: b.de}]"])
+
+
+@pytest.mark.parametrize("name", sorted(FREE) + ["the place of the text"])
 def test_limits_and_the_place_of_the_text_may_change(run, name):
-    config, devices = changed(name), types.SimpleNamespace(check=lambda training: None)
+    config = changed(name) if name in FREE else MOVED
+    devices = types.SimpleNamespace(check=lambda training: None)
     assert config != BEGINNING
     assert check_start(config, run, None, devices, print) == (config, None)
 

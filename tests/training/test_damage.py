@@ -1,5 +1,6 @@
 """A run whose files are damaged, mixed with others or lost: nothing more is lost."""
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -200,13 +201,15 @@ def test_how_another_run_ended_is_not_taken_over(run, config, start):
 @pytest.mark.parametrize("split", ["training", "validation"])
 def test_other_text_of_the_same_size_is_refused(run, longer, start, tmp_path, split):
     path = tmp_path / "other.en"
-    setting = {"training": "source_train", "validation": "source_valid"}[split]
-    text = Path(getattr(longer.data, setting)).read_text()
+    setting = {"training": "train", "validation": "valid"}[split]
+    (corpus,) = getattr(longer.data, setting)
+    text = Path(corpus.source).read_text()
     # two sentences differ, in the side that the counts of target tokens do not see
     path.write_text(text.replace("cat", "cow"))
     before = files_of(run)
     with pytest.raises(ValueError, match=f"Expected the {split} text that the run began with"):
-        start(longer.override([f"data.{setting}={path}"]), run)
+        other = dataclasses.replace(corpus, source=path)
+        start(longer.merged({"data": {setting: [other]}}), run)
     assert files_of(run) == before
 
 
@@ -217,7 +220,7 @@ def test_text_of_another_size_is_refused_with_the_sizes(
     for side in (0, 1):
         paths.append(tmp_path / f"fewer.{side}")
         paths[side].write_text("".join(f"{pair[side]}\n" for pair in sentence_pairs[:-3]))
-    fewer = [f"data.source_train={paths[0]}", f"data.target_train={paths[1]}"]
+    fewer = [f"data.train=[{{source: {paths[0]}, target: {paths[1]}}}]"]
     with pytest.raises(ValueError, match="began with: 31 pairs.*Received: 28 pairs"):
         start(longer.override(fewer), run)
 

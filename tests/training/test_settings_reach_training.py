@@ -89,10 +89,8 @@ TRAINING = {
 TOKENIZERS = {"tokenizer.kind", "tokenizer.shared", "tokenizer.model"}
 DISTILLATION = {"training.distill_from", "training.distill_share"}  # in test_distillation.py
 DATA = {
-    "data.source_train",
-    "data.target_train",
-    "data.source_valid",
-    "data.target_valid",
+    "data.train",
+    "data.valid",
     "data.dataset",
     "data.validation_share",
     "data.validation_limit",

@@ -190,7 +190,7 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quie
     assert any("group decoding stay those of the run" in line for line in train_quietly.lines)
     assert any("going on" in line and "step 5" in line for line in train_quietly.lines)
     assert any(line.startswith("overlap  ") for line in train_quietly.lines)  # see `files`
-    first, *_ = pathlib.Path(config.data.source_valid).read_text().splitlines()
+    first, *_ = pathlib.Path(config.data.valid[0].source).read_text().splitlines()
     shown = [line for line in train_quietly.lines if line.startswith("  source  ")]
     assert shown == [f"  source       {first}"] * 2  # at the steps 6 and 7
     assert sum("val_bleu" in line and line.startswith("step") for line in train_quietly.lines) == 2
@@ -337,7 +337,7 @@ def test_fine_tuning_that_was_killed_at_once_still_starts_from_the_other_run(
 
 @pytest.mark.slow
 def test_part_of_the_pairs_is_held_out_without_validation_files(tmp_path, config, train_quietly):
-    settings = ["data.source_valid=null", "data.target_valid=null", "data.validation_share=0.1"]
+    settings = ["data.valid=[]", "data.validation_share=0.1"]
     train_quietly(config.override(settings), tmp_path / "run")
     assert any(re.match("held out +3 of", line) for line in train_quietly.lines)
 
@@ -471,7 +471,7 @@ def test_a_file_system_without_locks_is_named_as_the_reason(
     [
         (["model.num_heads=3"], "d_model must be divisible by num_heads"),
         (["tokenizer.vocab_size=50000"], "Vocabulary too large for the corpus"),
-        (["data.source_train=missing.en"], "missing.en"),
+        (["data.train=[{tsv: missing.tsv}]"], "missing.tsv"),
         (["data.max_length=1"], "pairs of 1 to 1 tokens per side"),
         (["model.activation=relo"], "Keras's activations.*activation='relo'"),
     ],

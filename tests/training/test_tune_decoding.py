@@ -87,26 +87,27 @@ def test_a_run_that_is_being_trained_is_refused(path, corpus):
 
 
 def test_validation_text_that_is_gone(path, trained):
-    config = Config.load(path / "config.yaml").override(["data.source_valid=gone.en"])
+    config = Config.load(path / "config.yaml").override(["data.valid=[{tsv: gone.tsv}]"])
     config.save(path / "config.yaml")
-    with pytest.raises(ValueError, match="gone.en.* Give other parallel text"):
+    with pytest.raises(ValueError, match="gone.tsv.* Give other parallel text"):
         tune_decoding(path)
 
 
 def test_only_the_validation_text_is_read(path, monkeypatch):
     config = Config.load(path / "config.yaml")
-    config.override(["data.source_train=gone.en"]).save(path / "config.yaml")
+    config.override(["data.train=[{tsv: gone.tsv}]"]).save(path / "config.yaml")
     tune_decoding(path, beam_sizes=(1,), write=lambda line: None)
 
 
 def test_text_that_the_run_may_have_learned_is_refused(path, trained, tmp_path):
     """As held-out pairs are, once pairs were added to the training text."""
     config, _ = trained
-    for name in ("source_valid", "target_valid"):
-        text = Path(getattr(config.data, name)).read_text(encoding="utf-8")
-        (tmp_path / name).write_text(text + "one more\n", encoding="utf-8")
-    files = [f"data.{name}={tmp_path / name}" for name in ("source_valid", "target_valid")]
-    changed = Config.load(path / "config.yaml").override(files)
+    corpus = {}
+    for name in ("source", "target"):
+        text = Path(getattr(config.data.valid[0], name)).read_text(encoding="utf-8")
+        corpus[name] = tmp_path / name
+        corpus[name].write_text(text + "one more\n", encoding="utf-8")
+    changed = Config.load(path / "config.yaml").merged({"data": {"valid": [corpus]}})
     changed.save(path / "config.yaml")
     with pytest.raises(
         ValueError, match="validation text of the run. Received: other.* Give other"

@@ -22,11 +22,10 @@ SIZES = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
 
 @pytest.fixture
 def files(corpus, tmp_path):
-    paths = {"source_train": tmp_path / "train.en", "target_train": tmp_path / "train.de"}
+    paths = {"source": tmp_path / "train.en", "target": tmp_path / "train.de"}
     for path, texts in zip(paths.values(), (corpus.source, corpus.target), strict=True):
         path.write_text("\n".join(texts) + "\n", encoding="utf-8")
-    paths |= {"source_valid": paths["source_train"], "target_valid": paths["target_train"]}
-    return {name: str(path) for name, path in paths.items()}
+    return {"train": [paths], "valid": [paths]}
 
 
 @pytest.fixture
@@ -73,11 +72,10 @@ def test_a_run_translates_with_the_lexicon_of_its_text(make_run, corpus, shared,
 
 
 def test_other_text_can_be_given(make_run, corpus, tmp_path):
-    gone = {"source_train": tmp_path / "gone.en", "target_train": tmp_path / "gone.de"}
-    path = make_run(**gone)
+    path = make_run(train=[{"tsv": tmp_path / "gone.tsv"}])
     with pytest.raises(ValueError) as caught:
         write_lexicon(path)
-    assert str(gone["source_train"]) in str(caught.value)
+    assert str(tmp_path / "gone.tsv") in str(caught.value)
     assert "Give other parallel text: --source F --target F" in str(caught.value)
     assert not (path / "lexicon.npz").exists()
     write_lexicon(path, ParallelCorpus.from_pairs([("A dog", "Ein Hund")]), write=lambda line: None)
@@ -129,8 +127,7 @@ def test_two_tokenizers_of_one_vocabulary_copy_source_tokens(make_run, tokenizer
 
 
 def test_the_validation_files_are_not_needed(make_run, tmp_path):
-    gone = {"source_valid": tmp_path / "gone.en", "target_valid": tmp_path / "gone.de"}
-    path = make_run(**gone)
+    path = make_run(valid=[{"tsv": tmp_path / "gone.tsv"}])
     assert write_lexicon(path, write=lambda line: None).exists()
 
 

@@ -37,9 +37,8 @@ def run(folder, tmp_path_factory):
     """A run that has learned little, but says different things of different sentences."""
     names = {"train": "train", "valid": "val"}
     data = [
-        f"data.{side}_{split}={folder / name}.{language}.gz"
+        f"data.{split}=[{{source: {folder / name}.en.gz, target: {folder / name}.de.gz}}]"
         for split, name in names.items()
-        for side, language in (("source", "en"), ("target", "de"))
     ]
     path = tmp_path_factory.mktemp("thousand") / "run"
     train(Config.from_preset("tiny").override([*data, *SETTINGS]), path, write=lambda line: None)
