@@ -79,27 +79,38 @@ def run(arguments):
                 f"Expected a reference translation on each line. Received: {path}, which is empty. "
                 "Check the name."
             )
-    from keras_transformer.translation.evaluation import bleu, chrf
+    source = None if arguments.source is None else list(iterate_lines(arguments.source))
+    from keras_transformer.translation.evaluation import bleu, chrf, part_bleu, tag_groups
 
     tokenize = arguments.tokenize or _tokenizer_of(arguments.model)
     # errors in the references or the tokenizer show up now, not after the translation
     bleu(references[0], references, arguments.lowercase, tokenize, hints=False)
-    hypotheses = _hypotheses(arguments, references)
+    hypotheses = _hypotheses(arguments, references, source)
     if arguments.compare:
-        _compare(arguments, references, hypotheses, tokenize)
+        _compare(arguments, references, source, hypotheses, tokenize)
         return
     scores = [
         bleu(hypotheses, references, arguments.lowercase, tokenize),
         chrf(hypotheses, references, arguments.lowercase),
     ]
+    groups = tag_groups(source or [])
+    by_tag = {
+        tag: part_bleu(hypotheses, references, rows, arguments.lowercase, tokenize)
+        for tag, rows in sorted(groups.items())
+        if len(groups) > 1
+    }
     if arguments.json:
         values = {s.name: {"score": s.value, "signature": s.signature} for s in scores}
+        if by_tag:
+            values["BLEU"]["by_tag"] = by_tag
         print(json.dumps(values))
     else:
         print(*scores, sep="\n")
+        for tag, value in by_tag.items():
+            print(f"BLEU of the {len(groups[tag]):,} lines with {tag}: {value:.2f}")
 
 
-def _compare(arguments, references, hypotheses, tokenize):
+def _compare(arguments, references, source, hypotheses, tokenize):
     """Prints how other systems compare with the first one."""
     from keras_transformer.translation.comparison import compare
 
@@ -110,7 +121,7 @@ def _compare(arguments, references, hypotheses, tokenize):
             raise InputError(f"Expected systems that differ. Received: {name} twice. Name another.")
         is_model = pathlib.Path(name).is_dir()
         given = {"model": [name] if is_model else [], "hypothesis": None if is_model else name}
-        systems[name] = _hypotheses(_with(arguments, **given, ensemble=None), references)
+        systems[name] = _hypotheses(_with(arguments, **given, ensemble=None), references, source)
     found = compare(systems, references, arguments.lowercase, tokenize)
     if arguments.html is not None:
         from keras_transformer.translation.comparison_page import comparison_page
@@ -169,8 +180,8 @@ def _tokenizer_of(models):
     return TrainingConfig().bleu_tokenizer
 
 
-def _hypotheses(arguments, references):
-    """Returns the translations to score, from a file or a model."""
+def _hypotheses(arguments, references, source):
+    """Returns the translations to score, from a file or a model; `source`: lines, or None."""
     if arguments.hypothesis is not None:
         options = arguments.checkpoint, arguments.ensemble, arguments.source
         flags = given_settings(arguments, "decoding") or any(options)
@@ -180,12 +191,11 @@ def _hypotheses(arguments, references):
                 f"Received: --hypothesis {arguments.hypothesis}. Leave these flags out."
             )
         return list(iterate_lines(arguments.hypothesis))
-    if arguments.source is None:
+    if source is None:
         raise InputError(
             "Expected the text for the model to translate. "
             f"Received: {' '.join(arguments.model)} without --source. Add --source F."
         )
-    source = list(iterate_lines(arguments.source))
     for path, lines in zip(arguments.target, references, strict=True):
         check_parallel(arguments.source, source, path, lines)
     translator = load_translator(arguments)

@@ -1,6 +1,7 @@
 """The groups of settings of a run, each with its meaning and its default."""
 
 import dataclasses
+import re
 from typing import Annotated, Literal
 
 from keras_transformer.config.settings import (
@@ -17,6 +18,9 @@ from keras_transformer.config.settings import (
     settings,
 )
 from keras_transformer.errors import InputError
+
+TAG = re.compile(r">>[^\s<>]+<<")
+"""The tag of a target language, such as `>>fr<<`, at the beginning of a source."""
 
 MAX_TRANSLATIONS = 200
 """Translations of each source token in a lexicon."""
@@ -35,6 +39,10 @@ Alpha = Annotated[float, between(0, MAX_LENGTH_PENALTY, "a number")]
 Minutes = Annotated[
     float, Range("a number above 0 and at most 10 million", lambda value: 0 < value <= 1e7)
 ]
+Weight = Annotated[
+    float, Range("a number above 0 and at most 1,000", lambda value: 0 < value <= 1000)
+]
+Tag = Annotated[str, Range("a tag such as >>fr<<", lambda text: TAG.fullmatch(text) is not None)]
 Factor = Annotated[float, Range("a number of at least 1", lambda number: number >= 1)]
 STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
 
@@ -55,7 +63,16 @@ class CorpusConfig(SettingsGroup):
         "Instead of both, a file whose lines have source and translation in two columns separated "
         "by a tab; further columns are ignored. A single - is standard input.",
     ] = None
+    tag: Annotated[
+        Tag | None,
+        'A symbol such as ">>fr<<" that stands before each source and tells the target language.',
+    ] = None
     max_pairs: Annotated[Count | None, "Pairs that are used, the first ones; null: all."] = None
+    weight: Annotated[
+        Weight,
+        "How often an epoch has each pair, on average: 2 is twice, 0.5 every second time. Text for "
+        "validation has none.",
+    ] = 1.0
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -90,6 +107,12 @@ class DataConfig(SettingsGroup):
         str | None,
         "A TensorFlow data set instead of files, such as tfds:ted_hrlr_translate/pt_to_en.",
     ] = None
+    temperature: Annotated[
+        Factor,
+        "Sampling temperature T: an epoch has the largest corpus once, and more of the others, so "
+        "that their shares are as n^(1/T) of their pairs n. Each weight multiplies that; 1: all "
+        "pairs once.",
+    ] = 1.0
     max_length: Annotated[
         Count, "Maximum tokens per sentence, including the end token; longer pairs are skipped."
     ] = 128
@@ -106,6 +129,11 @@ class DataConfig(SettingsGroup):
         for name in ("train", "valid"):
             object.__setattr__(self, name, _corpora(f"data.{name}", getattr(self, name)))
         super().__post_init__()
+        if any(corpus.weight != 1 for corpus in self.valid):
+            raise InputError(
+                "Expected weights in data.train only, because all validation pairs count. "
+                "Received: a weight in data.valid. Leave it out."
+            )
         if [path for each in self.train + self.valid for path in each.paths].count("-") > 1:
             raise InputError(
                 "Expected one corpus from standard input. Received: tsv=- more than once. "

@@ -11,6 +11,29 @@ MULTIPLE = 8  # static lengths are multiples of it, and row counts that are at l
 NOISE = 1.0  # in tokens; reorders pairs of the same length, which adds little padding
 
 
+def drawn_pairs(part_of, weights, seed, epoch):
+    """Returns the pairs of an epoch, in ascending order; a pair may be in it several times.
+
+    A corpus is read in one pass after the other, each in a new random order. An epoch takes the
+    next `weight * num_pairs` of them, so that over the epochs all its pairs are equally frequent.
+
+    Args:
+        part_of: int array, the index in `weights` of the corpus of each pair.
+        weights: how often an epoch has each pair of a corpus, on average.
+        seed, epoch: int.
+    """
+    drawn = [np.zeros(0, int)]
+    for number, weight in enumerate(weights):
+        pairs = np.flatnonzero(part_of == number)
+        begin, end = (round(each * weight * len(pairs)) for each in (epoch, epoch + 1))
+        while begin < end:
+            index, first = divmod(begin, len(pairs))
+            order = np.random.default_rng([seed, index, number, 1]).permutation(pairs)
+            drawn.append(order[first : first + end - begin])
+            begin += len(drawn[-1])
+    return np.sort(np.concatenate(drawn))
+
+
 def plan_batches(source_lengths, target_lengths, batch_tokens, rng=None):
     """Returns a list of int arrays, the pairs of each batch. Each pair is in exactly one batch.
 

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.data.batch_plan import plan_batches, plan_static_batches, static_shapes
+from keras_transformer.data.batch_plan import (
+    drawn_pairs,
+    plan_batches,
+    plan_static_batches,
+    static_shapes,
+)
 from keras_transformer.data.parallel import ParallelCorpus
 from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.data.soft_labels import SoftLabels
@@ -28,7 +33,8 @@ class TranslationBatches:
     """Tokenizes a corpus once, then makes different batches of it in each epoch.
 
     A batch has `B * max(S, T) <= batch_tokens`; `batch_plan` chooses its pairs. The batches of an
-    epoch and their order depend only on `(seed, epoch)`.
+    epoch and their order depend only on `(seed, epoch)`. An epoch has each pair once, or as often
+    as the weight of its part of the corpus says.
 
     Args:
         corpus: `ParallelCorpus`.
@@ -38,14 +44,16 @@ class TranslationBatches:
         max_length: maximum tokens per sentence, including the end token. At most `batch_tokens`.
             Longer pairs, and those with a side without tokens, are skipped, and counted in
             `summary`.
-        shuffle: False gives every epoch the same order, the longest pairs first: for validation.
+        shuffle: False gives every epoch the same order, the longest pairs first, and each pair
+            once: for validation.
         seed: int.
         static_shapes: whether both sides of every batch are padded to one of the few (rows, length)
             in `shapes`, for compilers that compile each shape.
         sampling: `sampling` of the tokenizer's `encode_sampled`, which tokenizes the text
             differently in every epoch; 0 switches it off.
     Raises:
-        InputError: no pair is short enough, or a tokenizer does not support the sampling.
+        InputError: no pair is short enough, the weights leave none to an epoch, or a tokenizer
+            does not support the sampling.
 
     Example:
         batches = TranslationBatches(corpus, tokenizer, batch_tokens=4096)
@@ -89,11 +97,20 @@ class TranslationBatches:
                 f"Expected pairs of 1 to {self.max_length} tokens per side. Received: "
                 f"{len(corpus)} pairs, {blank} longer. Raise max_length or batch_tokens."
             )
+        self._part_of = corpus.part_of[fits]
+        self._weights = [part.weight if shuffle else 1.0 for part in corpus.parts]
+        sizes = np.bincount(self._part_of, minlength=len(self._weights))
+        if max(sizes * self._weights) < 1:
+            raise InputError(
+                "Expected weights that leave a pair to each epoch. Received: "
+                f"weight={', '.join(f'{weight:g}' for weight in self._weights)} for "
+                f"{', '.join(map(str, sizes))} pairs. Raise a weight."
+            )
         self.rows = [rows.select(fits) for rows in plain]
         """The `RaggedIds` of source and target, without sampling."""
         self._texts = [list(itertools.compress(side, fits)) if sampling else [] for side in sides]
         self.num_target_tokens = int(self.rows[1].lengths.sum())
-        """Labels per epoch, including end tokens, without padding (and without sampling)."""
+        """Labels of all pairs, including end tokens, without padding (and without sampling)."""
         self.summary = dataclasses.replace(
             corpus.summary,
             num_pairs=int(fits.sum()),
@@ -183,23 +200,35 @@ class TranslationBatches:
         return (source, target), batches
 
     def _rows(self, epoch):
+        rows, texts = self.rows, self._texts
+        drawn = self._drawn(epoch)
+        if drawn is not None:
+            rows = [side.take(drawn) for side in rows]
+            texts = [[side[i] for i in drawn] for side in texts] if self.sampling else texts
         if not self.sampling:
-            return self.rows
+            return rows
         # seeds that differ from the plan's and between the sides
         seeds = np.random.SeedSequence([self.seed, epoch]).generate_state(2)
         return [
             RaggedIds.encode_sampled(*args, self.sampling, int(seed), plain, self.max_length)
-            for *args, seed, plain in zip(
-                self._tokenizers, self._texts, seeds, self.rows, strict=True
-            )
+            for *args, seed, plain in zip(self._tokenizers, texts, seeds, rows, strict=True)
         ]
+
+    def _drawn(self, epoch):
+        """Returns the pairs of an epoch, see `drawn_pairs`; None: each pair once."""
+        if set(self._weights) == {1.0}:
+            return None
+        return drawn_pairs(self._part_of, self._weights, self.seed, epoch)
 
     def _batches(self, epoch, row_multiple):
         (source, target), batches = self._plan(epoch)
         drawn = None
         if self.soft_labels is not None:
             rng = np.random.default_rng([self.seed, epoch, 1])  # not the plan's
-            drawn = RaggedIds(self.soft_labels.draw(target.ids, rng), target.lengths)
+            text = self.rows[1]
+            drawn = RaggedIds(self.soft_labels.draw(text.ids, rng), text.lengths)
+            if (pairs := self._drawn(epoch)) is not None:
+                drawn = drawn.take(pairs)
         for pairs, (num_rows, source_width, target_width) in batches:
             num_rows += -num_rows % row_multiple
             text = target.padded(pairs, num_rows, target_width)

@@ -9,7 +9,7 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -46,18 +46,40 @@ class CorpusSummary:
         return f"{self.num_pairs:,} pairs; left out: {', '.join(left_out) or 'none'}"
 
 
+class Part(NamedTuple):
+    """One of the corpora that a `ParallelCorpus` consists of."""
+
+    name: str = ""
+    """The path of its file, that of the target if there are two."""
+    weight: float = 1.0
+    """How often an epoch has each of its pairs, on average."""
+    tag: str | None = None
+    """What stands before each of its sources, and a space."""
+
+
 class ParallelCorpus:
     """Sentence pairs in memory, none with a blank side.
 
     Args:
         source, target: lists of strings of the same length.
         summary: `CorpusSummary`.
+        parts: the corpora that it consists of.
+        part_of: int array, the index in `parts` of each pair; None: all are of the first.
     """
 
-    def __init__(self, source: list[str], target: list[str], summary: CorpusSummary) -> None:
+    def __init__(
+        self,
+        source: list[str],
+        target: list[str],
+        summary: CorpusSummary,
+        parts: Sequence[Part] = (Part(),),
+        part_of: Any = None,
+    ) -> None:
         self.source = source
         self.target = target
         self.summary = summary
+        self.parts = parts
+        self.part_of = np.zeros(len(source), "int32") if part_of is None else part_of
 
     def __len__(self) -> int:
         return len(self.source)
@@ -154,19 +176,39 @@ class ParallelCorpus:
             raise InputError(f"{error} (file: {name})") from None
 
     @classmethod
-    def from_corpora(cls, corpora: Sequence[CorpusConfig]) -> Self:
-        """Returns the pairs of several corpora, one after the other."""
-        parts = []
+    def from_corpora(cls, corpora: Sequence[CorpusConfig], temperature: float = 1.0) -> Self:
+        """Returns the pairs of several corpora, one after the other, each with its weight and tag.
+
+        Args:
+            corpora: list of `CorpusConfig`.
+            temperature: T of the sampling by size: the weight of a corpus of n pairs, where the
+                largest has N, is multiplied by (N / n)^(1 - 1 / T), so that an epoch has pairs in
+                proportion to n^(1/T) (Arivazhagan et al., 2019, https://arxiv.org/abs/1907.05019).
+        Raises:
+            ValueError: what `from_files` and `from_tsv` refuse.
+        """
+        texts = []
         for each in corpora:
-            part = cls.from_files(*each.paths) if each.tsv is None else cls.from_tsv(each.tsv)
-            is_used = np.arange(len(part)) < (each.max_pairs or len(part))
-            parts.append(part._select(is_used, part.summary))
+            text = cls.from_files(*each.paths) if each.tsv is None else cls.from_tsv(each.tsv)
+            is_used = np.arange(len(text)) < (each.max_pairs or len(text))
+            text = text._select(is_used, text.summary)
+            if each.tag is not None:
+                text.source = [f"{each.tag} {source}" for source in text.source]
+            texts.append(text)
+        sizes = [len(text) for text in texts]
         return cls(
-            [text for part in parts for text in part.source],
-            [text for part in parts for text in part.target],
-            CorpusSummary(
-                sum(map(len, parts)), num_blank=sum(part.summary.num_blank for part in parts)
-            ),
+            [source for text in texts for source in text.source],
+            [target for text in texts for target in text.target],
+            CorpusSummary(sum(sizes), num_blank=sum(text.summary.num_blank for text in texts)),
+            [
+                Part(
+                    each.paths[-1],
+                    each.weight * (max(sizes) / size) ** (1 - 1 / temperature),
+                    each.tag,
+                )
+                for each, size in zip(corpora, sizes, strict=True)
+            ],
+            np.repeat(np.arange(len(sizes)), sizes),
         )
 
     @classmethod
@@ -211,6 +253,32 @@ class ParallelCorpus:
             self._select(held_out, CorpusSummary(num_held_out)),
         )
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags of its parts, each once."""
+        return list(dict.fromkeys(part.tag for part in self.parts if part.tag is not None))
+
+    def untagged_source(self) -> list[str]:
+        """Returns the source sentences without the tags of their parts."""
+        tags = [f"{part.tag} " if part.tag else "" for part in self.parts]
+        return [
+            text.removeprefix(tags[i]) for text, i in zip(self.source, self.part_of, strict=True)
+        ]
+
+    def groups(self) -> dict[str, list[int]]:
+        """Returns the indices of the pairs of each tag and of each part, by name.
+
+        A group that is the whole text, or the same as that of a tag, is left out.
+        """
+        tags = [part.tag or "no tag" for part in self.parts]
+        names = [part.name for part in self.parts]
+        groups = {}
+        for labels in (tags, names) if len(set(tags)) < len(tags) else (tags,):
+            for label in sorted(set(labels)) if len(set(labels)) > 1 else ():
+                parts = [i for i, each in enumerate(labels) if each == label]
+                groups[label] = np.flatnonzero(np.isin(self.part_of, parts)).tolist()
+        return groups
+
     def checksum(self) -> str:
         """Returns the SHA-256 of the text, in hexadecimal digits."""
         digest = hashlib.sha256()
@@ -223,7 +291,7 @@ class ParallelCorpus:
         source = list(itertools.compress(self.source, chosen))
         target = list(itertools.compress(self.target, chosen))
         summary = dataclasses.replace(summary, num_pairs=len(source))
-        return ParallelCorpus(source, target, summary)
+        return ParallelCorpus(source, target, summary, self.parts, self.part_of[chosen])
 
 
 def read_lines(path):

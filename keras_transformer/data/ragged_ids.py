@@ -61,6 +61,10 @@ class RaggedIds:
         """Returns the rows where the bool array `chosen` is True."""
         return RaggedIds(self.ids[np.repeat(chosen, self.lengths)], self.lengths[chosen])
 
+    def take(self, indices):
+        """Returns the rows `indices`, which may have a row several times."""
+        return RaggedIds(self.ids[self.places(indices)], self.lengths[indices])
+
     def row(self, index):
         start = self.starts[index]
         return self.ids[start : start + self.lengths[index]]

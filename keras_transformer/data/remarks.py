@@ -43,7 +43,7 @@ def remarks(
         )
     yield from _remark(
         "equal sides",
-        sum(map(str.__eq__, train.source, train.target)),
+        sum(map(str.__eq__, train.untagged_source(), train.target)),
         len(train),
         "pairs have the same text on both sides: give the other language for one side",
     )

@@ -1,14 +1,14 @@
 """Callbacks that translate text during `model.fit` of a translation model."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import keras
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import InputError
-from keras_transformer.translation.evaluation import bleu
+from keras_transformer.translation.evaluation import bleu, part_bleu
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import Texts
 
@@ -73,6 +73,8 @@ class BleuCallback(TranslationCallback):
         references: list of str, or a list of such lists: raw text.
         tokenizer, target_tokenizer, decoding, every: see `TranslationCallback`.
         lowercase, tokenize: see `evaluation.bleu`.
+        groups: dict from the name of a part of the text to the indices of its sentences; the BLEU
+            of a part is `val_bleu/NAME`.
         samples: number of the first sentences that are shown with their translations.
         write: called with each line that is shown; None: prints to standard error.
     Raises:
@@ -101,6 +103,7 @@ class BleuCallback(TranslationCallback):
         every: int = 1,
         lowercase: bool = False,
         tokenize: str = "13a",
+        groups: Mapping[str, Sequence[int]] | None = None,
         samples: int = 0,
         write: Callable[[str], Any] | None = None,
     ) -> None:
@@ -108,17 +111,24 @@ class BleuCallback(TranslationCallback):
         self.references = references
         self.lowercase = lowercase
         self.tokenize = tokenize
+        self.groups = groups or {}
         self.samples = samples
         self.write = write
-        self.score(source)  # refuses wrong references now, not after an epoch
+        self.scores(source)  # refuses wrong references now, not after an epoch
 
-    def score(self, translations: Texts) -> float:
-        """Returns the BLEU of `translations`, a list of str."""
+    def scores(self, translations: Texts) -> dict[str, float]:
+        """Returns the BLEU of `translations`, a list of str, and of their groups."""
+        settings = self.lowercase, self.tokenize
         # without hints, which would appear after each epoch
-        return bleu(translations, self.references, self.lowercase, self.tokenize, hints=False).value
+        whole = bleu(translations, self.references, *settings, hints=False).value
+        parts = {
+            f"val_bleu/{name}": part_bleu(translations, self.references, rows, *settings)
+            for name, rows in self.groups.items()
+        }
+        return {"val_bleu": whole, **parts}
 
     def on_translations(self, epoch: int, translations: list[str], logs: Any) -> None:
-        logs["val_bleu"] = self.score(translations)
+        logs.update(self.scores(translations))
         if self.samples:
             several = self.references and not isinstance(self.references[0], str)
             references = self.references[0] if several else self.references

@@ -158,8 +158,9 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
 
             def validate():
                 metrics = evaluate(model, task.valid_batches, training, devices)
-                score = task.score(model, metrics) if devices.is_chief else 0.0
-                return {**metrics, task.monitor: float(devices.total(score))}
+                scores = task.scores(model, metrics) if devices.is_chief else {task.monitor: 0.0}
+                chosen_by = float(devices.total(scores[task.monitor]))
+                return {**metrics, **scores, task.monitor: chosen_by}
 
             final = devices.from_chief(
                 lambda: candidates(run.checkpoints, training.keep_checkpoints, write)

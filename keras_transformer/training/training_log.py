@@ -147,6 +147,7 @@ class Log(keras.callbacks.Callback):
             "val_perplexity": "8.2f",
             "val_accuracy": "5.3f",
             self.monitor: "5.2f",
+            **{name: "5.2f" for name in record if name.startswith(f"{self.monitor}/")},
         }
         numbers = [
             f"{name} {record[name]:{form}}" for name, form in shown.items() if name in record

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 
+import numpy as np
+
 from keras_transformer.data import ParallelCorpus, TranslationBatches
 from keras_transformer.data.parallel import from_tfds
 from keras_transformer.data.remarks import remarks
@@ -57,10 +59,12 @@ class TranslationTask:
         if self.corpora is None:
             self.corpora = read_corpora(config.data, config.training.seed, write)
         train_corpus, valid_corpus = self.corpora
+        tags = list(dict.fromkeys(train_corpus.tags + valid_corpus.tags))
         self.tokenizers = tokenizers or devices.from_chief(
-            lambda: train_tokenizers(config, train_corpus, write)
+            lambda: train_tokenizers(config, train_corpus, tags, write)
         )
         source_tokenizer, target_tokenizer = self.tokenizers
+        check_tags(tags, source_tokenizer)
         settings = dict(
             tokenizer=source_tokenizer,
             target_tokenizer=target_tokenizer,
@@ -84,9 +88,16 @@ class TranslationTask:
             # greedy search, of texts as long as the run's own search takes
             decoding=dataclasses.replace(config.decoding, beam_size=1, shortlist=0),
             tokenize=config.training.bleu_tokenizer,
+            groups=valid_corpus.groups(),
             samples=config.training.samples,
             write=write,
         )
+        if len(train_corpus.parts) > 1:
+            for part, size in zip(
+                train_corpus.parts, np.bincount(train_corpus.part_of), strict=True
+            ):
+                name = f"{part.tag} {part.name}" if part.tag else part.name
+                write(f"corpus      {name}: {size:,} pairs, {part.weight:.3g} times an epoch")
         write(f"training    {self.batches.summary}; {len(self.batches):,} batches an epoch")
         write(f"validation  {self.valid_batches.summary}")
         if hint := tokenizer_hint(valid_corpus.target, config.training.bleu_tokenizer):
@@ -136,11 +147,11 @@ class TranslationTask:
         """Returns the callbacks that add `monitor` to the logs at the end of an epoch."""
         return [self._bleu]
 
-    def score(self, model, metrics):
-        """Returns the value of `monitor` for a model whose validation gave these metrics."""
+    def scores(self, model, metrics):
+        """Returns `monitor`, and perhaps more metrics, of a model whose validation gave these."""
         if self._bleu.model is not model:  # `fit` sets it, but an ended training calls no `fit`
             self._bleu.set_model(model)
-        return self._bleu.score(self._bleu.translations())
+        return self._bleu.scores(self._bleu.translations())
 
     def rank(self, metrics):
         """Returns `(score, -loss)` of a validation, by which weights are compared.
@@ -204,7 +215,7 @@ def _training_text(data):
             "Expected data to train on: data.train, or data.dataset. Received: neither. Give files "
             "(--source-train F --target-train F, or --train F.tsv), or the name of a data set."
         )
-    return ParallelCorpus.from_corpora(data.train), None
+    return ParallelCorpus.from_corpora(data.train, data.temperature), None
 
 
 def training_text_of_run(run, config, write):
@@ -255,11 +266,34 @@ def make_batches(name, corpus, **settings):
         raise InputError(f"{error} (the {name} text)") from None
 
 
-def train_tokenizers(config, corpus, write):
-    """Returns the `(source, target)` tokenizers that the settings describe."""
+def check_tags(tags, tokenizer):
+    """Raises `InputError` unless each tag is one token."""
+    for tag in tags:
+        (ids,) = tokenizer.encode([tag]).to_list()
+        pieces = tokenizer.to_pieces(ids)
+        if tag not in pieces:
+            raise InputError(
+                f"Expected a tokenizer to which the tag {tag} is one token. Received: one that "
+                f"splits it: {' '.join(pieces)}. Leave the tag out, or train a SentencePiece model."
+            )
+
+
+def train_tokenizers(config, corpus, tags, write):
+    """Returns the `(source, target)` tokenizers that the settings describe.
+
+    Args:
+        corpus: the `ParallelCorpus` to learn from.
+        tags: list of str, user symbols beside those of the settings.
+    """
     from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 
     settings = config.tokenizer
+    if tags and settings.kind == "wordpiece":
+        raise InputError(
+            "Expected no tags with WordPiece, which splits them. Received: tokenizer.kind="
+            f"wordpiece, tag={tags[0]}. Leave the tag out, or train a SentencePiece model."
+        )
+    symbols = list(dict.fromkeys([*(settings.user_symbols or "").split(), *tags]))
 
     def trained_on(sentences):
         if settings.kind == "wordpiece":
@@ -269,7 +303,7 @@ def train_tokenizers(config, corpus, write):
             settings.vocab_size,
             settings.model_type,
             config.training.seed,
-            (settings.user_symbols or "").split(),
+            symbols,
             settings.normalization,
             settings.byte_fallback,
         )

@@ -9,7 +9,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
 from keras_transformer.errors import InputError
-from keras_transformer.translation.evaluation import bleu, length_groups
+from keras_transformer.translation.evaluation import bleu, length_groups, part_bleu
 from keras_transformer.types import Texts
 
 EDGES = 10, 20, 40
@@ -74,7 +74,7 @@ def compare(
                 scores[metric][name]["p"] = 1.0
     by_length = {
         group: {
-            name: _part_bleu(hypotheses, references, rows, lowercase, tokenize)
+            name: part_bleu(hypotheses, references, rows, lowercase, tokenize)
             for name, hypotheses in systems.items()
         }
         for group, rows in length_groups(references[0], EDGES).items()
@@ -86,11 +86,6 @@ def compare(
 def _numbers(result):
     numbers = {"score": result.score, "mean": result.mean, "ci": result.ci, "p": result.p_value}
     return {name: float(value) for name, value in numbers.items() if value is not None}
-
-
-def _part_bleu(hypotheses, references, rows, lowercase, tokenize):
-    parts = [[texts[i] for i in rows] for texts in (hypotheses, *references)]
-    return bleu(parts[0], parts[1:], lowercase, tokenize, hints=False).value
 
 
 def _most_different(systems, references, lowercase):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from keras_transformer.config.groups import TAG
 from keras_transformer.errors import InputError
 from keras_transformer.types import Texts
 
@@ -127,6 +128,26 @@ def length_groups(sources: Texts, edges: Iterable[int]) -> dict[str, list[int]]:
         if rows:
             groups[name] = rows
     return groups
+
+
+def tag_groups(sources: Texts) -> dict[str, list[int]]:
+    """Returns the sentences of each tag, such as `>>fr<<`, with which sources begin.
+
+    Returns:
+        A dict from the tag, or `"no tag"`, to the indices of its sentences.
+    """
+    groups: dict[str, list[int]] = {}
+    for i, source in enumerate(sources):
+        tag = TAG.match(source.lstrip())
+        groups.setdefault(tag[0] if tag else "no tag", []).append(i)
+    return groups
+
+
+def part_bleu(hypotheses, references, rows, lowercase, tokenize):
+    """Returns the BLEU of the sentences `rows`, a float; the others are the arguments of `bleu`."""
+    references = _reference_streams(hypotheses, references)
+    parts = [[texts[i] for i in rows] for texts in (hypotheses, *references)]
+    return bleu(parts[0], parts[1:], lowercase, tokenize, hints=False).value
 
 
 def _reference_streams(hypotheses, references):

@@ -70,6 +70,24 @@ def test_evaluate_prints_json(calls, run_directory, capsys, write_files):
     assert scores["chrF2"]["score"] == pytest.approx(100)
 
 
+def test_each_tag_has_its_score(calls, run_directory, capsys, write_files):
+    lines = [">>A<< b c d e", ">>B<< b c d e", "b c d e", " >>A<< b c d f"]
+    target = [line.strip().upper() for line in lines]
+    target[1] = "x"
+    paths = write_files(source="\n".join(lines), target="\n".join(target))
+    evaluate = ["evaluate", run_directory, "--source", paths[0], "--target", paths[1]]
+    assert cli.main(evaluate) == 0
+    by_tag = capsys.readouterr().out.splitlines()[2:]
+    assert [line.rpartition(" ")[0] for line in by_tag] == [
+        "BLEU of the 2 lines with >>A<<:",
+        "BLEU of the 1 lines with >>B<<:",
+        "BLEU of the 1 lines with no tag:",
+    ]
+    assert cli.main([*evaluate, "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)["BLEU"]["by_tag"]
+    assert scores["no tag"] == pytest.approx(100) == scores[">>A<<"] and scores[">>B<<"] < 10
+
+
 def test_evaluate_finds_the_model_behind_the_references(
     calls, run_directory, capsys, write_files, fake_translator
 ):

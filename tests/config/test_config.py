@@ -26,9 +26,10 @@ from keras_transformer.models.from_config import check_model_settings, model_cla
 OTHER_VALUES = {
     "data.train": (
         CorpusConfig(source="some: [dir]/train.en", target="train.de.gz"),
-        CorpusConfig(tsv="-", max_pairs=7),
+        CorpusConfig(tsv="-", max_pairs=7, weight=0.5, tag=">>de<<"),
     ),
     "data.valid": (CorpusConfig(source="val.en", target="val.de"),),
+    "data.temperature": 5.0,
     "data.max_length": 64,
     "data.validation_share": 0.05,
     "data.validation_limit": 300,
@@ -323,6 +324,10 @@ def changed(config, *assignments):
         ("data.valid=[{tsv: a, target: b}]", r"target=b, tsv=a. .*\(data.valid, corpus 1\)"),
         ("data.train=[{tvs: a}]", "Received: tvs. Did you mean tsv?"),
         ("data.train=[{tsv: a, max_pairs: 0}]", "from 1 to .*. Received: corpus.max_pairs=0"),
+        ("data.train=[{tsv: a, weight: 0}]", "above 0 and at most 1,000. Received: corpus.wei"),
+        ("data.valid=[{tsv: a, weight: 2}]", "in data.train only.*Received: a weight in data.val"),
+        ("data.train=[{tsv: a, tag: fr}]", "tag such as >>fr<< or null. Received: corpus.tag"),
+        ("data.temperature=0.5", "at least 1. Received: data.temperature=0.5"),
         ("data.train=[{tsv: a}, {tsv: a}]", "each corpus once. Received: a twice in data.train"),
         ("data.train=[{tsv: -, max_pairs: 1}, {tsv: -}]", "Received: tsv=- more than once"),
     ],

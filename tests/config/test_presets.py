@@ -15,6 +15,7 @@ PAPER = {
     "data": {
         "train": (),
         "valid": (),
+        "temperature": 1.0,
         "dataset": None,
         "max_length": 128,
         "validation_share": 0.01,

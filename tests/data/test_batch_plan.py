@@ -1,7 +1,12 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data.batch_plan import plan_batches, plan_static_batches, static_shapes
+from keras_transformer.data.batch_plan import (
+    drawn_pairs,
+    plan_batches,
+    plan_static_batches,
+    static_shapes,
+)
 
 
 def lengths(num_pairs, seed=0, longest=61):
@@ -112,3 +117,20 @@ def test_static_batches_fit_their_shapes(num_pairs, shuffled):
         assert full.count(False) <= 2
         if len(plan) > 2:
             assert min(len(pairs) / rows for pairs, (rows, _) in plan) > 0.4
+
+
+@pytest.mark.parametrize("weights", [(1, 2.5), (0.3, 1), (7.25, 0.01)])
+def test_an_epoch_has_each_pair_as_often_as_its_weight_says(weights):
+    part_of = np.array([0, 1] * 20 + [1] * 60)
+    counts = np.zeros(len(part_of), int)
+    for epoch in range(11):
+        drawn = drawn_pairs(part_of, weights, 5, epoch)
+        assert (np.diff(drawn) >= 0).all()
+        np.testing.assert_array_equal(drawn, drawn_pairs(part_of, weights, 5, epoch))
+        counts += np.bincount(drawn, minlength=len(counts))
+        for number, weight in enumerate(weights):
+            of_part = counts[part_of == number]
+            assert sum(of_part) == round((epoch + 1) * weight * len(of_part))
+            assert max(of_part) - min(of_part) <= 1  # nothing twice before all the rest
+    one, other = (drawn_pairs(part_of, (0.5, 0.5), seed, 0) for seed in (5, 6))
+    assert (one != other).any()

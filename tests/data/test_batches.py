@@ -1,11 +1,13 @@
 import itertools
 import os
 import pathlib
+import types
 
 import numpy as np
 import pytest
 
 from keras_transformer.data import ParallelCorpus, TranslationBatches
+from keras_transformer.data.parallel import Part
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 
@@ -241,3 +243,37 @@ def test_word_pieces_cannot_be_sampled(corpus):
     tokenizer = WordPieceTokenizer(b"[UNK]\nthe\n")
     with pytest.raises(ValueError, match="no sampling with WordPiece"):
         TranslationBatches(corpus, tokenizer, sampling=0.1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_say_how_often_an_epoch_has_a_pair(tokenizer, sentence_pairs, variant):
+    some, others = sentence_pairs[:9], sentence_pairs[9:]
+    mixed = ParallelCorpus.from_pairs(sentence_pairs)
+    mixed.parts = [Part(weight=3.0), Part(weight=0.5)]
+    mixed.part_of = np.repeat([0, 1], [len(some), len(others)])
+    batches = TranslationBatches(mixed, tokenizer, batch_tokens=150, **VARIANTS[variant])
+    first, second = (texts_of(batches, epoch, tokenizer) for epoch in (0, 1))
+    if variant == "in order":
+        assert first == second == sorted(sentence_pairs)
+        return
+    assert [pair for pair in first if pair in some] == sorted(3 * some)
+    assert sorted(first + second) == sorted(6 * some + others)
+    # what goes on in the middle of an epoch takes the same batches
+    position = batches.position_after((0, 0), len(batches) + 2)
+    again = TranslationBatches(mixed, tokenizer, batch_tokens=150, **VARIANTS[variant])
+    assert as_lists(again.arrays(repeat=False, epoch=1, index=2)) == epoch_of(batches, 1)[2:]
+    assert position == (1, 2)
+    if variant == "sampled":
+        rows = [tuple(row) for source_ids, *_ in epoch_of(batches, 0) for row in source_ids]
+        assert len(set(rows)) > len(sentence_pairs)  # one pair is split in several ways
+    else:
+        before = epoch_of(batches, 1)
+        batches.soft_labels = types.SimpleNamespace(draw=lambda ids, rng: ids)
+        assert epoch_of(batches, 1) == before
+
+
+def test_weights_that_leave_nothing_to_an_epoch_are_refused(tokenizer):
+    corpus = ParallelCorpus.from_pairs([("a", "A")] * 3)
+    corpus.parts = [Part(weight=0.25)]
+    with pytest.raises(ValueError, match="leave a pair to each epoch. Received: weight=0.25 for 3"):
+        TranslationBatches(corpus, tokenizer, batch_tokens=150)

@@ -3,6 +3,7 @@ import socket
 import types
 import urllib.request
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -128,6 +129,40 @@ def test_corpora_follow_one_another(files, tmp_path):
     )
     assert (corpus.source, corpus.target) == (["a", "b", "d"], ["A", "B", "D"])
     assert corpus.summary == CorpusSummary(3, num_blank=2)
+    assert [part.weight for part in corpus.parts] == [1, 1]
+    assert corpus.part_of.tolist() == [0, 0, 1]
+
+
+def test_a_tag_stands_before_each_source_of_its_corpus(tmp_path):
+    paths = [write(tmp_path / f"{i}.tsv", f"a{i}\tA\nb{i}\tB\n".encode()) for i in range(3)]
+    tags = None, ">>b<<", ">>b<<"
+    corpora = [CorpusConfig(tsv=path, tag=tag) for path, tag in zip(paths, tags, strict=True)]
+    corpus = ParallelCorpus.from_corpora(corpora)
+    assert corpus.source == ["a0", "b0", ">>b<< a1", ">>b<< b1", ">>b<< a2", ">>b<< b2"]
+    assert corpus.untagged_source() == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    assert corpus.tags == [">>b<<"]
+    by_tag = {">>b<<": [2, 3, 4, 5], "no tag": [0, 1]}
+    by_path = {str(path): [2 * i, 2 * i + 1] for i, path in enumerate(paths)}
+    assert corpus.groups() == by_tag | by_path
+    assert ParallelCorpus.from_corpora(corpora[:2]).groups().keys() == {"no tag", ">>b<<"}
+    assert ParallelCorpus.from_corpora(corpora[:1]).groups() == {}
+    train, held_out = corpus.split(0.5, 99, seed=1)  # which have the pairs of their corpora
+    assert sorted(train.untagged_source() + held_out.untagged_source()) == sorted(
+        corpus.untagged_source()
+    )
+
+
+@pytest.mark.parametrize("temperature", [1, 2, 5])
+def test_an_epoch_has_the_powers_of_the_sizes_that_the_temperature_says(tmp_path, temperature):
+    sizes, corpora = (7, 100, 20), []
+    for size in sizes:
+        path = write(tmp_path / f"{size}.tsv", b"a\tA\n" * size)
+        corpora.append(CorpusConfig(tsv=path, weight=3))
+    corpus = ParallelCorpus.from_corpora(corpora, temperature)
+    drawn = np.array([size * part.weight for size, part in zip(sizes, corpus.parts, strict=True)])
+    expected = np.array(sizes) ** (1 / temperature)
+    np.testing.assert_allclose(drawn / sum(drawn), expected / sum(expected))
+    assert corpus.parts[1].weight == 3
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", " \n\t\n"])

@@ -167,6 +167,19 @@ def test_bleu_takes_case_tokenizer_and_several_references(tokenizer):
     assert logs["val_bleu"] == bleu(hypotheses, references[0]).value < 50
 
 
+def test_parts_of_the_text_have_their_own_bleu(tokenizer):
+    hypotheses, references = ["a b c d", "e f g h", "x"], ["a b c d", "e f g i", "x"]
+    groups = {">>a<<": [0, 2], ">>b<<": [1]}
+    logs = {}
+    callback = BleuCallback(hypotheses, [references], tokenizer, groups=groups)
+    callback.on_translations(0, hypotheses, logs)
+    assert logs == {
+        "val_bleu": bleu(hypotheses, references).value,
+        "val_bleu/>>a<<": pytest.approx(100),
+        "val_bleu/>>b<<": bleu(hypotheses[1:2], references[1:2]).value,
+    }
+
+
 def test_a_target_tokenizer_of_its_own(tokenizer, corpus):
     target_tokenizer = type(tokenizer).train(corpus.target, vocab_size=101)
     model = Transformer(tokenizer.vocab_size, 101, **SIZES)

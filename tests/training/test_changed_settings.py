@@ -95,7 +95,7 @@ def changes():
             yield f"model.{name}", OTHER_MODEL[name]
 
 
-CHANGES = dict(changes())
+CHANGES = {**dict(changes()), "data.temperature": 5.0}
 NEEDED = {
     "data.dataset": {"dataset": "tfds:an/other", "train": []},
 }
@@ -132,6 +132,12 @@ def test_a_setting_that_makes_another_run_is_refused(run, name):
 
 
 MOVED = BEGINNING.override(["data.train=[{tsv: c.tsv}, {source: b.en, target: b.de}]"])
+
+
+def test_another_mixture_makes_another_run(run):
+    for text in ("[{tsv: a, weight: 2}, {tsv: b}]", "[{tsv: a, tag: '>>a<<'}, {tsv: b}]"):
+        with pytest.raises(ValueError, match="Expected the settings of the run.*data.train"):
+            run.check_same(BEGINNING.override([f"data.train={text}"]))
 
 
 @pytest.mark.parametrize("name", sorted(FREE) + ["the place of the text"])

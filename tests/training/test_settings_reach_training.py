@@ -49,10 +49,36 @@ def files(tmp_path, corpus):
     """The settings that name the pairs as files to train on."""
     paths = {}
     for side in ("source", "target"):
-        path = tmp_path / f"train.{side}"
-        path.write_text("\n".join(getattr(corpus, side)) + "\n", encoding="utf-8")
-        paths[f"data.{side}_train"] = str(path)
-    return paths
+        paths[side] = tmp_path / f"train.{side}"
+        paths[side].write_text("\n".join(getattr(corpus, side)) + "\n", encoding="utf-8")
+    return {"data.train": [paths]}
+
+
+def test_each_corpus_has_its_tag_its_weight_and_its_score(start_training, files):
+    ((text,), tags) = files["data.train"], (">>de<<", ">>fr<<")
+    values = {"data.train": [{**text, "tag": tags[0]}, {**text, "tag": tags[1], "max_pairs": 4}]}
+    values["data.valid"] = [{**each, "max_pairs": 3} for each in values["data.train"]]
+    values["data.temperature"] = 2
+    started = start_training(config_of(values), corpora=None)
+    size = started.batches.summary.num_pairs - 4
+    tokenizer = started.bleu.tokenizer
+    ids = [tokenizer.pieces.index(tag) for tag in tags]
+    sources = [inputs["source_ids"] for inputs, *_ in started.batches.arrays(repeat=False)]
+    assert [sum((rows == i).sum() for rows in sources) for i in ids] == [size, round(2 * size**0.5)]
+    assert started.bleu.groups == {tags[0]: [0, 1, 2], tags[1]: [3, 4, 5]}
+    assert any(line.startswith("corpus      >>fr<< ") for line in started.lines)
+
+
+def test_a_tag_that_would_be_split_is_refused(tmp_path, files, tokenizer):
+    values = {"data.train": [{**files["data.train"][0], "tag": ">>de<<"}]}
+    tokenizer.save(tmp_path, "plain")
+    for other, message in (
+        ({"tokenizer.kind": "wordpiece"}, "no tags with WordPiece, .*tag=>>de<<"),
+        ({"tokenizer.model": tmp_path / "plain.model"}, "the tag >>de<< is one token. Received"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(config_of(values | other), tmp_path / "run", write=lambda line: None)
+        assert not (tmp_path / "run").exists()
 
 
 # What each test below looks at: every setting stands in one of these, a new one as well.
@@ -92,6 +118,7 @@ DATA = {
     "data.train",
     "data.valid",
     "data.dataset",
+    "data.temperature",
     "data.validation_share",
     "data.validation_limit",
 }
@@ -293,9 +320,9 @@ def test_word_pieces(start_training, monkeypatch, corpus, tokenizer):
 def test_files_to_train_and_validate_on(start_training, files, corpus, tmp_path):
     valid = {}
     for side, sentence in (("source", corpus.source[3]), ("target", corpus.target[3])):
-        (tmp_path / f"valid.{side}").write_text(f"{sentence}\n", encoding="utf-8")
-        valid[f"data.{side}_valid"] = str(tmp_path / f"valid.{side}")
-    started = start_training(config_of({**files, **valid}), corpora=None)
+        valid[side] = tmp_path / f"valid.{side}"
+        valid[side].write_text(f"{sentence}\n", encoding="utf-8")
+    started = start_training(config_of({**files, "data.valid": [valid]}), corpora=None)
     assert started.batches.summary.num_pairs == len(corpus)
     assert started.valid_batches.summary.num_pairs == 1
     assert (started.bleu.source, started.bleu.references) == (

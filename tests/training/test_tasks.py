@@ -20,8 +20,8 @@ class AccuracyTask(TranslationTask):
     def rank(self, metrics):
         return metrics["val_accuracy"], -metrics["val_loss"]
 
-    def score(self, model, metrics):
-        return metrics["val_accuracy"]
+    def scores(self, model, metrics):
+        return {"val_accuracy": metrics["val_accuracy"]}
 
 
 def test_the_task_names_the_score_that_chooses_the_weights(tmp_path, config, corpus, validated):

@@ -1,5 +1,6 @@
 """The whole training: what a run holds, how it goes on, and what it refuses."""
 
+import dataclasses
 import errno
 import importlib
 import json
@@ -156,10 +157,10 @@ def test_the_best_weights_are_those_of_the_best_validation(
     # of the steps 2, 4 and 5, of the best of them once more, and of the mean of the last two
     bleus = iter([3.0, 5.0, 4.0, 5.0, 0.0])
 
-    def score(self, translations):  # the first call is a look at the references
-        return 0.0 if translations is self.source else next(bleus)
+    def scores(self, translations):  # the first call is a look at the references
+        return {"val_bleu": 0.0 if translations is self.source else next(bleus)}
 
-    monkeypatch.setattr(callbacks.BleuCallback, "score", score)
+    monkeypatch.setattr(callbacks.BleuCallback, "scores", scores)
     assert train_quietly(config, tmp_path / "run")["val_bleu"] == 5.0
     best, *_ = load_run(tmp_path / "run")
     second = tmp_path / "run/checkpoints/step-00000004/model.weights.h5"
@@ -355,7 +356,19 @@ def test_separate_vocabularies(tmp_path, config, train_quietly):
 
 @pytest.fixture(scope="module")
 def deterministic(trained):
+    """Settings with two corpora in one order."""
     config, _ = trained
+    data = {
+        split: [
+            dataclasses.replace(corpus, tag=">>a<<", weight=weight),
+            dataclasses.replace(corpus, tag=">>b<<"),
+        ]
+        for split, (corpus,), weight in (
+            ("train", config.data.train, 0.7),
+            ("valid", config.data.valid, 1.0),
+        )
+    }
+    config = config.merged({"data": data})
     return config.override(["training.deterministic=true", "training.schedule=linear"])
 
 
@@ -381,8 +394,11 @@ def test_killed_and_started_again_ends_where_the_uninterrupted_ends_to_the_bit(
     train_to_the_end(deterministic, tmp_path / "run")
     assert_same_bits(uninterrupted, tmp_path / "run")
     logs = [(run / "metrics.jsonl").read_text() for run in (uninterrupted, tmp_path / "run")]
-    bleus = [[json.loads(line)["val_bleu"] for line in log.splitlines()] for log in logs]
-    assert bleus[0] == bleus[1]
+    names = "val_bleu", "val_bleu/>>a<<", "val_bleu/>>b<<"
+    bleus = [
+        [[json.loads(line)[name] for name in names] for line in log.splitlines()] for log in logs
+    ]
+    assert bleus[0] == bleus[1] and len(bleus[0]) == 5
 
 
 @pytest.mark.slow
