@@ -67,6 +67,11 @@ class CorpusConfig(SettingsGroup):
         Tag | None,
         'A symbol such as ">>fr<<" that stands before each source and tells the target language.',
     ] = None
+    tag_from: Annotated[
+        str | None,
+        "In fine-tuning, the token whose embedding a new tag begins with, such as another tag; "
+        "null: the mean of all tokens.",
+    ] = None
     max_pairs: Annotated[Count | None, "Pairs that are used, the first ones; null: all."] = None
     weight: Annotated[
         Weight,
@@ -87,6 +92,11 @@ class CorpusConfig(SettingsGroup):
                 f"Expected source and target, or tsv. Received: source={self.source}, "
                 f"target={self.target}, tsv={self.tsv}. Give both files, or one of two columns."
             )
+        if self.tag_from is not None and self.tag is None:
+            raise InputError(
+                "Expected tag_from only with a tag. "
+                f"Received: tag_from={self.tag_from}. Add the tag, or leave it out."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +107,11 @@ class DataConfig(SettingsGroup):
 
     train: Annotated[
         tuple[CorpusConfig, ...],
-        "Corpora to train on, a list such as [{source: a.en, target: a.de}, {tsv: b.tsv}].",
+        "Corpora to train on: a list whose items have the settings of a corpus below.",
     ] = ()
     valid: Annotated[
         tuple[CorpusConfig, ...],
-        "Corpora for validation; none: that of the data set, or held-out training pairs.",
+        "Corpora for validation, a list as well; none: the data set's, or held-out training pairs.",
     ] = ()
     dataset: Annotated[
         str | None,
@@ -173,10 +183,10 @@ def _corpora(name, given):
                 )
         except ValueError as error:
             raise InputError(f"{error} ({name}, corpus {number})") from None
-        if corpus in corpora:
+        if any((corpus.paths, corpus.tag) == (each.paths, each.tag) for each in corpora):
             raise InputError(
                 f"Expected each corpus once. Received: {', '.join(corpus.paths)} twice in {name}. "
-                "Leave one out."
+                "Leave one out, and give the other a weight."
             )
         corpora.append(corpus)
     return tuple(corpora)

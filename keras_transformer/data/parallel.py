@@ -55,6 +55,8 @@ class Part(NamedTuple):
     """How often an epoch has each of its pairs, on average."""
     tag: str | None = None
     """What stands before each of its sources, and a space."""
+    tag_from: str | None = None
+    """The token whose embedding a new tag begins with; None: the mean of all."""
 
 
 class ParallelCorpus:
@@ -205,6 +207,7 @@ class ParallelCorpus:
                     each.paths[-1],
                     each.weight * (max(sizes) / size) ** (1 - 1 / temperature),
                     each.tag,
+                    each.tag_from,
                 )
                 for each, size in zip(corpora, sizes, strict=True)
             ],

@@ -158,6 +158,27 @@ def parsed(model):
         raise InputError("Expected a SentencePiece model. Received: other bytes.") from error
 
 
+def with_symbols(model, symbols):
+    """Returns `model` with user symbols after its other tokens, which keep their ids.
+
+    Args:
+        model: bytes of a SentencePiece model.
+        symbols: list of str.
+    Raises:
+        ValueError: a symbol is a token already, or no word.
+    """
+    proto = parsed(model)
+    if taken := {piece.piece for piece in proto.pieces}.intersection(symbols):
+        raise InputError(
+            "Expected new symbols that are no tokens yet. "
+            f"Received: {', '.join(sorted(taken))}. Choose others."
+        )
+    for symbol in _checked_symbols(symbols):
+        proto.pieces.append(Piece(piece=symbol, score=0.0, type=Piece.USER_DEFINED))
+    proto.trainer_spec.vocab_size = len(proto.pieces)
+    return proto.SerializeToString()
+
+
 def with_our_special_ids(model):
     """Returns `model` with padding, unknown, start and end token at the ids 0 to 3.
 

@@ -13,6 +13,7 @@ from keras_transformer.tokenizers.sentence_piece_model import (
     processor_of,
     trained_model,
     with_our_special_ids,
+    with_symbols,
 )
 from keras_transformer.tokenizers.subword_sampling import SubwordSampler
 from keras_transformer.tokenizers.tokenizer import Tokenizer
@@ -96,6 +97,16 @@ class SentencePieceTokenizer(Tokenizer):
         """
         options = model_type, seed, user_symbols, normalization, byte_fallback
         return cls(trained_model(sentences, vocab_size, *options))
+
+    def with_symbols(self, symbols: Texts) -> Self:
+        """Returns this tokenizer with more user symbols, whose ids follow the others.
+
+        Args:
+            symbols: list of str.
+        Raises:
+            ValueError: a symbol is a token already, or no word.
+        """
+        return type(self)(with_symbols(self._model, symbols))
 
     @property
     def pieces(self) -> list[str]:

@@ -3,10 +3,13 @@
 import dataclasses
 import shutil
 
+import keras
+import numpy as np
+
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 from keras_transformer.models.from_config import check_model, check_model_settings
-from keras_transformer.runs.load import any_weights_path, load_weights
+from keras_transformer.runs.load import any_weights_path, build_model, load_weights
 from keras_transformer.runs.run import Run
 from keras_transformer.training.distillation import check_teachers, teachers_of
 from keras_transformer.training.training_log import check_log
@@ -118,12 +121,35 @@ def create_or_restore(config, run, init_from, model, task, write):
     shutil.rmtree(run.checkpoints.path(0), ignore_errors=True)  # left by a killed process
     run.write_identity(identity)
     if init_from is not None:  # saved first: if this process is killed, the next starts there too
-        load_weights(model, any_weights_path(Run(init_from), write))
+        _take_weights(model, config, Run(init_from), task.new_rows, write)
         state.validated = False
         run.checkpoints.save(model, state, keep=1)
     task.save(run)
     run.create(config, *task.tokenizers)
     return identity, state
+
+
+def _take_weights(model, config, other, new_rows, write):
+    """Gives the model the weights of another run, and rows of its tables to new tokens.
+
+    Args:
+        new_rows: see `TranslationTask`.
+    """
+    path = any_weights_path(other, write)
+    if not new_rows:
+        load_weights(model, path)
+        return
+    smaller = build_model(config, *other.load_tokenizers(config))
+    load_weights(smaller, path)
+    for weight, old in zip(model.weights, smaller.weights, strict=True):
+        value = keras.ops.convert_to_numpy(old)
+        for axis in np.flatnonzero(np.not_equal(weight.shape, value.shape)):
+            rows = [
+                value.mean(axis, keepdims=True) if row is None else value.take([row], axis)
+                for row in new_rows
+            ]
+            value = np.concatenate([value, *rows], axis)
+        weight.assign(value)
 
 
 def still_finished(run, training):

@@ -35,6 +35,8 @@ class TranslationTask:
         monitor: name of the validation metric that chooses between checkpoints: at least 0, and
             the higher the better, see `rank`. `score_name` is its name in messages.
         tokenizers: `(source, target)`; the run directory stores them.
+        new_rows: for each token that was added to those of the run to start from, the id of the
+            token whose embedding it begins with, or None for the mean of all.
         batches, valid_batches: `TranslationBatches`.
     """
 
@@ -43,6 +45,7 @@ class TranslationTask:
 
     def __init__(self, corpora=None):
         self.corpora = corpora
+        self.new_rows = []
 
     def prepare(self, config, run, init_from, devices, write):
         """Reads the text, loads or trains the tokenizers and makes the batches.
@@ -63,6 +66,8 @@ class TranslationTask:
         self.tokenizers = tokenizers or devices.from_chief(
             lambda: train_tokenizers(config, train_corpus, tags, write)
         )
+        if init_from is not None and not run.exists and not teachers_of(config.training):
+            self._add_tags(write)
         source_tokenizer, target_tokenizer = self.tokenizers
         check_tags(tags, source_tokenizer)
         settings = dict(
@@ -106,6 +111,32 @@ class TranslationTask:
             write(remark)
         if teachers_of(config.training):
             self.batches.soft_labels = devices.from_chief(lambda: self._soft_labels(run, write))
+
+    def _add_tags(self, write):
+        """Adds the tags that the tokenizers of another run do not know to their vocabularies."""
+        source, target = self.tokenizers
+        pieces = source.pieces
+        new = {
+            part.tag: part.tag_from
+            for part in self.corpora[0].parts
+            if part.tag is not None and part.tag not in pieces
+        }
+        if not new or not hasattr(source, "with_symbols"):
+            return
+        for tag, like in new.items():
+            if like is not None and like not in pieces:
+                raise InputError(
+                    f"Expected tag_from to be a token of the run to start from. Received: {like} "
+                    f"for the tag {tag}. Leave it out, or name another."
+                )
+            self.new_rows.append(None if like is None else pieces.index(like))
+            write(f"tokenizer   {tag} is a new token, like {like or 'the mean of the others'}")
+        extended = source.with_symbols(list(new))
+        if target is source:
+            target = extended
+        elif self.config.tokenizer.shared:  # two ways to split, one vocabulary
+            target = target.with_symbols(list(new))
+        self.tokenizers = extended, target
 
     def _soft_labels(self, run, write):
         """Returns the `SoftLabels` of a run: those that it has saved, or new ones."""

@@ -26,7 +26,7 @@ from keras_transformer.models.from_config import check_model_settings, model_cla
 OTHER_VALUES = {
     "data.train": (
         CorpusConfig(source="some: [dir]/train.en", target="train.de.gz"),
-        CorpusConfig(tsv="-", max_pairs=7, weight=0.5, tag=">>de<<"),
+        CorpusConfig(tsv="-", max_pairs=7, weight=0.5, tag=">>de<<", tag_from="x"),
     ),
     "data.valid": (CorpusConfig(source="val.en", target="val.de"),),
     "data.temperature": 5.0,
@@ -327,8 +327,9 @@ def changed(config, *assignments):
         ("data.train=[{tsv: a, weight: 0}]", "above 0 and at most 1,000. Received: corpus.wei"),
         ("data.valid=[{tsv: a, weight: 2}]", "in data.train only.*Received: a weight in data.val"),
         ("data.train=[{tsv: a, tag: fr}]", "tag such as >>fr<< or null. Received: corpus.tag"),
+        ("data.train=[{tsv: a, tag_from: b}]", "tag_from only with a tag. Received: tag_from=b"),
         ("data.temperature=0.5", "at least 1. Received: data.temperature=0.5"),
-        ("data.train=[{tsv: a}, {tsv: a}]", "each corpus once. Received: a twice in data.train"),
+        ("data.train=[{tsv: a}, {tsv: a, weight: 2}]", "each corpus once. Received: a twice"),
         ("data.train=[{tsv: -, max_pairs: 1}, {tsv: -}]", "Received: tsv=- more than once"),
     ],
 )

@@ -231,6 +231,22 @@ def test_user_symbols_stay_whole(sentences, model_type):
     assert again.encode(texts).to_list() == tokenizer.encode(texts).to_list()
 
 
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_user_symbols_can_be_added(sentences, model_type):
+    plain = SentencePieceTokenizer.train(sentences, 130, model_type)
+    tokenizer = plain.with_symbols([">>De<<", ">>f<<"])
+    assert tokenizer.pieces == [*plain.pieces, ">>De<<", ">>f<<"]
+    assert tokenizer.encode(sentences).to_list() == plain.encode(sentences).to_list()
+    (ids,) = tokenizer.encode([f">>De<< {sentences[0]}"]).to_list()
+    (expected,) = plain.encode([sentences[0]]).to_list()
+    assert ids[-len(expected) - 1 :] == [130, *expected]
+    (sampled,) = tokenizer.encode_sampled([">>De<< a"], 0.5, 1)
+    assert 130 in sampled
+    assert type(tokenizer)(tokenizer.serialized).pieces == tokenizer.pieces
+    with pytest.raises(ValueError, match="Expected new symbols .* Received: >>De<<. Choose"):
+        tokenizer.with_symbols([">>De<<"])
+
+
 @pytest.mark.parametrize("symbols", [["a b"], [""], ["<s>"], ["#", "#"], ["▁de"]])
 def test_user_symbols_that_are_no_words(sentences, symbols):
     with pytest.raises(ValueError, match=re.escape(f"Received: user_symbols={symbols}. Choose")):

@@ -280,6 +280,38 @@ def test_fine_tuning_goes_on_without_the_other_run(tmp_path, finished, start_tra
     assert "going on    from step 0" in started.lines
 
 
+def test_fine_tuning_adds_new_tags_and_keeps_the_rows_of_the_others(
+    tmp_path, finished, start_training, train_quietly
+):
+    from keras_transformer.runs.load import load_run
+
+    config, first = finished
+    (text,) = config.data.train
+    tagged = [dataclasses.replace(text, tag=">>a<<")]
+    tagged += [dataclasses.replace(text, tag=">>b<<", tag_from="</s>")]
+    config = config.merged({"data": {"train": tagged}})
+    second = tmp_path / "second"
+    started = start_training(config, second, corpora=None, init_from=first)
+    old, tokenizer, *_ = load_run(first)
+    assert started.bleu.tokenizer.pieces == [*tokenizer.pieces, ">>a<<", ">>b<<"]
+    grown = []
+    for weight, before in zip(started.model.weights, old.weights, strict=True):
+        value, rows = (keras.ops.convert_to_numpy(each) for each in (weight, before))
+        np.testing.assert_array_equal(value[: len(rows)], rows)
+        if value.shape != rows.shape:
+            grown.append(value)
+            np.testing.assert_array_equal(value[len(rows) :], [rows.mean(0), rows[3]])
+    assert len(grown) == 1
+    shutil.rmtree(first)
+    again = start_training(config, second, corpora=None)  # with the vocabulary of its own
+    for weight, before in zip(again.model.weights, started.model.weights, strict=True):
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (weight, before)))
+    unknown = [dataclasses.replace(text, tag=">>c<<", tag_from="zzz")]
+    with pytest.raises(ValueError, match="a token of the run .* Received: zzz for the tag >>c<<"):
+        train_quietly(config.merged({"data": {"train": unknown}}), tmp_path / "x", init_from=second)
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_run_does_not_go_on_as_if_it_began_from_any_other(tmp_path, trained, train_quietly):
     config, run = trained
     other = Run(tmp_path / "other")
