@@ -289,6 +289,11 @@ class TrainingConfig(SettingsGroup):
         ShareOrAll,
         "Share of the labels that are drawn from the prediction of the runs in distill_from.",
     ] = 0.5
+    freeze: Annotated[
+        str | None,
+        "Layers, separated by spaces, whose weights stay as they are, such as encoder or "
+        "decoder/block_0; null means none.",
+    ] = None
     clip_norm: Annotated[
         Positive | None, "Maximum norm of the gradient over all weights; null means no limit."
     ] = None

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from keras_transformer.training.start_or_resume import (
     create_or_restore,
     start_or_resume,
 )
+from keras_transformer.training.trained_part import choose_trained_part
 from keras_transformer.training.training_log import Log, ProgressBar, TensorBoardOfEpochs
 from keras_transformer.training.training_loop import SaveAndStop, evaluate, fit
 from keras_transformer.training.translation_task import TranslationTask
@@ -106,6 +108,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                 model_class_of(config), training.gradient_accumulation_steps
             )
             model = task.build_model(model_class)
+            choose_trained_part(model, training)
             schedule = schedule_of(training, model.d_model)
             model.compile(
                 optimizer=make_optimizer(training, schedule),
@@ -177,7 +180,9 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
 
 def report_on(model, training, devices, write):
     """Writes the size of the model, who shares a step, and what makes the steps slow."""
-    write(f"model       {model.count_params():,} parameters")
+    trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    part = f", of which {trained:,} are trained" if trained < model.count_params() else ""
+    write(f"model       {model.count_params():,} parameters{part}")
     num_parts = devices.num_replicas * training.gradient_accumulation_steps
     tokens, parts = training.batch_tokens, ""
     if num_parts > 1:

@@ -50,6 +50,7 @@ OTHER_VALUES = {
     "training.label_smoothing": 0.0,
     "training.r_drop": 5.0,
     "training.distill_share": 0.9,
+    "training.freeze": "encoder decoder/block_0",
     "training.clip_norm": 1.0,
     "training.ema": 0.99,
     "training.checkpoint_every": 5,

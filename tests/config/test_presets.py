@@ -43,6 +43,7 @@ PAPER = {
         "r_drop": 0.0,
         "distill_from": None,
         "distill_share": 0.5,
+        "freeze": None,
         "clip_norm": None,
         "ema": None,
         "checkpoint_every": 1000,

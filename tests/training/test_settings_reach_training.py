@@ -98,6 +98,7 @@ TRAINING = {
     "training.warmup_steps": 13,
     "training.label_smoothing": 0.2,
     "training.r_drop": 3.0,
+    "training.freeze": "cross_attention encoder/block_0/feed_forward",
     "training.clip_norm": 0.5,
     "training.ema": 0.97,
     "training.checkpoint_every": 5,
@@ -182,6 +183,8 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     assert model.num_parts == 4
     assert model.dtype_policy.name == "mixed_bfloat16"
     assert spied.compiled == [True]
+    frozen = {w.path.split("/", 1)[1].rsplit("/", 2)[0] for w in model.non_trainable_weights}
+    assert frozen == {"decoder/block_0/cross_attention", "encoder/block_0/feed_forward"}
     assert type(model.optimizer).__name__ == "AveragingAdam" and model.optimizer.decay == 0.97
     assert_is_adam(
         model.optimizer,

@@ -1,0 +1,30 @@
+"""Which weights a training changes: all, or those that `training.freeze` leaves."""
+
+from keras_transformer.config.settings import check_known
+from keras_transformer.errors import InputError
+
+
+def choose_trained_part(model, training):
+    """Freezes the layers of a built model that `training.freeze` names.
+
+    A name is that of any layer, such as "feed_forward", or the path of one, "decoder/block_0".
+
+    Raises:
+        InputError: a name of no layer, or nothing is left to train.
+    """
+    named = {}
+    for layer in model._flatten_layers(include_self=False):
+        if layer.weights:
+            path = layer.path.removeprefix(f"{model.path}/")
+            named.setdefault(layer.name, []).append(layer)
+            named.setdefault(path, []).append(layer)
+    for name in (training.freeze or "").split():
+        if name not in named:  # the list is shorter than all paths
+            check_known(name, sorted(n for n in named if n.count("/") < 2), "a layer to freeze")
+        for layer in named[name]:
+            layer.trainable = False
+    if not model.trainable_variables:
+        raise InputError(
+            "Expected a part of the model that is trained. Received: "
+            f"training.freeze={training.freeze}, which is all of it. Name fewer layers."
+        )
