@@ -14,7 +14,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.config.settings import LARGEST, NUM_CORES, plain_type, settings
 from keras_transformer.config.yaml import yaml_word
 from keras_transformer.errors import InputError, shortened
-from keras_transformer.files.text import check_no_input
+from keras_transformer.files.text import check_no_input, check_readable
 
 CHUNK_LINES = max(1024, 512 * NUM_CORES)
 """Lines that are read and translated at once, so that memory is bounded for any input: 8 batches
@@ -134,6 +134,12 @@ def add_decoding(parser):
     add_settings(group, DecodingConfig, "THETA", ["repetition_penalty"])
     add_settings(group, DecodingConfig, "K", ["shortlist"])
     add_checkpoint(group)
+    group.add_argument(
+        "--adapter",
+        metavar="F",
+        help="adapter.npz of a training with training.lora_rank that began from the run; it is "
+        "merged into the run's weights",
+    )
 
 
 def add_checkpoint(parser):
@@ -206,6 +212,9 @@ def load_translator(arguments, of_run=False):
     models = arguments.model if isinstance(arguments.model, list) else [arguments.model]
     for model in models:
         check_exists(model, "a run or of an export")
+    if arguments.adapter is not None:
+        check_readable(arguments.adapter)
+        given["adapter"] = arguments.adapter
     if (ensemble := getattr(arguments, "ensemble", None)) is not None:
         given["ensemble"] = ensemble
     console.start_keras(to_search=True)

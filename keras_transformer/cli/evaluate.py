@@ -66,7 +66,7 @@ def run(arguments):
                 f"--html {arguments.html} alone. Add --compare, or leave it out."
             )
     files = [path for path in arguments.compare if not pathlib.Path(path).is_dir()]
-    texts = arguments.source, arguments.hypothesis, *arguments.target, *files
+    texts = arguments.source, arguments.hypothesis, arguments.adapter, *arguments.target, *files
     read = [path for path in texts if path is not None]
     check_no_input(None, read)
     if arguments.html is not None:
@@ -114,14 +114,15 @@ def _compare(arguments, references, source, hypotheses, tokenize):
     """Prints how other systems compare with the first one."""
     from keras_transformer.translation.comparison import compare
 
-    first = arguments.hypothesis or "+".join(arguments.model)
+    first = arguments.hypothesis or "+".join(filter(None, [*arguments.model, arguments.adapter]))
     systems = {first: hypotheses}
     for name in arguments.compare:
         if name in systems:
             raise InputError(f"Expected systems that differ. Received: {name} twice. Name another.")
         is_model = pathlib.Path(name).is_dir()
         given = {"model": [name] if is_model else [], "hypothesis": None if is_model else name}
-        systems[name] = _hypotheses(_with(arguments, **given, ensemble=None), references, source)
+        given.update(ensemble=None, adapter=None)
+        systems[name] = _hypotheses(_with(arguments, **given), references, source)
     found = compare(systems, references, arguments.lowercase, tokenize)
     if arguments.html is not None:
         from keras_transformer.translation.comparison_page import comparison_page
@@ -183,7 +184,7 @@ def _tokenizer_of(models):
 def _hypotheses(arguments, references, source):
     """Returns the translations to score, from a file or a model; `source`: lines, or None."""
     if arguments.hypothesis is not None:
-        options = arguments.checkpoint, arguments.ensemble, arguments.source
+        options = arguments.checkpoint, arguments.ensemble, arguments.adapter, arguments.source
         flags = given_settings(arguments, "decoding") or any(options)
         if flags and not arguments.compare:  # else they may be of another system
             raise InputError(

@@ -128,7 +128,8 @@ def run(arguments):
             check_readable(path)
     if arguments.output is not None:
         check_writable(arguments.output)
-    read = arguments.input, *filter(None, files[1:]), *files_of(arguments.model)
+    read = arguments.input, *filter(None, [*files[1:], arguments.adapter])
+    read += tuple(files_of(arguments.model))
     check_no_input(arguments.output, read)
     terms = None if arguments.terms is None else Terminology.read(arguments.terms)
     markup = _markup(arguments)

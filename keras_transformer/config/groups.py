@@ -32,6 +32,10 @@ MAX_LENGTH_PENALTY = 10
 MAX_NGRAM = 100
 """Each token of an n-gram is compared in an operation of its own."""
 
+MAX_LORA_RANK = 1024
+"""More than the width of most models is no low rank."""
+
+LoraRank = Annotated[int, between(0, MAX_LORA_RANK)]
 Translations = Annotated[int, between(0, MAX_TRANSLATIONS)]
 BeamSize = Annotated[int, between(1, MAX_BEAM_SIZE)]
 Ngram = Annotated[int, between(0, MAX_NGRAM)]
@@ -294,6 +298,11 @@ class TrainingConfig(SettingsGroup):
         "Layers, separated by spaces, whose weights stay as they are, such as encoder or "
         "decoder/block_0; null means none.",
     ] = None
+    lora_rank: Annotated[
+        LoraRank,
+        "LoRA: rank of the adapters that alone are trained, beside query and value projections; "
+        "0: off.",
+    ] = 0
     clip_norm: Annotated[
         Positive | None, "Maximum norm of the gradient over all weights; null means no limit."
     ] = None

@@ -10,6 +10,7 @@ import numpy as np
 from keras import tree
 
 from keras_transformer.errors import InputError
+from keras_transformer.layers.lora import HasLora
 from keras_transformer.types import Self, Shape
 
 UNNAMED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -29,7 +30,7 @@ class FreezesParts:
             self.trainable = False
 
 
-class Layer(FreezesParts, keras.layers.Layer):
+class Layer(FreezesParts, HasLora, keras.layers.Layer):
     """A layer or model whose configuration is the arguments of its constructor.
 
     Each argument is an attribute of the same name. A class whose attribute has another value than

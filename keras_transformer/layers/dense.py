@@ -6,11 +6,13 @@ Shapes: R rows, B batch, T length, D width of the input, F units, H heads, K hea
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.base import Layer, NotQuantized, TracedShape
+from keras_transformer.layers.lora import merged_kernel
 from keras_transformer.types import Shape, Tensor
 
 
@@ -34,6 +36,22 @@ class Dense(NotQuantized, keras.layers.Dense):
             return super().call(x, training=training)
         y = backend.add_bias(ops.matmul(x, self.kernel), self.bias)
         return y if self.activation is None else self.activation(y)
+
+    def save_own_variables(self, store: Any) -> None:
+        if not self.lora_enabled:
+            super().save_own_variables(store)
+            return
+        found: dict[str, Any] = {}
+        super().save_own_variables(found)
+        # Keras rounds the merged kernel to the compute dtype
+        for name, value in {**found, "0": merged_kernel(self)}.items():
+            store[name] = value
+
+    def load_own_variables(self, store: Any) -> None:
+        factor = np.array(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables(store)
+        if factor is not None:  # Keras makes both factors zero, from where neither would learn
+            self.lora_kernel_a.assign(factor)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

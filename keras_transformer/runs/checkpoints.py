@@ -3,6 +3,7 @@
 step-00000500/model.weights.h5    weights, written by Keras
 step-00000500/state.json          step, position in the data, best score, minutes
 step-00000500/state.npz           state of optimizer and dropout; only in the newest checkpoints
+step-00000500/adapter.npz         of a training with LoRA
 step-00000500/SHA256SUMS          checksums of these files
 """
 
@@ -22,6 +23,8 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import check_space, partial_directory, put_in_place
 from keras_transformer.files.checksums import check_checksums, remove_with_checksum, write_checksums
+from keras_transformer.layers.lora import adapted_layers
+from keras_transformer.runs.adapter import ADAPTER, write_adapter
 from keras_transformer.runs.model_state import (
     all_finite,
     bytes_of,
@@ -173,6 +176,8 @@ class Checkpoints:
         with partial_directory(self.directory) as partial:
             check_space(partial, bytes_of(model.weights) + bytes_of((rest or {}).values()))
             write_weights(model, partial / WEIGHTS)
+            if adapted_layers(model):
+                write_adapter(model, partial / ADAPTER)
             if rest is not None:
                 np.savez(partial / "state.npz", **rest)
             values = dataclasses.asdict(state).items()

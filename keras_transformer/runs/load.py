@@ -12,6 +12,7 @@ from keras_transformer.files.checksums import checksum
 from keras_transformer.files.regular import is_named, regular_file
 from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.from_config import check_model_settings, model_class_of
+from keras_transformer.runs.adapter import merge_adapter
 from keras_transformer.runs.checkpoints import WEIGHTS, DamagedCheckpoint
 from keras_transformer.runs.model_state import read_weights
 from keras_transformer.runs.run import CHECKPOINTS, Run, checksum_of_tokenizers
@@ -27,15 +28,16 @@ IMPORT_AGAIN = "Import the model again, into another directory."
 
 
 def load_run(
-    path: StrPath, checkpoint: str | None = None
+    path: StrPath, checkpoint: str | None = None, adapter: StrPath | None = None
 ) -> "tuple[keras.Model, Tokenizer, Tokenizer, Config]":
     """Returns `(model, source_tokenizer, target_tokenizer, config)` of a run.
 
     Args:
         path: the run directory.
         checkpoint: "best", "last" or "averaged"; None as in `weights_path`.
+        adapter: the file of an adapter that was trained from these weights, to merge; or None.
     Raises:
-        InputError: there is no run, or there are no such weights.
+        InputError: there is no run, there are no such weights, or the adapter is of others.
     """
     run = Run(path)
     config = run.load_config()
@@ -48,6 +50,8 @@ def load_run(
     _check_sizes(config, tokenizers, path_of_weights)
     model = build_model(config, *tokenizers)
     load_weights(model, path_of_weights)
+    if adapter is not None:
+        merge_adapter(model, adapter)
     return model, *tokenizers, config
 
 

@@ -6,6 +6,8 @@ import re
 
 import numpy as np
 
+from keras_transformer.layers.lora import adapted_layers
+
 
 def write_weights(model, path):
     """Writes the weights of a model to a `.weights.h5` file."""
@@ -37,6 +39,11 @@ def _without_optimizer(model):
         model.optimizer = optimizer
 
 
+def path_within(model, part):
+    """Returns the path of a weight or layer without the model's name, which Keras numbers."""
+    return part.path.removeprefix(f"{model.path}/")
+
+
 def bytes_of(variables):
     """Returns an upper limit for the size of a file with these variables, in bytes."""
     entries = sum(math.prod(variable.shape) + 1024 for variable in variables)  # 4 KB of names each
@@ -58,6 +65,8 @@ def training_state(model):
     # the states of random number generators are variables, but no weights
     random_states = (v for v in model.non_trainable_variables if id(v) not in weights)
     found = {f"random/{i}": variable for i, variable in enumerate(random_states)}
+    for layer in adapted_layers(model):  # whose weights are saved as one kernel
+        found |= {f"lora/{path_within(model, weight)}": weight for weight in layer.weights}
     for variable in model.optimizer.variables:
         optimizer, _, name = variable.path.partition("/")
         kind = re.sub(r"_\d+$", "", optimizer)  # Keras numbers optimizers too

@@ -4,6 +4,7 @@ RUN/config.yaml                         all settings
 RUN/identity.json                       id of the run, checksums of the text and the tokenizers
 RUN/tokenizer/                          one tokenizer, or source and target
 RUN/checkpoints/step-00000500/          weights; the newest also hold the state of the optimizer
+RUN/adapter.npz                         what LoRA has trained, after training
 RUN/averaged.weights.h5                 the best mean of the last checkpoints, after training
 RUN/finished.json                       how training ended, and which weights are best
 RUN/metrics.jsonl                       one line per validation
@@ -33,6 +34,7 @@ from keras_transformer.files.regular import (
     regular_file,
 )
 from keras_transformer.files.version_numbers import remedy_for
+from keras_transformer.runs.adapter import ADAPTER
 from keras_transformer.runs.checkpoints import Checkpoints
 from keras_transformer.types import StrPath
 
@@ -99,6 +101,7 @@ class Run:
         self.config_path = self.path / "config.yaml"
         self.tokenizer_path = self.path / "tokenizer"
         self.averaged_path = self.path / "averaged.weights.h5"
+        self.adapter_path = self.path / ADAPTER
         self.metrics_path = self.path / "metrics.jsonl"
         self.finished_path = self.path / "finished.json"
         self.tensorboard_path = self.path / "tensorboard"

@@ -7,10 +7,12 @@ better. While all scores are 0, the loss chooses.
 
 import dataclasses
 import json
+import shutil
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import check_space, replacing
 from keras_transformer.files.checksums import checksum
+from keras_transformer.runs.adapter import ADAPTER
 from keras_transformer.runs.model_state import bytes_of, write_weights
 
 NUM_AVERAGED = (2, 3, 5, 10)
@@ -90,7 +92,7 @@ def choose_weights(candidates, load, validate, record, rank):
 
 
 def save_final_weights(run, model, saver, best, best_mean, metrics):
-    """Writes the averaged weights, which the model gets too, and `finished.json`.
+    """Writes the averaged weights, which the model gets too, the adapter and `finished.json`.
 
     Args:
         saver: the `SaveAndStop` that has ended the training.
@@ -111,5 +113,8 @@ def save_final_weights(run, model, saver, best, best_mean, metrics):
             write_weights(model, partial)
         finished["num_averaged"] = len(best_mean.paths)
         finished["averaged_checksum"] = checksum(run.averaged_path)
+    if saver.config.lora_rank:
+        with replacing(run.adapter_path) as partial:
+            shutil.copyfile(best.paths[0] / ADAPTER, partial)
     with replacing(run.finished_path) as partial:
         partial.write_text(json.dumps(finished, indent=2))

@@ -46,6 +46,12 @@ def check_start(config, run, init_from, devices, write):
         config = _with_settings_of(init_run, config, ("tokenizer", "model"), write)
         if not run.exists:
             any_weights_path(init_run, lambda line: None)
+    elif config.training.lora_rank and not run.exists:
+        raise InputError(
+            "Expected a run whose weights the adapters adapt. Received: "
+            f"training.lora_rank={config.training.lora_rank} without --init-from. Name the run: "
+            "--init-from RUN, or set training.lora_rank=0."
+        )
     teachers = teachers_of(config.training)
     if teachers:
         like = run if run.exists else Run(teachers[0])
@@ -115,7 +121,8 @@ def create_or_restore(config, run, init_from, model, task, write):
         task.save(run)
         config.save(run.config_path)  # with the limits of this call
         run.finished_path.unlink(missing_ok=True)
-        run.averaged_path.unlink(missing_ok=True)  # it is older than the weights to come
+        for path in (run.averaged_path, run.adapter_path):
+            path.unlink(missing_ok=True)  # it is older than the weights to come
         return identity, state
     run.recover()
     shutil.rmtree(run.checkpoints.path(0), ignore_errors=True)  # left by a killed process

@@ -165,9 +165,9 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                 chosen_by = float(devices.total(scores[task.monitor]))
                 return {**metrics, **scores, task.monitor: chosen_by}
 
-            final = devices.from_chief(
-                lambda: candidates(run.checkpoints, training.keep_checkpoints, write)
-            )
+            # the mean of several products of low rank has a higher one
+            largest = 1 if training.lora_rank else training.keep_checkpoints
+            final = devices.from_chief(lambda: candidates(run.checkpoints, largest, write))
             with interruption.stopping_at_once() if is_only_worker else contextlib.nullcontext():
                 record = log.record if devices.is_chief else lambda values: None
                 best, best_mean, metrics = choose_weights(final, load, validate, record, task.rank)

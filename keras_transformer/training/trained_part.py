@@ -1,21 +1,25 @@
-"""Which weights a training changes: all, or those that `training.freeze` leaves."""
+"""Which weights a training changes: all, the adapters of LoRA, or what `training.freeze` leaves."""
 
 from keras_transformer.config.settings import check_known
 from keras_transformer.errors import InputError
+from keras_transformer.runs.model_state import path_within
 
 
 def choose_trained_part(model, training):
-    """Freezes the layers of a built model that `training.freeze` names.
+    """Gives a built model the adapters of `training.lora_rank`, and freezes `training.freeze`.
 
     A name is that of any layer, such as "feed_forward", or the path of one, "decoder/block_0".
 
     Raises:
-        InputError: a name of no layer, or nothing is left to train.
+        InputError: a model without projections to adapt, a name of no layer, or nothing is left to
+            train.
     """
+    if training.lora_rank:
+        model.enable_lora(training.lora_rank)
     named = {}
     for layer in model._flatten_layers(include_self=False):
         if layer.weights:
-            path = layer.path.removeprefix(f"{model.path}/")
+            path = path_within(model, layer)
             named.setdefault(layer.name, []).append(layer)
             named.setdefault(path, []).append(layer)
     for name in (training.freeze or "").split():

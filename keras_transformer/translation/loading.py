@@ -21,6 +21,7 @@ def load(
     path: StrPath | Sequence[StrPath],
     checkpoint: str | None = None,
     ensemble: str | None = None,
+    adapter: StrPath | None = None,
     **decoding: Any,
 ) -> "Translator | ExportedTranslator":
     """Returns the translator of a run directory, of an export, or of several runs as one model.
@@ -33,6 +34,8 @@ def load(
             as the training chose by validation.
         ensemble: "probabilities" or "log_probabilities", the mean that an ensemble predicts, see
             `Ensemble`; None: the first.
+        adapter: for a run, the `adapter.npz` of a training with `training.lora_rank` that began
+            from its weights: it is merged into them. None: nothing is.
         decoding: fields of `DecodingConfig` that replace the run's own. The search of an export is
             fixed: another value is refused.
     Returns:
@@ -48,6 +51,11 @@ def load(
     for name in decoding:
         check_known(name, settings(DecodingConfig), "a setting of the search")
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if adapter is not None and (len(paths) != 1 or is_version(paths[0]) or versions_in(paths[0])):
+        raise InputError(
+            f"Expected one run with an adapter. Received: adapter={adapter} and path="
+            f"{', '.join(map(str, paths))}. Name the run alone; `export --adapter` exports both."
+        )
     if len(paths) != 1 or ensemble is not None:
         return _load_ensemble(paths, checkpoint, ensemble, decoding)
     path = pathlib.Path(paths[0])
@@ -56,7 +64,7 @@ def load(
         if not versions:
             from keras_transformer.runs import load_run
 
-            return _translator(path, load_run(path, checkpoint), decoding)
+            return _translator(path, load_run(path, checkpoint, adapter), decoding)
         path = versions[max(versions)]
     if checkpoint is not None:
         raise InputError(

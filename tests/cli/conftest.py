@@ -30,7 +30,7 @@ class FakeTranslator:
         self.decoding = decoding
 
     @classmethod
-    def load(cls, path, checkpoint=None, ensemble=None, **decoding):
+    def load(cls, path, checkpoint=None, ensemble=None, adapter=None, **decoding):
         cls.loaded, cls.chunks, cls.ensemble = (path, checkpoint), [], ensemble
         if str(path).endswith("export"):
             return FakeExport()

@@ -51,6 +51,7 @@ OTHER_VALUES = {
     "training.r_drop": 5.0,
     "training.distill_share": 0.9,
     "training.freeze": "encoder decoder/block_0",
+    "training.lora_rank": 4,
     "training.clip_norm": 1.0,
     "training.ema": 0.99,
     "training.checkpoint_every": 5,

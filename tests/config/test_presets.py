@@ -44,6 +44,7 @@ PAPER = {
         "distill_from": None,
         "distill_share": 0.5,
         "freeze": None,
+        "lora_rank": 0,
         "clip_norm": None,
         "ema": None,
         "checkpoint_every": 1000,

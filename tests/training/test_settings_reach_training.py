@@ -114,6 +114,7 @@ TRAINING = {
     "training.static_shapes": True,
 }
 TOKENIZERS = {"tokenizer.kind", "tokenizer.shared", "tokenizer.model"}
+LORA = {"training.lora_rank"}  # in test_trained_part.py
 DISTILLATION = {"training.distill_from", "training.distill_share"}  # in test_distillation.py
 DATA = {
     "data.train",
@@ -128,7 +129,7 @@ DATA = {
 def test_every_setting_has_a_test_here():
     names = {f"{group}.{key}" for group in ("data", "tokenizer", "training")
              for key in settings(GROUPS[group])}  # fmt: skip
-    assert names == TRAINING.keys() | TOKENIZERS | DATA | DISTILLATION
+    assert names == TRAINING.keys() | TOKENIZERS | DATA | LORA | DISTILLATION
     for name, value in TRAINING.items():
         group, key = name.split(".")
         assert value != settings(GROUPS[group])[key].default, name
