@@ -9,6 +9,7 @@ from keras import ops
 from keras_transformer.errors import InputError
 from keras_transformer.layers.base import plain
 from keras_transformer.layers.feed_forward import activation_config
+from keras_transformer.layers.lora import adapted_layers, merged_weights
 from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer
 from keras_transformer.translation.translator import Translator
@@ -67,7 +68,7 @@ def vocab_sizes(translator):
 
 
 def in_float32(model):
-    """Returns the model, built, or one with the same weights that computes in float32.
+    """Returns the model, built, or one that computes in float32, with adapters merged.
 
     With half the bits, an answer depends on its neighbours in the batch, and a CPU is slow.
     """
@@ -75,11 +76,11 @@ def in_float32(model):
         model.build()
     config = model.get_config()
     float32_config = _with_float32(config)
-    if float32_config == config:
+    if float32_config == config and not adapted_layers(model):
         return model
     copy = type(model).from_config(float32_config)
     copy.build()
-    copy.set_weights(model.get_weights())
+    copy.set_weights(merged_weights(model))
     return copy
 
 

@@ -80,3 +80,9 @@ def merged_kernel(layer: Any) -> Tensor:
     scale = layer.lora_alpha / layer.lora_rank
     product = ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
     return ops.add(kernel_variable(layer), scale * product)
+
+
+def merged_weights(model: keras.layers.Layer) -> list[Any]:
+    """Returns the values of a model's weights as they are without adapters, which are merged."""
+    kernels = {id(kernel_variable(layer)): merged_kernel(layer) for layer in adapted_layers(model)}
+    return [kernels.get(id(w), w) for w in model.weights if w.name not in FACTORS]

@@ -38,33 +38,34 @@ def merge_adapter(model: keras.Model, path: StrPath) -> None:
         InputError: the file is no adapter, or one of other weights than those of the model.
     """
     kernels = {path_within(model, weight): weight for weight in model.weights}
+    is_right, merged = False, []
     try:
         if not pathlib.Path(path).is_file():  # NumPy would wait for a pipe
             raise FileNotFoundError("no such file")
         check_arrays(path)
         with np.load(path) as arrays:
             factors = {name: arrays[name] for name in arrays}
-        base = str(factors.pop("base"))
-        products = {
-            name.removesuffix(FACTORS[0]): factor @ factors[name.replace(*FACTORS)]
-            for name, factor in factors.items()
-            if name.endswith(FACTORS[0])
-        }
-        if not products or not all_finite(products.values()):
-            raise ValueError("no numbers of an adapter")
+        is_right = str(factors.pop("base")) == _checksum_of_base(model)
+        for name in [name for name in factors if is_right and name.endswith(FACTORS[0])]:
+            kernel = kernels[name.replace(FACTORS[0], "kernel")]
+            first, second = factors[name], factors[name.replace(*FACTORS)]
+            if (len(first), *second.shape[1:]) != tuple(kernel.shape):
+                raise ValueError(f"{name} is of another shape")
+            merged.append((kernel, ops.add(kernel, ops.matmul(first, second))))
+        if is_right and not (merged and all_finite(value for _, value in merged)):
+            raise ValueError("its numbers are not finite")
     except Exception as error:  # a damaged file raises errors of zipfile, zlib and NumPy
         raise InputError(
             f"Expected an adapter, which a training with lora_rank writes. Received: {path}: "
             f"{error}. Name the {ADAPTER} of such a run."
         ) from None
-    if base != _checksum_of_base(model):
+    if not is_right:
         raise InputError(
             f"Expected an adapter of these weights. Received: {path}, which was trained on others. "
             "Name the run that its training began from (--init-from), and the same checkpoint."
         )
-    for name, product in products.items():
-        kernel = kernels[f"{name}kernel"]
-        kernel.assign(ops.add(kernel, product))
+    for kernel, value in merged:
+        kernel.assign(value)
 
 
 def _checksum_of_base(model):

@@ -23,7 +23,7 @@ class FakeTranslator:
     """Translates into capitals; hypothesis n ends in n exclamation marks and scores -n."""
 
     loaded = None
-    chunks = prefixes = sampling = ensemble = None
+    chunks = prefixes = sampling = ensemble = adapter = None
 
     def __init__(self, model, tokenizer, target_tokenizer, decoding):
         self.model, self.tokenizer, self.target_tokenizer = model, tokenizer, target_tokenizer
@@ -31,7 +31,8 @@ class FakeTranslator:
 
     @classmethod
     def load(cls, path, checkpoint=None, ensemble=None, adapter=None, **decoding):
-        cls.loaded, cls.chunks, cls.ensemble = (path, checkpoint), [], ensemble
+        cls.loaded, cls.chunks = (path, checkpoint), []
+        cls.ensemble, cls.adapter = ensemble, adapter
         if str(path).endswith("export"):
             return FakeExport()
         decoding = {"beam_size": 2, "max_length": 99, **decoding}

@@ -147,6 +147,20 @@ def test_evaluate_refuses_files_that_do_not_match(
     assert re.search(message, error_of(2, arguments))
 
 
+def test_a_run_with_an_adapter_is_compared_with_the_run(
+    calls, run_directory, capsys, write_files, fake_translator
+):
+    source, target, adapter = write_files(source="a b\n", target="A B\n", adapter="")
+    command = ["evaluate", run_directory, "--adapter", adapter, "--source", source]
+    assert cli.main([*command, "--target", target]) == 0
+    assert fake_translator.adapter == adapter
+    capsys.readouterr()
+    assert cli.main([*command, "--target", target, "--compare", run_directory, "--json"]) == 0
+    assert fake_translator.adapter is None  # of the last one
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert list(scores["BLEU"]) == [f"{run_directory}+{adapter}", run_directory]
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -157,6 +171,10 @@ def test_evaluate_refuses_files_that_do_not_match(
         ),
         (
             ["--hypothesis", "TARGET", "--checkpoint", "best"],
+            "Expected a model for --source and the flags",
+        ),
+        (
+            ["--hypothesis", "TARGET", "--adapter", "TARGET"],
             "Expected a model for --source and the flags",
         ),
         (

@@ -67,6 +67,16 @@ def test_what_is_saved_is_a_plain_model_with_merged_kernels(model, tmp_path):
     assert first.any() and not second.any()
 
 
+def test_a_model_is_exported_without_adapters(model):
+    """Whose weights would be others than those of a model that is made from its config."""
+    from keras_transformer.export.exportable import in_float32  # needs TensorFlow
+
+    plain = in_float32(model)
+    assert len(plain.weights) == len(model.weights) - 12
+    expected = ops.convert_to_numpy(model(INPUTS))
+    np.testing.assert_allclose(ops.convert_to_numpy(plain(INPUTS)), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_merged_kernels_are_not_rounded_to_the_compute_dtype(tmp_path):
     layer = layers.Dense(4, dtype="mixed_bfloat16")
     model = keras.Sequential([keras.Input((3,)), layer])
