@@ -96,7 +96,6 @@ def model_from(config, tensors):
         layer_norm_epsilon=config.number("layer_norm_eps", 1e-12),
         name="bert",
     )
-    bert.build()
     embedding = bert.encoder.embedding
     for name, layer in (
         ("word", embedding.token_embedding),
@@ -122,7 +121,6 @@ def model_from(config, tensors):
 def _pretraining(weights, bert):
     next_sentence = "cls.seq_relationship.weight" in weights
     model = BertPretraining(bert, next_sentence, name="bert_pretraining")
-    model.build()
     weights.copy_dense("cls.predictions.transform.dense", model.dense)
     weights.copy_normalization("cls.predictions.transform.LayerNorm", model.norm)
     weights.copy("cls.predictions.bias", model.output_bias)
@@ -147,6 +145,5 @@ def _classifier(weights, bert, architecture, config):
         dropout=config.number(rate, 0.1),
         name="bert_classifier" if whole_text else "bert_token_classifier",
     )
-    model.build()
     weights.copy_dense("classifier", model.output_layer)
     return model

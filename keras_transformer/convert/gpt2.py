@@ -64,7 +64,6 @@ def model_from(config, tensors):
         end_id=_end_id(config, vocab_size),
         name="gpt",
     )
-    model.build()
     decoder = model.decoder
     weights.copy("wte.weight", model.embedding.embeddings)
     weights.copy("wpe.weight", decoder.position_layer.embeddings)

@@ -76,9 +76,7 @@ class Files(NamedTuple):
         weights.check_all(kernels)
         target_size = None if self.target is self.source else len(self.target.pieces)
         sizes = len(self.source.pieces), target_size
-        model = Transformer(*sizes, **self.settings, name="transformer")
-        model.build()
-        return model
+        return Transformer(*sizes, **self.settings, name="transformer")
 
     def copy_output_biases(self, weights, model, name, forbidden=()):
         """Copies the output biases `name`; where they have none, they are zero.

@@ -71,7 +71,6 @@ def model_from(config, tensors):
         layer_norm_epsilon=config.number("layer_norm_eps", 1e-12),
         name="vit",
     )
-    model.build()
     _copy_embedding(weights, model.encoder.embedding)
     unbiased = () if config.get("qkv_bias", True) else ("self.query", "self.key", "self.value")
     for i, block in enumerate(model.encoder.blocks):

@@ -1,4 +1,4 @@
-"""What all models share: they create their weights themselves before training or export."""
+"""What all models share: they create their weights when they are made, and check their inputs."""
 
 import functools
 from typing import Any
@@ -22,17 +22,13 @@ def _checking(name):
 
 
 class BaseModel(NotQuantized, Layer, keras.Model):
-    """A model whose weights follow from the arguments of its constructor; builds them when it must.
+    """A model whose weights follow from the arguments of its constructor, which creates them.
 
-    - `fit`: TensorFlow traces a step again if its first trace creates weights, as Keras's
-      optimizers do. With all weights there before, a training begins in half the time.
-    - `export`: Keras refuses a model that was never called.
+    So `summary` has numbers, and `export` needs no call before. A user's subclass may have more
+    layers, whose weights come with its first call or `build`, as Keras does it.
 
-    - NumPy arrays, in a call and in `fit`, `evaluate` and `predict`: ids outside the vocabulary are
-      refused, see `id_ranges`. Labels, tensors and datasets are not looked at.
-
-    A user's subclass may have more layers, whose weights come with its first call. Keras does with
-    it what it does with every model.
+    In NumPy arrays, in a call and in `fit`, `evaluate` and `predict`, ids outside the vocabulary
+    are refused, see `id_ranges`. Labels, tensors and datasets are not looked at.
     """
 
     supports_masking = False  # a model's output has no positions, or others than its input
@@ -57,18 +53,17 @@ class BaseModel(NotQuantized, Layer, keras.Model):
         """From the name of each input of ids to its ids. An input without a name is the first."""
         return {}
 
-    def make_train_function(self, force=False):
+    def build_when_made(self) -> None:
+        """Creates the weights at the end of the constructor, but for the subclass of a user."""
         if self._is_ours():
-            if not self.built:
-                self.build()
-            if self.optimizer is not None and not self.optimizer.built:
-                self.optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
-
-    def export(self, *args, **kwargs):
-        if self._is_ours() and not self.built:
             self.build()
-        return super().export(*args, **kwargs)
+
+    def make_train_function(self, force=False):
+        # TensorFlow traces a step again if its first trace creates variables. With those of the
+        # optimizer there before, a training begins in half the time.
+        if self._is_ours() and self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
 
     def _is_ours(self):
         return type(self).__module__.startswith(__package__ + ".")

@@ -6,7 +6,7 @@ from typing import Any
 from keras_transformer.config import Config, model_name
 from keras_transformer.config.settings import LARGEST, accepts, check_known, in_words
 from keras_transformer.config.yaml import yaml_word
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.from_config import attention_from_config
 from keras_transformer.models.rnn_seq2seq import RnnSeq2Seq
 from keras_transformer.models.transformer import Transformer
@@ -58,10 +58,10 @@ def check_model(config: Config) -> None:
     """Raises `InputError` if there can be no model with these settings; quick for any size."""
     check_model_settings(config)
     model_class, arguments = model_class_of(config), config.model_arguments
-    model_class(1, **arguments)  # checks the sizes
-    parameters = inspect.signature(model_class.__init__).parameters
-    one_layer = {name: 1 for name in ("num_layers", "num_decoder_layers") if name in parameters}
-    model_class(1, **{**arguments, **one_layer}).build()  # checks the layers
+    names = "num_layers", "num_decoder_layers"
+    numbers = {name: arguments[name] for name in names if name in arguments}
+    check_positive_integers(optional=names[1:], **numbers)
+    model_class(1, **{**arguments, **dict.fromkeys(names, 1)})  # checks the rest
 
 
 def _check_size(name, value):

@@ -142,6 +142,7 @@ class ImageCaptioner(DecoderModel):
         else:
             _check_decoder(decoder, vocab_size)
         self.decoder: Any = decoder
+        self.build_when_made()
 
     @property
     def id_ranges(self) -> dict[str, range]:

@@ -164,6 +164,7 @@ class Transformer(TranslationModel):
         )
         if not tie_output:
             self.output_layer = self.new_output_layer(self.output_vocab_size)
+        self.build_when_made()
 
     @property
     def longest_input(self) -> int | None:

@@ -52,14 +52,13 @@ def sequence(model, inputs):
 
 def test_the_parameters_of_the_base_model(without_values):
     """Those of BERT-base, uncased; the paper says 110 million. One of its 12 blocks is made."""
-    base = Bert.from_preset("bert_base", 30_522)
-    assert Bert(30_522, name=base.name).get_config() == base.get_config()
+    base = without_values(Bert.from_preset, "bert_base", 30_522)
+    assert without_values(Bert, 30_522, name=base.name).get_config() == base.get_config()
     assert base.num_layers == len(base.encoder.blocks) == 12
 
     def count(head=lambda bert: bert, **arguments):
-        bert = Bert.from_preset("bert_base", 30_522, num_layers=1, **arguments)
-        model = head(bert)
-        without_values(model.build)
+        bert = without_values(Bert.from_preset, "bert_base", 30_522, num_layers=1, **arguments)
+        model = without_values(head, bert)
         whole, block = (
             sum(int(np.prod(weight.shape)) for weight in layer.trainable_weights)
             for layer in (model, bert.encoder.blocks[0])

@@ -32,8 +32,7 @@ def count(without_values):
         return sum(int(np.prod(weight.shape)) for weight in layer.trainable_weights)
 
     def of(*vocab_sizes, num_layers, **arguments):
-        model = Transformer(*vocab_sizes, num_layers=1, **arguments)
-        without_values(model.build)
+        model = without_values(Transformer, *vocab_sizes, num_layers=1, **arguments)
         (encoder_block,), (decoder_block,) = model.encoder.blocks, model.decoder.blocks
         return size(model) + (num_layers - 1) * (size(encoder_block) + size(decoder_block))
 
