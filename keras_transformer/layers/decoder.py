@@ -9,10 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.from_config import CROSS_ATTENTIONS
-from keras_transformer.layers.attention.sparse import SparseAttention
-from keras_transformer.layers.decoder_block import DecoderBlock
+from keras_transformer.layers.decoder_block import DecoderBlock, check_cross_attention
 from keras_transformer.layers.decoding_step import DecodingState
 from keras_transformer.layers.stack import Stack
 from keras_transformer.types import Shape, Tensor
@@ -78,12 +75,7 @@ class Decoder(Stack):
         if self.cross_attention is None:
             return None
         layer = self.new_attention(self.cross_attention)
-        if isinstance(layer, SparseAttention):
-            raise InputError(
-                f"cross_attention must be one of {', '.join(CROSS_ATTENTIONS)}: a source token has "
-                "no distance from a target token. "
-                f"Received: cross_attention={self.cross_attention!r}."
-            )
+        check_cross_attention(layer, self.cross_attention)
         return layer
 
     @property

@@ -10,6 +10,8 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError
+from keras_transformer.layers.attention.from_config import CROSS_ATTENTIONS
+from keras_transformer.layers.attention.sparse import SparseAttention
 from keras_transformer.layers.base import config_of_shared
 from keras_transformer.layers.encoder_block import Block
 from keras_transformer.layers.masks import known_padding_mask
@@ -29,7 +31,8 @@ class DecoderBlock(Block):
     anywhere.
 
     Args: those of `EncoderBlock`, and
-        cross_attention: what `attention` is, for the attention to the source.
+        cross_attention: what `attention` is, for the attention to the source: "dense", "linear" or
+            "performer".
         has_cross_attention: False for a block without a source.
 
     Call arguments:
@@ -45,7 +48,8 @@ class DecoderBlock(Block):
         cross-attention `(B, H, T, S)`. The weights of linear attention, which has none, are [].
 
     Raises:
-        ValueError: cross-attention without an encoder_output, or the other way round.
+        ValueError: an unknown attention, a cross_attention that needs distances; cross-attention
+            without an encoder_output, or the other way round.
 
     Example:
     >>> DecoderBlock(num_heads=2, ff_dim=32)(np.zeros((1, 5, 8)), np.zeros((1, 7, 8))).shape
@@ -59,8 +63,8 @@ class DecoderBlock(Block):
         dropout: float = 0.1,
         normalize_first: bool = False,
         activation: str = "relu",
-        attention: keras.layers.Layer | None = None,
-        cross_attention: keras.layers.Layer | None = None,
+        attention: keras.layers.Layer | str | dict[str, Any] | None = None,
+        cross_attention: keras.layers.Layer | str | dict[str, Any] | None = None,
         rotary: bool = False,
         has_cross_attention: bool = True,
         layer_norm_epsilon: float = 1e-6,
@@ -74,6 +78,7 @@ class DecoderBlock(Block):
         self.cross_attention_residual: Any = None
         if has_cross_attention:
             self.cross_attention = self._new_attention("cross_attention", cross_attention)
+            check_cross_attention(self.cross_attention.attention, cross_attention)
             self.cross_attention_residual = self._new_residual("cross_attention")
         self._add_feed_forward()
 
@@ -196,3 +201,12 @@ class DecoderBlock(Block):
         if self.has_cross_attention:
             attention = config_of_shared(self.cross_attention.attention)
         return {**super().get_config(), "cross_attention": attention}
+
+
+def check_cross_attention(layer, given):
+    """Raises `InputError` for a layer that needs distances; `given` is the argument."""
+    if isinstance(layer, SparseAttention):
+        raise InputError(
+            f"cross_attention must be one of {', '.join(CROSS_ATTENTIONS)}: a source token has "
+            f"no distance from a target token. Received: cross_attention={given!r}."
+        )

@@ -28,7 +28,7 @@ class Block(TracedShape, Layer):
         dropout: float,
         normalize_first: bool,
         activation: str,
-        attention: keras.layers.Layer | None,
+        attention: keras.layers.Layer | str | dict[str, Any] | None,
         rotary: bool,
         layer_norm_epsilon: float,
         ff_dropout: float,
@@ -97,7 +97,8 @@ class EncoderBlock(Block):
         dropout: rate on the output of each sublayer.
         normalize_first: True for pre-norm, False for post-norm as in the paper.
         activation: activation of the feed-forward network.
-        attention: the layer that attends within each head; blocks must not share it. None: dense.
+        attention: the layer that attends within each head, which blocks must not share; or a name
+            such as "local", or a dict, see `MultiHeadAttention`. None: "dense".
         rotary: see `MultiHeadAttention`.
         layer_norm_epsilon: see `LayerNormalization`.
         ff_dropout: rate within the feed-forward network, see `FeedForward`.
@@ -124,7 +125,7 @@ class EncoderBlock(Block):
         dropout: float = 0.1,
         normalize_first: bool = False,
         activation: str = "relu",
-        attention: keras.layers.Layer | None = None,
+        attention: keras.layers.Layer | str | dict[str, Any] | None = None,
         rotary: bool = False,
         layer_norm_epsilon: float = 1e-6,
         ff_dropout: float = 0.0,

@@ -360,6 +360,23 @@ def test_what_blocks_and_linear_attention_wrap_is_in_their_config():
     assert (copy.chunk_size, copy.feature_map.num_features) == (3, 5)
 
 
+def test_blocks_take_an_attention_by_its_name():
+    local, policy = {"name": "local", "window": 2}, "mixed_bfloat16"
+    decoder = layers.DecoderBlock(3, 17, attention=local, cross_attention="linear", dtype=policy)
+    for block in (decoder, layers.EncoderBlock(3, 17, attention=local, dtype=policy)):
+        for each in (block, type(block).from_config(block.get_config())):
+            assert type(each.attention) is layers.LocalAttention and each.attention.window == 2
+            assert each.attention.dtype_policy.name == policy
+    assert type(decoder.cross_attention.attention) is layers.LinearAttention
+    assert type(layers.MultiHeadAttention(3, attention="strided").attention).__name__ == (
+        "StridedAttention"
+    )
+    with pytest.raises(ValueError, match="no distance .* Received: cross_attention={'name': 'loc"):
+        layers.DecoderBlock(3, 17, cross_attention=local)
+    with pytest.raises(ValueError, match="attention must be one of dense, .* attention='locl'"):
+        layers.EncoderBlock(3, 17, attention="locl")
+
+
 def test_wrappers_of_keras_take_layers():
     """A document of sentences: each sentence is encoded alone."""
     block = layers.EncoderBlock(num_heads=2, ff_dim=16)

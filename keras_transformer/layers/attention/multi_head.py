@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
-from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.attention.from_config import attention_from_config
 from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense, HeadwiseDense
@@ -31,8 +31,8 @@ class MultiHeadAttention(TracedShape, Layer):
     Args:
         num_heads: H.
         head_dim: K, width of a query, key and value of one head. None: the query's width / H.
-        attention: the layer that attends within each head, on `(B, T, H, K)`; None:
-            `ScaledDotProductAttention()`.
+        attention: what attends within each head: a layer on `(B, T, H, K)`, or as for `Transformer`
+            a name such as "local", or a dict of a name and the layer's arguments. None: "dense".
         use_bias: whether the four projections have biases.
         value_dim: K', width of a value of one head. None: K.
         output_dim: width of the output. None: the query's.
@@ -69,7 +69,7 @@ class MultiHeadAttention(TracedShape, Layer):
         self,
         num_heads: int,
         head_dim: int | None = None,
-        attention: keras.layers.Layer | None = None,
+        attention: keras.layers.Layer | str | dict[str, Any] | None = None,
         use_bias: bool = True,
         value_dim: int | None = None,
         output_dim: int | None = None,
@@ -85,14 +85,15 @@ class MultiHeadAttention(TracedShape, Layer):
             value_dim=value_dim,
             output_dim=output_dim,
         )
-        if not isinstance(attention, keras.layers.Layer | None):
-            raise InputError(
-                "attention must be a layer, such as LocalAttention(window=16). "
-                f"Received: attention={attention!r}."
+        if not isinstance(attention, keras.layers.Layer):
+            attention = attention_from_config(
+                "dense" if attention is None else attention,
+                dtype=self.dtype_policy,
+                name="attention",
             )
         self.num_heads = num_heads
         self.head_dim = head_dim
-        self.attention: Any = attention or ScaledDotProductAttention(dtype=self.dtype_policy)
+        self.attention: Any = attention
         self.use_bias = use_bias
         self.value_dim = value_dim
         self.output_dim = output_dim
