@@ -6,6 +6,7 @@ import types
 
 PACKAGES = {
     "ctranslate2": '"ctranslate2>=4.8,<5"',
+    "py3langid": '"py3langid>=0.4,<1"',
     "safetensors": "safetensors tokenizers",
     "tokenizers": "safetensors tokenizers",
     "torch": '"torch>=2.6"',

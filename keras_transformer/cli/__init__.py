@@ -6,6 +6,7 @@ TensorFlow load after the arguments have been checked, so help and usage errors 
 """
 
 from keras_transformer.cli import (
+    clean,
     console,
     evaluate,
     export,
@@ -24,6 +25,7 @@ from keras_transformer.files.version_numbers import PACKAGE_VERSION
 
 COMMANDS = {
     "quickstart": quickstart,
+    "clean": clean,
     "train": train,
     "import": import_,
     "translate": translate,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from keras_transformer.data.pair_filters import ENTITY, TAG, identical
 from keras_transformer.special_ids import UNKNOWN_ID
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 MENTIONED = 0.01
 """Share of the lines, pairs or tokens from which on something is mentioned."""
-MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|&(?:#\w+|[A-Za-z]+);")
+MARKUP = re.compile(f"{TAG.pattern}|{ENTITY.pattern}")
 
 
 def remarks(
@@ -43,9 +44,10 @@ def remarks(
         )
     yield from _remark(
         "equal sides",
-        sum(map(str.__eq__, train.untagged_source(), train.target)),
+        sum(map(identical, train.untagged_source(), train.target)),
         len(train),
-        "pairs have the same text on both sides: give the other language for one side",
+        "pairs have the same text on both sides: give the other language for one side, or remove "
+        "them (keras-transformer clean)",
     )
     for side, tokens in zip(("source", "target"), rows, strict=True):
         yield from _remark(
@@ -61,7 +63,8 @@ def remarks(
         "overlap",
         sum(pair in trained for pair in validated),
         len(validated),
-        "validation pairs are in the training text, too: scores on new text will be lower",
+        "validation pairs are in the training text, too: scores on new text will be lower "
+        "(keras-transformer clean --against removes them)",
     )
 
 

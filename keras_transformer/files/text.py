@@ -12,7 +12,7 @@ import sys
 import zlib
 
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import holds_files
+from keras_transformer.files.atomic import holds_files, replacing
 
 try:
     from backports import zstd
@@ -111,6 +111,20 @@ def count_lines(path=None):
     except (*BROKEN, OSError):
         return None
     return number + (last != b"\n")
+
+
+@contextlib.contextmanager
+def written_lines(path):
+    """Yields a function that writes a line to a file, which appears when all is written.
+
+    The bytes of a `.gz` file depend on its lines alone, not on the time.
+    """
+    with replacing(path) as partial, contextlib.ExitStack() as stack:
+        stream = stack.enter_context(open(partial, "wb"))
+        if partial.suffix == ".gz":
+            packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0)
+            stream = stack.enter_context(packed)
+        yield lambda line: stream.write(line.encode("utf-8") + b"\n")
 
 
 def is_regular_file(path=None):

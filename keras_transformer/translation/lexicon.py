@@ -11,7 +11,7 @@ A tokens in every shortlist; L links and E entries of the lexicon, see `_links`.
 
 import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,9 @@ NUM_ITERATIONS = 5
 
 MAX_LINKS = 2**27
 """Links from which a lexicon is learned, some 200,000 sentence pairs: they take a gigabyte."""
+
+NUM_COUNTERPARTS = 5
+"""Translations of a token by which `Lexicon.coverage` knows it again."""
 
 CHUNK_LINKS = 2**22
 """Links that are computed at once."""
@@ -99,6 +102,26 @@ class Lexicon(NamedTuple):
     def top(self, num_translations: int) -> Self:
         """Returns the lexicon with at most `num_translations` of each token."""
         return self._replace(table=self.table[:, : 1 + num_translations])
+
+    def coverage(self, source_rows: Iterable[Any], target_rows: Iterable[Any]) -> np.ndarray:
+        """Returns how well texts and translations fit: 1 where each token has its counterpart.
+
+        It is the mean of two shares: of the source tokens with one of their `NUM_COUNTERPARTS` most
+        probable translations in the target, and of the target tokens that are such a translation.
+
+        Args:
+            source_rows, target_rows: int arrays, as for `learn`.
+        Returns:
+            NumPy `(number of rows,)`, between 0 and 1.
+        """
+        table = np.asarray(self.table)[:, : 1 + NUM_COUNTERPARTS]
+        found = []
+        for source, target in zip(source_rows, target_rows, strict=True):
+            translations = table[source]
+            of_source = np.isin(translations, target).any(axis=1).sum() / max(1, len(source))
+            of_target = np.isin(target, translations).sum() / max(1, len(target))
+            found.append((of_source + of_target) / 2)
+        return np.array(found)
 
     def shortlist(self, source_ids: Tensor) -> Shortlist:
         """Returns the shortlist of each text: what its tokens may be translated with.

@@ -174,3 +174,14 @@ def test_a_file_with_other_contents_is_refused(pairs, tmp_path, change):
     Lexicon.learn(*pairs, V)._replace(**change).save(path)
     with pytest.raises(ValueError, match=f"{path}, which is damaged .*. Make it again with"):
         Lexicon.load(path)
+
+
+def test_coverage_is_the_share_of_tokens_with_a_counterpart():
+    table = np.zeros((V, 1 + MAX_TRANSLATIONS), "int32")
+    table[:, 0] = np.arange(V)  # a shared vocabulary
+    table[5, 1:4], table[6, 1:3] = (35, 45, 55), (36, 45)
+    table[7, 1 + lexicon.NUM_COUNTERPARTS] = 37  # too improbable
+    found = Lexicon(table, np.array([], "int32"), V).coverage(
+        rows([5, 6], [5, 6, 7, 8], [5], [9, 9], []), rows([36, 35], [45, 37], [40, 41], [9], [9])
+    )
+    np.testing.assert_allclose(found, [1.0, (2 / 4 + 1 / 2) / 2, 0.0, 1.0, 0.0])

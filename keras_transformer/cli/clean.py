@@ -1,0 +1,204 @@
+"""`keras-transformer clean`: mends sentence pairs, and leaves out the bad ones."""
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+
+from keras_transformer.cli import console
+from keras_transformer.cli.arguments import check_exists, chunks_of, one_by_one, whole_number
+from keras_transformer.config.settings import LARGEST
+from keras_transformer.errors import InputError
+from keras_transformer.files.atomic import replacing
+from keras_transformer.files.text import (
+    check_no_input,
+    check_readable,
+    check_writable,
+    count_lines,
+    iterate_lines,
+    written_lines,
+)
+
+SUMMARY = "mend parallel text, and leave out the pairs that are probably wrong"
+FILTERS = (
+    *("blank", "control", "long", "ratio", "identical", "tags", "digits", "script", "swapped"),
+    *("untranslated", "language", "leaked", "duplicate"),
+)
+MENDERS = "entities", "invisible", "unicode", "spaces"
+"""As in `data.pair_filters`, which imports NumPy."""
+
+
+def add_arguments(parser):
+    for side in ("source", "target"):
+        parser.add_argument(f"--{side}", metavar="F", required=True, help=f"{side} text")
+    for side in ("source", "target"):
+        parser.add_argument(f"--output-{side}", metavar="F", help=f"{side} text that is kept")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only count; without it, both outputs are needed"
+    )
+    parser.add_argument(
+        "--filters",
+        metavar="A,B",
+        help=f"filters to use, some of {', '.join(FILTERS)} (default: all, but language needs "
+        "--languages and leaked needs --against)",
+    )
+    parser.add_argument(
+        "--mend",
+        metavar="A,B",
+        help=f"what to mend, some of {', '.join(MENDERS)}, or none (default: all)",
+    )
+    parser.add_argument(
+        "--max-length",
+        metavar="N",
+        type=whole_number(1, LARGEST),
+        help="maximum characters of a side (default: 1000)",
+    )
+    parser.add_argument(
+        "--max-ratio",
+        metavar="R",
+        type=_ratio,
+        help="maximum ratio of the lengths of the sides, relative to that of the text (default: 3)",
+    )
+    parser.add_argument(
+        "--languages",
+        metavar=("S", "T"),
+        nargs=2,
+        help="languages of the two sides, such as en de; needs the library py3langid",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="F",
+        nargs="+",
+        default=[],
+        help="validation and test text, of either language, that must not be in the output",
+    )
+    parser.add_argument(
+        "--score-with",
+        metavar="RUN",
+        help="leave out pairs that score low by the lexicon of a run, or by its model if it has "
+        "no lexicon",
+    )
+    parser.add_argument(
+        "--min-score",
+        metavar="X",
+        type=float,
+        help="lowest score that is kept (default: what 5 %% of the first pairs do not reach)",
+    )
+    parser.add_argument(
+        "--rejected",
+        metavar="F",
+        help="write what is left out: the filter, a tab, the source, a tab, the target",
+    )
+    parser.add_argument("--report", metavar="F", help="write the counts and examples as JSON")
+
+
+def run(arguments):
+    kept = arguments.output_source, arguments.output_target
+    if arguments.dry_run != (kept == (None, None)) or (None in kept and any(kept)):
+        raise InputError(
+            "Expected --output-source and --output-target, or --dry-run. Received: "
+            f"output_source={kept[0]}, output_target={kept[1]}, dry_run={arguments.dry_run}. Give "
+            "both files, or only count."
+        )
+    read = [arguments.source, arguments.target, *arguments.against]
+    for path in read:
+        check_readable(path)
+    written = [path for path in (*kept, arguments.rejected, arguments.report) if path is not None]
+    for path in written:
+        check_writable(path)
+        check_no_input(path, read)
+    if len({os.path.realpath(path) for path in written}) < len(written):
+        raise InputError(
+            f"Expected outputs that differ. Received: {', '.join(written)}. Name another file."
+        )
+    from keras_transformer.data.cleaning import CleaningReport
+
+    cleaner, report = _cleaner(arguments), CleaningReport()
+    with contextlib.ExitStack() as stack:
+        source, target, rejected = (
+            None if path is None else stack.enter_context(written_lines(path))
+            for path in (*kept, arguments.rejected)
+        )
+        chunks = chunks_of(cleaner.clean(_pairs(arguments)))
+        for pair in one_by_one(chunks, total=count_lines(arguments.source)):
+            report.add(pair)
+            if pair.reason:
+                if rejected is not None:
+                    sides = (text.replace("\t", " ") for text in (pair.source, pair.target))
+                    rejected("\t".join([pair.reason, *sides]))
+            elif source is not None:
+                source(pair.source)
+                target(pair.target)
+        if not arguments.dry_run:
+            report.check_some_kept()
+        if arguments.report is not None:
+            partial = stack.enter_context(replacing(arguments.report))
+            content = {**report.as_dict(), "min_score": cleaner.min_score}
+            text = json.dumps(content, ensure_ascii=False, indent=2)
+            pathlib.Path(partial).write_text(text + "\n", encoding="utf-8")
+    console.print_result(report, "the text is clean")
+
+
+def _pairs(arguments):
+    """Yields the pairs of the text."""
+    paths = arguments.source, arguments.target
+    lines = itertools.zip_longest(*map(iterate_lines, paths))
+    for number, pair in enumerate(lines):
+        if None in pair:
+            shorter, longer = paths if pair[0] is None else reversed(paths)
+            raise InputError(
+                f"Expected as many target lines as source lines. Received: {shorter}: {number} "
+                f"lines, {longer}: more. Line i of each file must belong to the same sentence."
+            )
+        yield pair
+
+
+def _cleaner(arguments):
+    from keras_transformer.data.cleaning import Cleaner
+    from keras_transformer.data.pair_filters import HeldOut, Known
+
+    known = Known(languages=arguments.languages or ())
+    if arguments.max_length is not None:
+        known.max_length = arguments.max_length
+    if arguments.max_ratio is not None:
+        known.max_ratio = arguments.max_ratio
+    if arguments.against:
+        known.held_out = HeldOut(line for path in arguments.against for line in iterate_lines(path))
+    if arguments.score_with is None and arguments.min_score is not None:
+        raise InputError(
+            "Expected --score-with with --min-score. Received: "
+            f"min_score={arguments.min_score} alone. Add --score-with RUN, or leave it out."
+        )
+    names = None if arguments.filters is None else arguments.filters.split(",")
+    menders = None if arguments.mend is None else arguments.mend.split(",")
+    menders = [] if menders == ["none"] else menders
+    Cleaner(names, menders, known)  # before Keras starts
+    score = None if arguments.score_with is None else _score_of(arguments.score_with)
+    return Cleaner(names, menders, known, score, arguments.min_score)
+
+
+def _score_of(path):
+    """Returns the function that scores a list of texts and a list of their translations."""
+    check_exists(path, "a run")
+    console.start_keras(to_search=True)
+    from keras_transformer.data.ragged_ids import RaggedIds
+    from keras_transformer.runs.run import Run
+    from keras_transformer.translation.lexicon import load_lexicon
+    from keras_transformer.translation.loading import load
+
+    run = Run(path)
+    if not run.lexicon_path.exists():
+        return load(path).score
+    lexicon, tokenizers = load_lexicon(path), run.load_tokenizers(run.load_config())
+    return lambda *sides: lexicon.coverage(
+        *(RaggedIds.encode(*each).texts() for each in zip(tokenizers, sides, strict=True))
+    )
+
+
+def _ratio(text):
+    with contextlib.suppress(ValueError):
+        if float(text) > 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number above 1; received: {text}")
