@@ -28,6 +28,8 @@ MODULES = (
     "models",
     "tokenizers",
     "data",
+    "data.cleaning",
+    "data.pair_filters",
     "config",
     "training",
     "translation.translator",

@@ -63,9 +63,9 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--languages",
-        metavar=("S", "T"),
+        metavar="LANGUAGE",
         nargs=2,
-        help="languages of the two sides, such as en de; needs the library py3langid",
+        help="language of the source and of the target, such as en de; needs the library py3langid",
     )
     parser.add_argument(
         "--against",

@@ -52,7 +52,8 @@ class Cleaner:
         ValueError: an unknown name, or a filter lacks what it needs.
 
     Example:
-        kept = [(c.source, c.target) for c in Cleaner().clean(pairs) if not c.reason]
+        pairs = zip(corpus.source, corpus.target)
+        kept = [(each.source, each.target) for each in Cleaner().clean(pairs) if not each.reason]
     """
 
     def __init__(
