@@ -138,6 +138,8 @@ def run(arguments):
             content = {**report.as_dict(), "min_score": cleaner.min_score}
             text = json.dumps(content, ensure_ascii=False, indent=2)
             pathlib.Path(partial).write_text(text + "\n", encoding="utf-8")
+    if not cleaner.known.odds:
+        console.say("both sides have the same words, so swapped and untranslated left out nothing")
     console.print_result(report, "the text is clean")
 
 

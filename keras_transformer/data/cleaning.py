@@ -91,7 +91,7 @@ class Cleaner:
         """Yields a `Cleaned` for each pair, in their order."""
         mended = (self._mended(pair) for pair in pairs)
         sample = list(itertools.islice(mended, SAMPLE))
-        self.known.learn([(each.source, each.target) for each in sample if not each.reason])
+        self.known.learn([(each.source, each.target) for each in sample])
         filtered = map(self._filtered, itertools.chain(sample, mended))
         if self._score is None:
             yield from filtered
@@ -159,11 +159,11 @@ class CleaningReport:
     def check_some_kept(self) -> None:
         """Raises `ValueError` where nothing is left."""
         if not self.num_kept:
-            ((name, number),) = self._counts["left out"].most_common(1) or [("none", 0)]
+            most = self._counts["left out"].most_common(1)
+            reason = "".join(f", {number:,} of them left out by {name}" for name, number in most)
             raise InputError(
-                f"Expected pairs to keep. Received: {self.num_pairs:,} pairs, all left out, most "
-                f"by the filter {name} ({number:,}). Check that both files belong together, or "
-                "name other filters."
+                f"Expected pairs to keep. Received: {self.num_pairs:,} pairs{reason}. Check that "
+                "both files belong together, or name other filters."
             )
 
     def as_dict(self) -> dict[str, Any]:

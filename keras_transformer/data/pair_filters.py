@@ -38,6 +38,8 @@ SLACK = 20
 """Characters added to both lengths, as short texts differ more than long ones do."""
 MIN_OWN_SCRIPT = 0.5
 """Share of the letters of a side that are in its scripts."""
+CLEAR = 0.75
+"""Share of unseen pairs whose words must tell which side is the source."""
 SURE = 2.0
 """Log-odds from which a text is known to be in the language of one side."""
 MIN_PROBABILITY = 0.5
@@ -65,14 +67,15 @@ class Known:
     ratio: float = 1.0
     """Length of the target in characters, divided by that of the source."""
     odds: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Of each word, log(p(word | source side) / p(word | target side))."""
+    """Of each word, log(p(word | source side) / p(word | target side)); empty where these do not
+    tell the sides apart, as in text of two directions."""
     seen: set[bytes] = dataclasses.field(default_factory=set)
     """The pairs that have been kept, hashed to 8 bytes each."""
-    _last: tuple[tuple[str, ...], list[float]] = ((), [])
+    _last: tuple[tuple[str, ...], list[float]] = dataclasses.field(default=((), []), init=False)
 
     def learn(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Takes the length ratio, the scripts and the words of each side from some pairs."""
-        sides = [side for side in zip(*pairs, strict=True)] or [(), ()]
+        sides = list(zip(*pairs, strict=True)) or [(), ()]
         lengths = [sum(map(len, side)) for side in sides]
         self.ratio = max(1, lengths[1]) / max(1, lengths[0])
         counts = [_scripts("".join(side)) for side in sides]
@@ -81,12 +84,11 @@ class Known:
             {c for text in side for c in text if _script(c) in (None, *scripts)}
             for side, scripts in zip(sides, self.scripts, strict=True)
         ]
-        words = [collections.Counter(w for text in side for w in _words(text)) for side in sides]
-        total = [each.total() + len(words[0] | words[1]) for each in words]
-        self.odds = {
-            w: math.log((words[0][w] + 1) / total[0] * total[1] / (words[1][w] + 1))
-            for w in words[0] | words[1]
-        }
+        self.odds = _word_odds(pairs[::2])
+        gaps = [first - second for first, second in (self.side_odds(*p) for p in pairs[1::2])]
+        right, wrong = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+        self.odds = _word_odds(pairs) if right >= CLEAR * (right + wrong) else {}
+        self._last = (), []
 
     def side_odds(self, *pair: str) -> list[float]:
         """Returns the log-odds of each text of a pair that it is in the language of the source."""
@@ -256,6 +258,17 @@ def _character(entity):
     return html.unescape(entity[0]) if is_known else entity[0]  # else &region; begins with &reg
 
 
+def _word_odds(pairs):
+    """Returns log(p(word | source side) / p(word | target side)) of each word of some pairs."""
+    sides = list(zip(*pairs, strict=True)) or [(), ()]
+    first, second = (
+        collections.Counter(word for text in side for word in _words(text)) for side in sides
+    )
+    words = first | second
+    ratio = (second.total() + len(words)) / max(1, first.total() + len(words))
+    return {word: math.log((first[word] + 1) / (second[word] + 1) * ratio) for word in words}
+
+
 def _words(text):
     return WORD.findall(text.casefold())
 
@@ -276,9 +289,9 @@ def _before_noon(text):
 
 def _digits(text):
     """Returns how often each digit stands, other than 0."""
-    return collections.Counter(
-        unicodedata.digit(character) for character in DIGIT.findall(text) if character != "0"
-    )
+    counts = collections.Counter(map(unicodedata.digit, DIGIT.findall(text)))
+    del counts[0]
+    return counts
 
 
 def _agree(first, second):

@@ -80,7 +80,7 @@ def test_mistakes_are_one_line_and_write_nothing(command, text, tmp_path, write_
         ({"--mend": "space"}, f"some of: {', '.join(MENDERS)}. Received: space. Did you mean spac"),
         ({"--filters": "leaked"}, "Give --against"),
         ({"--filters": "language"}, "Give --languages"),
-        ({"--source": more, "--target": more}, "3 pairs, all left out, most by the filter blank"),
+        ({"--source": more, "--target": more}, "3 pairs, 3 of them left out by blank"),
         ({"--min-score": "1"}, "Expected --score-with with --min-score."),
         ({"--score-with": "no_run"}, "no_run: no such directory"),
     ):
