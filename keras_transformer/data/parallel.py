@@ -273,12 +273,13 @@ class ParallelCorpus:
 
         A group that is the whole text, or the same as that of a tag, is left out.
         """
-        tags = [part.tag or "no tag" for part in self.parts]
-        names = [part.name for part in self.parts]
+        present = np.unique(self.part_of)  # a part may have lost all its pairs to another split
+        tags = [self.parts[i].tag or "no tag" for i in present]
+        names = [self.parts[i].name for i in present]
         groups = {}
         for labels in (tags, names) if len(set(tags)) < len(tags) else (tags,):
             for label in sorted(set(labels)) if len(set(labels)) > 1 else ():
-                parts = [i for i, each in enumerate(labels) if each == label]
+                parts = [i for i, each in zip(present, labels, strict=True) if each == label]
                 groups[label] = np.flatnonzero(np.isin(self.part_of, parts)).tolist()
         return groups
 

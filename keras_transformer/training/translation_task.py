@@ -98,9 +98,8 @@ class TranslationTask:
             write=write,
         )
         if len(train_corpus.parts) > 1:
-            for part, size in zip(
-                train_corpus.parts, np.bincount(train_corpus.part_of), strict=True
-            ):
+            sizes = np.bincount(train_corpus.part_of, minlength=len(train_corpus.parts))
+            for part, size in zip(train_corpus.parts, sizes, strict=True):
                 name = f"{part.tag} {part.name}" if part.tag else part.name
                 write(f"corpus      {name}: {size:,} pairs, {part.weight:.3g} times an epoch")
         write(f"training    {self.batches.summary}; {len(self.batches):,} batches an epoch")

@@ -332,7 +332,7 @@ def changed(config, *assignments):
         ("data.train=[{tsv: a, tag_from: b}]", "tag_from only with a tag. Received: tag_from=b"),
         ("data.temperature=0.5", "at least 1. Received: data.temperature=0.5"),
         ("data.train=[{tsv: a}, {tsv: a, weight: 2}]", "each corpus once. Received: a twice"),
-        ("data.train=[{tsv: -, max_pairs: 1}, {tsv: -}]", "Received: tsv=- more than once"),
+        ("data.train=[{tsv: -}, {tsv: '-', tag: '>>a<<'}]", "Received: tsv=- more than once"),
     ],
 )
 def test_a_bad_setting_is_refused_in_one_line(assignment, message):

@@ -146,10 +146,12 @@ def test_a_tag_stands_before_each_source_of_its_corpus(tmp_path):
     assert corpus.groups() == by_tag | by_path
     assert ParallelCorpus.from_corpora(corpora[:2]).groups().keys() == {"no tag", ">>b<<"}
     assert ParallelCorpus.from_corpora(corpora[:1]).groups() == {}
-    train, held_out = corpus.split(0.5, 99, seed=1)  # which have the pairs of their corpora
-    assert sorted(train.untagged_source() + held_out.untagged_source()) == sorted(
-        corpus.untagged_source()
-    )
+    train, held_out = corpus.split(0.4, 99, seed=1)  # the pairs keep their corpora
+    both = train.untagged_source() + held_out.untagged_source()
+    assert sorted(both) == sorted(corpus.untagged_source())
+    # but some parts may have no pair any more
+    rows = [rows for seed in range(9) for rows in corpus.split(0.4, 99, seed)[1].groups().values()]
+    assert rows and all(rows)
 
 
 @pytest.mark.parametrize("temperature", [1, 2, 5])
