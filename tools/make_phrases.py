@@ -8,12 +8,14 @@ grammar, run this, and measure the quickstart's BLEU score again.
 """
 
 import bz2
+import contextlib
 import pathlib
 import re
 
 from phrases.compound import COMPOUND
 from phrases.draw import Draw
 from phrases.simple import SIMPLE
+from phrases.syntax import alignment, marking, plain
 
 NUM_SENTENCES = 12_000
 SEED = 1
@@ -32,15 +34,30 @@ def text():
 
 
 def pairs():
-    """Returns (English, German) pairs in which no sentence of either language occurs twice."""
-    draw, found, german_sentences = Draw(SEED), {}, set()
-    while len(found) < NUM_SENTENCES:
-        english, german = (finish(sentence) for sentence in draw.choice(PATTERNS)(draw))
+    """Yields (English, German) pairs in which no sentence of either language occurs twice."""
+    return _drawn(contextlib.nullcontext)
+
+
+def aligned_pairs():
+    """Yields `(English, German, sure, possible)`: those pairs, and the links of their words.
+
+    The links are two sets of pairs of word numbers, see `alignment`.
+    """
+    for marked in _drawn(marking):
+        yield *map(plain, marked), *alignment(*marked)
+
+
+def _drawn(context):
+    draw, english_sentences, german_sentences = Draw(SEED), set(), set()
+    while len(english_sentences) < NUM_SENTENCES:
+        with context():
+            pair = tuple(map(finish, draw.choice(PATTERNS)(draw)))
+        english, german = map(plain, pair)
         fits = MIN_WORDS <= len(english.split()) <= MAX_WORDS
-        if fits and english not in found and german not in german_sentences:
-            found[english] = german
+        if fits and english not in english_sentences and german not in german_sentences:
+            english_sentences.add(english)
             german_sentences.add(german)
-    return list(found.items())
+            yield pair
 
 
 def finish(sentence):

@@ -3,6 +3,7 @@
 import bz2
 import hashlib
 import importlib
+import itertools
 import pathlib
 import re
 from collections import Counter, defaultdict
@@ -113,3 +114,35 @@ def test_not_any_is_kein_and_all_else_that_is_denied_has_nicht(pairs):
             assert "kein" in found, (english, german)
         seen.update(found)
     assert seen["nicht"] > 500 and seen["kein"] > 50
+
+
+ALIGNED = {
+    "These dogs are not coming out of the house.": "These-Diese dogs-Hunde coming-kommen "
+    "not-nicht out-aus of-aus the-dem house.-Haus.; are-kommen",
+    "Our aunts have to go into the garden to sing.": "Our-Unsere aunts-Tanten have-müssen "
+    "go-gehen, into-in the-den garden-Garten to-zu sing.-singen.; to-müssen",
+    "Who is picking up the women?": "Who-Wer picking-holt the-die women?-Frauen; "
+    "is-holt is-ab? picking-ab? up-holt up-ab?",
+    "Peter's mother does not have to bring him a letter if she is sick.": "Peter's-Peters "
+    "mother-Mutter have-muss him-ihm not-keinen a-keinen letter-Brief bring-bringen, if-wenn "
+    "she-sie sick.-krank is-ist.; does-muss to-muss",
+}
+
+
+def test_it_is_known_which_words_translate_one_another(make_phrases):
+    plain, aligned = (
+        list(itertools.islice(drawn(), 60))
+        for drawn in (make_phrases.pairs, make_phrases.aligned_pairs)
+    )
+    seen = {}
+    for pair, (english, german, sure, possible) in zip(plain, aligned, strict=True):
+        assert (english, german) == pair and sure <= possible
+        words = english.split(), german.split()
+        seen[english] = [
+            {f"{words[0][i]}-{words[1][j]}" for i, j in links} for links in (sure, possible - sure)
+        ]
+        linked = [{link[side] for link in possible} for side in (0, 1)]
+        assert linked[0] == set(range(len(words[0])))
+        assert {words[1][j] for j in {*range(len(words[1]))} - linked[1]} <= {"um"}
+    for english, expected in ALIGNED.items():
+        assert seen[english] == [set(links.split()) for links in expected.split(";")]

@@ -40,6 +40,7 @@ from phrases.syntax import (
     Clause,
     NounPhrase,
     PrepositionalPhrase,
+    loosely,
 )
 
 BECAUSE, ALTHOUGH, IF = ("because", "weil"), ("although", "obwohl"), ("if", "wenn")
@@ -127,7 +128,7 @@ def reason(draw):
     if kind == "weather":
         main = draw.outing(tense=WANT, negated=True)
         now, _, deutsch = draw.choice(BAD_WEATHER)
-        return draw.choice(_ORDERS)(BECAUSE, main, (now, deutsch))
+        return draw.choice(_ORDERS)(BECAUSE, main, loosely((now, deutsch)))
     feeling, negated = draw.choice(((("happy", "glücklich"), False), (("sad", "traurig"), True)))
     main = Clause(draw.known_person(), BE, complement=feeling)
     tense = draw.choice(("past", CAN, MAY) if negated else ("past", CAN, WILL))
@@ -140,7 +141,7 @@ def concession(draw):
     if draw.chance(0.5):
         main = draw.outing(tense=draw.choice(("present", WANT)), negated=False)
         now, _, deutsch = draw.choice(BAD_WEATHER)
-        return draw.choice(_ORDERS)(ALTHOUGH, main, (now, deutsch))
+        return draw.choice(_ORDERS)(ALTHOUGH, main, loosely((now, deutsch)))
     tense = draw.choice(("present", WANT, MUST))
     main = draw.clause(None, draw.known_person(), tense, negated=False, action=True)
     return _weakened(draw, ALTHOUGH, main)
@@ -151,7 +152,7 @@ def condition(draw):
     if draw.chance(0.5):
         _, then, deutsch = draw.choice((*BAD_WEATHER, SUNSHINE))
         main = draw.clause(tense=WILL, negated=False)
-        return draw.choice(_ORDERS)(IF, main, (then, deutsch))
+        return draw.choice(_ORDERS)(IF, main, loosely((then, deutsch)))
     tense = draw.choice((MAY, MUST, WILL))
     return _weakened(draw, IF, draw.clause(None, draw.known_person(), tense, negated=True))
 

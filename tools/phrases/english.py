@@ -1,7 +1,9 @@
 """English: articles, verb forms, word order."""
 
+import re
+
 from phrases.lexicon import BE, DETERMINERS, Modal, Pronoun
-from phrases.syntax import join
+from phrases.syntax import SIGNS, join, mark, plain
 
 _PARTICLES = ("up", "on", "off")  # a pronoun stands before them: "pick her up"
 _AUXILIARIES = {
@@ -19,55 +21,70 @@ def noun_phrase(phrase, is_object=False):
     noun, determiner = phrase.noun, DETERMINERS[phrase.determiner]
     as_plural = phrase.plural or not noun.english_plural  # "any milk" like "any apples"
     article = determiner.english_plural if as_plural else determiner.english
-    words = [phrase.adjective.english] if phrase.adjective else []
-    words.append(noun.english_plural if phrase.plural else noun.english)
+    words = [mark(phrase.adjective.english, phrase, "adjective")] if phrase.adjective else []
+    words.append(mark(noun.english_plural if phrase.plural else noun.english, phrase, "noun"))
     if article == "a" and words[0][0] in "aeiou":
         article = "an"
     words.append(phrase.relative[0] if phrase.relative else "")
-    return join(article, *words)
+    return join(mark(article, phrase, "determiner"), *words)
 
 
 def prepositional_phrase(phrase):
     """Returns a place or direction: "in the garden"."""
-    return f"{phrase.preposition} {noun_phrase(phrase.noun_phrase, is_object=True)}"
+    preposition = mark(phrase.preposition, phrase, "preposition")
+    return f"{preposition} {noun_phrase(phrase.noun_phrase, is_object=True)}"
 
 
 def clause(meaning, question=False, front=""):
     """Returns a clause. In a question the auxiliary precedes the subject, and `front` both."""
-    subject = noun_phrase(meaning.subject)
+    subject = _part(meaning, "subject")
     auxiliary, words = _verb_group(meaning, question)
-    negation = "not" if meaning.negated else ""
+    negation = mark("not", meaning, "not") if meaning.negated else ""
     start = (auxiliary, subject, negation) if question else (subject, auxiliary, negation)
-    return join(front, *start, *_predicate(meaning, words)).replace("can not", "cannot")
+    text = join(front, *start, *_predicate(meaning, words))
+    return re.sub(f"can({SIGNS.pattern}*) not", r"cannot\1", text)
 
 
 def infinitive(meaning):
     """Returns an infinitive with its objects: "to open the door"."""
-    return join("to", *_predicate(meaning, meaning.verb.english))
+    to = mark("to", meaning, "to")
+    return join(to, *_predicate(meaning, _marked_verb(meaning.verb.english, meaning)))
 
 
 def _predicate(meaning, words):
     verb, _, particle = words.rpartition(" ")
-    if isinstance(meaning.object, Pronoun) and particle in _PARTICLES:
-        words = join(verb, meaning.object.english_object, particle)
-        meaning = meaning._replace(object=None)
-    yield words
-    for phrase in (meaning.recipient, meaning.object):
-        yield noun_phrase(phrase, is_object=True) if phrase else ""
+    moved = isinstance(meaning.object, Pronoun) and plain(particle) in _PARTICLES
+    yield join(verb, _part(meaning, "object"), particle) if moved else words
+    yield _part(meaning, "recipient") if meaning.recipient else ""
+    yield _part(meaning, "object") if meaning.object and not moved else ""
     yield meaning.complement[0] if meaning.complement else ""
     yield prepositional_phrase(meaning.place) if meaning.place else ""
     yield meaning.time[0] if meaning.time else ""
+
+
+def _part(meaning, role):
+    """Returns the subject, object or recipient of a clause."""
+    phrase = getattr(meaning, role)
+    text = noun_phrase(phrase, is_object=role != "subject")
+    return mark(text, meaning, role) if isinstance(phrase, Pronoun) else text
+
+
+def _marked_verb(words, meaning, role="verb"):
+    """Returns the words of a verb: its particle or preposition is no verb in German."""
+    verb, _, others = words.partition(" ")
+    return join(mark(verb, meaning, role), mark(others, meaning, role, sure=False))
 
 
 def _verb_group(meaning, question):
     """Returns the auxiliary ("" where there is none) and the rest: "is", "reading"."""
     verb, tense, person = meaning.verb, meaning.tense, meaning.subject.person
     third = person == "third"
+    modal, modal_inflected, role = "", "", "verb"
     if verb is BE:
         kind, words, inflected = ("be" if tense == "present" else "was"), "", ""
     elif isinstance(tense, Modal):
-        kind, words = tense.auxiliary, join(tense.words, verb.english)
-        inflected = join(tense.third if third else tense.words, verb.english)
+        kind, words, inflected, role = tense.auxiliary, verb.english, verb.english, "modal"
+        modal, modal_inflected = tense.words, tense.third if third else tense.words
     elif tense == "past":
         kind, words, inflected = "did", verb.english, verb.past
     elif verb.is_action:
@@ -75,5 +92,9 @@ def _verb_group(meaning, question):
     else:
         kind, words, inflected = "do", verb.english, verb.present if third else verb.english
     if kind in ("do", "did") and not question and not meaning.negated:
-        return "", inflected
-    return _AUXILIARIES[kind][person] if kind in _AUXILIARIES else kind, words
+        modal = _marked_verb(modal_inflected, meaning, "modal")
+        return "", join(modal, _marked_verb(inflected, meaning))
+    auxiliary = _AUXILIARIES[kind][person] if kind in _AUXILIARIES else kind
+    is_sure = verb is BE or (role == "modal" and not modal)  # nothing else says it
+    words = join(_marked_verb(modal, meaning, "modal"), _marked_verb(words, meaning))
+    return mark(auxiliary, meaning, role, is_sure), words

@@ -12,7 +12,7 @@ from phrases.lexicon import (
     Modal,
     Pronoun,
 )
-from phrases.syntax import NounPhrase, join
+from phrases.syntax import SIGNS, NounPhrase, join, mark, plain
 
 # By case, then by gender and the plural.
 _GENDERS = ("m", "f", "n", "plural")
@@ -39,29 +39,34 @@ def noun_phrase(phrase, case):
         return getattr(phrase, case)
     noun, determiner = phrase.noun, DETERMINERS[phrase.determiner]
     gender = "plural" if phrase.plural else noun.gender
-    words = [_article(determiner, case, gender)]
+    words = [mark(_article(determiner, case, gender), phrase, "determiner")]
     if phrase.adjective:
         kind = _ADJECTIVE_ENDINGS[determiner.declension]
-        words.append(phrase.adjective.stem + _ending(kind, case, gender))
+        adjective = phrase.adjective.stem + _ending(kind, case, gender)
+        words.append(mark(adjective, phrase, "adjective"))
     if phrase.plural:
         takes_n = case == "dat" and noun.german_plural[-1] not in "ns"
-        words.append(noun.german_plural + ("n" if takes_n else ""))
+        form = noun.german_plural + ("n" if takes_n else "")
     else:
-        words.append(noun.german if case == "nom" else noun.oblique)
+        form = noun.german if case == "nom" else noun.oblique
+    words.append(mark(form, phrase, "noun"))
     return join(*words) + (f", {phrase.relative[1]}," if phrase.relative else "")
 
 
 def prepositional_phrase(phrase):
     """Returns a place or direction: "im Garten", "in den Garten", "zur Tante"."""
     preposition = PREPOSITIONS[phrase.preposition]
-    return preposition_with(preposition.german, phrase.noun_phrase, preposition.case)
+    word = mark(preposition.german, phrase, "preposition")
+    return preposition_with(word, phrase.noun_phrase, preposition.case)
 
 
 def preposition_with(preposition, phrase, case):
     """Returns a noun phrase after a preposition, which may be contracted with the article."""
     words = join(preposition, noun_phrase(phrase, case)).split()
     start = " ".join(words[:2])
-    return join(_CONTRACTIONS.get(start, start), *words[2:])
+    if plain(start) in _CONTRACTIONS:
+        start = _CONTRACTIONS[plain(start)] + "".join(SIGNS.findall(start))
+    return join(start, *words[2:])
 
 
 def relative_pronoun(phrase, case):
@@ -77,11 +82,11 @@ def clause(meaning, order="second", front=""):
     `front` is what stands before a verb in second place instead of the subject ("heute", "wo") or
     opens a clause with the verb last ("weil", "den").
     """
-    subject = noun_phrase(meaning.subject, "nom")
+    subject = _part(meaning, "subject", "nom")
     finite, rest = _verb_parts(meaning)
     middle = list(_middle_field(meaning))
     if order == "last":
-        if rest == meaning.verb.prefix:
+        if plain(rest) == meaning.verb.prefix:
             finite, rest = rest + finite, ""  # macht ... auf -> aufmacht
         return join(front, subject, *middle, rest, finite)
     if order == "second" and not front:
@@ -91,9 +96,10 @@ def clause(meaning, order="second", front=""):
 
 def infinitive(meaning):
     """Returns an infinitive with zu and its objects: "die Tür aufzumachen"."""
-    verb = meaning.verb
-    zu = f"{verb.prefix}zu{verb.infinitive}" if verb.prefix else f"zu {verb.infinitive}"
-    return join(*_middle_field(meaning), zu)
+    zu, infinitive = mark("zu", meaning, "to"), mark(meaning.verb.infinitive, meaning, "verb")
+    prefix = meaning.verb.prefix
+    text = f"{prefix}{zu}{infinitive}" if prefix else join(zu, infinitive)
+    return join(*_middle_field(meaning), text)
 
 
 def _middle_field(meaning):
@@ -106,27 +112,50 @@ def _middle_field(meaning):
     case = case if case == "dat" else "acc"
     early, late, denied = "", "", False
     if isinstance(meaning.recipient, Pronoun):
-        yield noun_phrase(meaning.recipient, "dat")
+        yield _part(meaning, "recipient", "dat")
     if preposition and meaning.object:
-        late = preposition_with(preposition, meaning.object, case)
+        word = mark(preposition, meaning, "verb", sure=False)
+        late = preposition_with(word, meaning.object, case)
+        if isinstance(meaning.object, Pronoun):
+            late = join(word, _part(meaning, "object", case))
     elif isinstance(meaning.object, Pronoun):
-        yield noun_phrase(meaning.object, case)
+        yield _part(meaning, "object", case)
     elif meaning.object:
         denied = meaning.object.determiner == "no"
         text = noun_phrase(meaning.object, case)
+        if denied and meaning.negated:  # kein: not a
+            article, _, others = text.partition(" ")
+            text = join(mark(article, meaning, "not"), others)
         early, late = (text, "") if meaning.object.is_definite else ("", text)
     yield meaning.time[1] if meaning.time else ""
     if isinstance(meaning.recipient, NounPhrase):
         yield noun_phrase(meaning.recipient, "dat")
     yield early
-    yield "nicht" if meaning.negated and not denied else ""
+    yield mark("nicht", meaning, "not") if meaning.negated and not denied else ""
     yield prepositional_phrase(meaning.place) if meaning.place else ""
     yield late
     yield meaning.complement[1] if meaning.complement else ""
 
 
+def _part(meaning, role, case):
+    """Returns the subject, object or recipient of a clause."""
+    phrase = getattr(meaning, role)
+    text = noun_phrase(phrase, case)
+    return mark(text, meaning, role) if isinstance(phrase, Pronoun) else text
+
+
 def _verb_parts(meaning):
     """Returns the finite verb and the rest of the verb: "hat", "aufgemacht"."""
+    finite, rest = _verb_forms(meaning)
+    has_modal = isinstance(meaning.tense, Modal)
+    # "hat" in "hat gelesen", and "auf" in "macht auf", are less than the verb
+    is_main = not rest or rest == meaning.verb.prefix or has_modal
+    finite = mark(finite, meaning, "modal" if has_modal else "verb", is_main)
+    return finite, mark(rest, meaning, "verb", rest != meaning.verb.prefix)
+
+
+def _verb_forms(meaning):
+    """Returns the words of `_verb_parts`, without their signs."""
     verb, tense, person = meaning.verb, meaning.tense, meaning.subject.person
     if isinstance(tense, Modal):
         return tense.german[person], verb.prefix + verb.infinitive
