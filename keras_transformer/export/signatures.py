@@ -25,7 +25,7 @@ TEXT, TARGET, PREFIX = (
 TERMS = tf.TensorSpec([None, None], tf.string, "terms")
 IDS = tf.TensorSpec([None, None], tf.int32, "ids")
 
-MAX_TEXTS = 512
+MAX_TEXTS = 128
 """Maximum texts, or sentences of texts, that are tokenized and searched at once."""
 MAX_TEXTS_WITH_TERMS = 16
 """The same if they have terms, each step of which compares tokens of all hypotheses and forms."""
