@@ -16,6 +16,7 @@ variables of `ENVIRONMENT` keep XLA from timing kernels and let processes share 
 """
 
 # ruff: noqa: E402 (JAX reads the environment when it is imported)
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -175,7 +176,7 @@ def dropout(x, rate, seed_generator):
 
 
 class NoTensorBoard(keras.callbacks.Callback):
-    def __init__(self, path):
+    def __init__(self, *arguments):
         super().__init__()
 
 
@@ -197,7 +198,7 @@ def main():
     sys.argv[:] = [program, *arguments]
     stand_in("keras_transformer.tokenizers", SentencePieceTokenizer, from_file, load)
     batches.tf_dataset = tf_dataset
-    keras.callbacks.TensorBoard = NoTensorBoard
+    importlib.import_module("keras_transformer.training.train").TensorBoard = NoTensorBoard
     backend.dropout = dropout
     defaults = translator.Translator.__init__.__defaults__
     translator.Translator.__init__.__defaults__ = tuple(

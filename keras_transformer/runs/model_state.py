@@ -69,6 +69,8 @@ def training_state(model):
         found |= {f"lora/{path_within(model, weight)}": weight for weight in layer.weights}
     for variable in model.optimizer.variables:
         optimizer, _, name = variable.path.partition("/")
+        if name == "gradient_norm":  # a measurement of the last step
+            continue
         kind = re.sub(r"_\d+$", "", optimizer)  # Keras numbers optimizers too
         key = f"optimizer/{kind}/{name.removeprefix(f'{model.name}_')}"
         if key in found:

@@ -77,6 +77,8 @@ class BleuCallback(TranslationCallback):
             of a part is `val_bleu/NAME`.
         samples: number of the first sentences that are shown with their translations.
         write: called with each line that is shown; None: prints to standard error.
+    Attributes:
+        last_translations: list of str, those of the last epoch that was scored.
     Raises:
         InputError: arguments that `evaluation.bleu` refuses.
 
@@ -114,6 +116,7 @@ class BleuCallback(TranslationCallback):
         self.groups = groups or {}
         self.samples = samples
         self.write = write
+        self.last_translations: list[str] = []
         self.scores(source)  # refuses wrong references now, not after an epoch
 
     def scores(self, translations: Texts) -> dict[str, float]:
@@ -129,13 +132,18 @@ class BleuCallback(TranslationCallback):
 
     def on_translations(self, epoch: int, translations: list[str], logs: Any) -> None:
         logs.update(self.scores(translations))
-        if self.samples:
-            several = self.references and not isinstance(self.references[0], str)
-            references = self.references[0] if several else self.references
-            shown = (texts[: self.samples] for texts in (self.source, references, translations))
-            write = self.write or (lambda line: print(line, file=sys.stderr))
-            for line in _sample_lines(*shown):
-                write(line)
+        self.last_translations = translations
+        write = self.write or (lambda line: print(line, file=sys.stderr))
+        for line in self.sample_lines(self.samples):
+            write(line)
+
+    def sample_lines(self, number: int) -> list[str]:
+        """Returns the lines that show the first sentences and what they were last translated as."""
+        several = self.references and not isinstance(self.references[0], str)
+        references = self.references[0] if several else self.references
+        number = min(number, len(self.last_translations))
+        shown = (texts[:number] for texts in (self.source, references, self.last_translations))
+        return _sample_lines(*shown)
 
 
 class SampleTranslations(TranslationCallback):

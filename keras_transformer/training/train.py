@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import math
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tqdm
+from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.config import Config
@@ -20,6 +22,7 @@ from keras_transformer.training.final_weights import candidates, choose_weights,
 from keras_transformer.training.interruption import Interruption, StopAtOnce
 from keras_transformer.training.moving_average import AveragesInPlace, AveragingAdam
 from keras_transformer.training.one_device import times_float32
+from keras_transformer.training.progress import Display, Meter, Table
 from keras_transformer.training.schedules import Decay, PlannedEnd, schedule_of
 from keras_transformer.training.start_or_resume import (
     check_same_data,
@@ -27,7 +30,7 @@ from keras_transformer.training.start_or_resume import (
     start_or_resume,
 )
 from keras_transformer.training.trained_part import choose_trained_part
-from keras_transformer.training.training_log import Log, ProgressBar, TensorBoardOfEpochs
+from keras_transformer.training.training_log import Log, TensorBoard
 from keras_transformer.training.training_loop import SaveAndStop, evaluate, fit
 from keras_transformer.training.translation_task import TranslationTask
 from keras_transformer.types import StrPath
@@ -140,18 +143,20 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                 callbacks.append(PlannedEnd(schedule, state, training))
             if averages is not None:
                 callbacks.append(averages)
-            log = Log(run.metrics_path, state, task, write)
-            progress_bar = ProgressBar(state, training)
+            table = Table(task, write)
+            meter = Meter(state, training, len(task.batches))
+            log = Log(run.metrics_path, state, task, table)
+            display = nothing = contextlib.nullcontext()
             is_only_worker = devices.num_workers == 1  # several workers stop together
             if devices.is_chief:
                 log.discard_lost_lines(is_at_end=saver.limit is not None)
                 stop_at_once = [StopAtOnce(interruption)] if is_only_worker else []
-                shown = [progress_bar, *task.callbacks(), *stop_at_once, log]
-                callbacks = [*shown, *callbacks, TensorBoardOfEpochs(run.tensorboard_path)]
-            try:
+                board = TensorBoard(run.tensorboard_path, state, meter, task)
+                callbacks = [meter, *task.callbacks(), *stop_at_once, log, *callbacks, board]
+                display = Display(meter, table)
+            write(table.heading())
+            with display:
                 fit(model, task.batches, task.valid_batches, training, saver, callbacks, devices)
-            finally:
-                progress_bar.close()
 
             # === Save the best weights ===
             def load(paths):
@@ -168,13 +173,16 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             # the mean of several products of low rank has a higher one
             largest = 1 if training.lora_rank else training.keep_checkpoints
             final = devices.from_chief(lambda: candidates(run.checkpoints, largest, write))
-            with interruption.stopping_at_once() if is_only_worker else contextlib.nullcontext():
+            meter.begin("choosing the weights")
+            at_once = interruption.stopping_at_once() if is_only_worker else nothing
+            with display, at_once:
                 record = log.record if devices.is_chief else lambda values: None
                 best, best_mean, metrics = choose_weights(final, load, validate, record, task.rank)
             if devices.is_chief:
                 chosen_by = task.score_name if task.rank(metrics)[0] else "loss"
                 write(f"weights     {best}, chosen by validation {chosen_by}")
                 save_final_weights(run, model, saver, best, best_mean, metrics)
+                report_end(run, saver.reason, write)
             return devices.from_chief(lambda: metrics)
 
 
@@ -198,16 +206,40 @@ def report_on(model, training, devices, write):
         )
 
 
+def report_end(run, reason, write):
+    """Writes why a training has ended, where its run is, and the commands that use it."""
+    write(f"ended       {reason}")
+    write(f"run         {run.path}")
+    path = shlex.quote(str(run.path))
+    write(f"next        keras-transformer translate {path} --input F")
+    write(f"            keras-transformer evaluate {path} --source F --target F")
+    write(f"            keras-transformer export {path} DIR")
+
+
 def make_optimizer(training, schedule):
-    """Returns the Adam of the paper (section 5.3); the end of a `Decay` becomes its variable."""
+    """Returns the Adam of the paper (section 5.3).
+
+    Its variable `gradient_norm` is the norm of the last step's gradient over all weights, before it
+    is clipped. The end of a `Decay` becomes its variable too.
+    """
     settings = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm)
     if training.ema is None:
         adam = keras.optimizers.Adam(schedule, **settings)
     else:
         adam = AveragingAdam(schedule, decay=training.ema, **settings)
+    number = dict(shape=(), dtype="float32", aggregation="only_first_replica")
     if isinstance(schedule, Decay):
         end = keras.initializers.Constant(schedule.num_steps)
-        schedule.num_steps = adam.add_variable(
-            (), end, "float32", aggregation="only_first_replica", name="num_steps"
-        )
+        schedule.num_steps = adam.add_variable(**number, initializer=end, name="num_steps")
+    adam.gradient_norm = adam.add_variable(**number, name="gradient_norm")
+    # not a subclass, of which Keras on PyTorch would update one weight at a time
+    apply = adam.apply
+
+    def apply_with_norm(gradients, trainable_variables=None):
+        # flat, since the gradient of a lookup may have one row of a table several times
+        flat = (ops.reshape(each, (-1,)) for each in gradients if each is not None)
+        adam.gradient_norm.assign(ops.sqrt(sum(ops.sum(ops.square(each)) for each in flat)))
+        return apply(gradients, trainable_variables)
+
+    adam.apply = apply_with_norm
     return adam

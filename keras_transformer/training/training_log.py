@@ -1,78 +1,21 @@
-"""What shows how a training goes: the progress bar, the log and TensorBoard."""
+"""The log of a training: `metrics.jsonl`, and the same for TensorBoard."""
 
 import json
 import time
 
 import keras
-import tqdm
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
 
-
-class ProgressBar(keras.callbacks.Callback):
-    """Shows steps and loss on standard error, if that is a terminal.
-
-    Args:
-        state: `TrainingState`, kept up to date by `SaveAndStop`.
-        training: `TrainingConfig`.
-    """
-
-    def __init__(self, state, training):
-        super().__init__()
-        self.state = state
-        self.training = training
-        self.bar = None
-        self.last_loss = None  # of the step before, for which nobody has to wait
-
-    def on_train_begin(self, logs=None):
-        if self.bar is None:
-            self.bar = _Bar(self.state, self.training)
-            self.bar.set_postfix_str("compiling the first step")
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.last_loss is None:
-            self.bar.set_postfix_str("", refresh=False)
-        self.bar.update()
-        if self.last_loss is not None and not self.bar.disable:
-            self.bar.set_postfix(loss=f"{float(self.last_loss):.3f}", refresh=False)
-        self.last_loss = logs["loss"]
-
-    def close(self):
-        if self.bar is not None:
-            self.bar.close()
-
-
-class _Bar(tqdm.tqdm):
-    """Shows the time that is left: until the last step or the last minute, whichever is sooner."""
-
-    def __init__(self, state, training):
-        self.state = state
-        self.training = training
-        super().__init__(
-            initial=state.step,
-            total=training.max_steps,
-            unit="step",
-            disable=None,
-            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{time_left}, "
-            "{rate_fmt}{postfix}]",
-        )
-
-    @property
-    def format_dict(self):
-        values = super().format_dict
-        seconds_left = []
-        if self.training.max_minutes is not None:
-            seconds_left.append(60 * (self.training.max_minutes - self.state.minutes))
-        if values["n"] > values["initial"]:
-            rate = values["rate"] or (values["n"] - values["initial"]) / values["elapsed"]
-            seconds_left.append((values["total"] - values["n"]) / rate)
-        time_left = self.format_interval(max(0, min(seconds_left))) if seconds_left else "?"
-        return {**values, "time_left": time_left}
+TENSORBOARD_SECONDS = 10.0
+"""Between two points of a curve of the training."""
+TENSORBOARD_SAMPLES = 5
+"""Sentences whose translations TensorBoard shows."""
 
 
 class Log(keras.callbacks.Callback):
-    """Writes each validation to a file of JSON lines, and as a line of text.
+    """Writes each validation to a file of JSON lines, and as a row of text.
 
     Args:
         path: the file.
@@ -80,16 +23,16 @@ class Log(keras.callbacks.Callback):
             of callbacks: a line without its checkpoint is dropped when training goes on, but a
             missing line would stay missing.
         task: the task, see `TranslationTask`.
-        write: called with one line of text.
+        table: `Table`.
     """
 
-    def __init__(self, path, state, task, write):
+    def __init__(self, path, state, task, table):
         super().__init__()
         self.path = path
         self.state = state
+        self.task = task
         self.batches_per_epoch = len(task.batches)
-        self.monitor = task.monitor
-        self.write = write
+        self.table = table
         self.epoch_begin = self.validation_begin = None
 
     def discard_lost_lines(self, is_at_end=False):
@@ -118,15 +61,15 @@ class Log(keras.callbacks.Callback):
         self.validation_begin = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
-        learning_rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-        values = {"learning_rate": learning_rate, **(logs or {})}
+        values = dict(logs)
         if self.epoch_begin is not None:  # else only an interrupted validation was done again
             now = time.monotonic()
             share = (now - self.validation_begin) / (now - self.epoch_begin)
             values["validation_share"] = round(share, 4)  # of the time since the last validation
-        self.record(values)
+        is_best = self.task.rank(values) > (self.state.best_score, -self.state.best_loss)
+        self.record(values, "best" if is_best else "")
 
-    def record(self, values):
+    def record(self, values, remark=""):
         """Writes one line of values, with the step, the epochs of the data and the minutes."""
         state = self.state
         record = {
@@ -142,18 +85,14 @@ class Log(keras.callbacks.Callback):
         }
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        shown = {
-            "loss": "6.3f",
-            "val_perplexity": "8.2f",
-            "val_accuracy": "5.3f",
-            self.monitor: "5.2f",
-            **{name: "5.2f" for name in record if name.startswith(f"{self.monitor}/")},
-        }
-        numbers = [
-            f"{name} {record[name]:{form}}" for name, form in shown.items() if name in record
+        self.table.add(values if "weights" in values else record, remark)
+        of_parts = [
+            f"{name.partition('/')[2]} {record[name]:.2f}"
+            for name in record
+            if name.startswith(f"{self.task.monitor}/")
         ]
-        which = record.get("weights", f"step {state.step:>7,}")
-        self.write(f"{which}  {state.minutes:5.1f} min  " + "  ".join(numbers))
+        if of_parts:
+            self.table.write(f"         {self.task.score_name}: {', '.join(of_parts)}")
 
 
 def check_log(path):
@@ -182,11 +121,50 @@ def _step(line):
     return step if isinstance(step, int) else None
 
 
-class TensorBoardOfEpochs(keras.callbacks.TensorBoard):
-    """Keras's `TensorBoard` without what it does in each step, which is to write nothing."""
+class TensorBoard(keras.callbacks.TensorBoard):
+    """Writes a training for TensorBoard by steps, where Keras's class has epochs.
+
+    A curve has a point at each validation, and those of the training about every ten seconds. This
+    class uses `_train_writer` and `_val_writer` of Keras 3.15, which are not public.
+
+    Args:
+        path: the directory.
+        state: `TrainingState`, kept up to date by `SaveAndStop`, which must come before.
+        meter: `Meter`.
+        task: the task, see `TranslationTask`.
+    """
+
+    def __init__(self, path, state, meter, task):
+        super().__init__(path, write_graph=False)
+        self.state = state
+        self.meter = meter
+        self.task = task
+        self.written_at = 0.0
 
     def on_train_batch_begin(self, batch, logs=None):
         pass
 
     def on_train_batch_end(self, batch, logs=None):
+        if self.meter.read_at >= self.written_at + TENSORBOARD_SECONDS:  # it was read in this step
+            self.written_at = self.meter.read_at
+            self._write(self._train_writer, self.meter.values)
+
+    def on_test_end(self, logs=None):
         pass
+
+    def on_epoch_end(self, epoch, logs=None):
+        of_training = {name: logs[name] for name in logs if not name.startswith("val_")}
+        of_validation = {name[4:]: logs[name] for name in logs if name.startswith("val_")}
+        self._write(self._train_writer, of_training)
+        self._write(self._val_writer, of_validation)
+        if lines := self.task.sample_lines(TENSORBOARD_SAMPLES):
+            with self._val_writer.as_default():  # four spaces mark code, which keeps the columns
+                text = "\n".join(f"    {line}" for line in lines)
+                self.summary.text("translations", text, step=self.state.step)
+            self._val_writer.flush()
+
+    def _write(self, writer, values):
+        with writer.as_default():
+            for name, value in values.items():
+                self.summary.scalar(name, value, step=self.state.step)
+        writer.flush()

@@ -177,6 +177,10 @@ class TranslationTask:
         """Returns the callbacks that add `monitor` to the logs at the end of an epoch."""
         return [self._bleu]
 
+    def sample_lines(self, number):
+        """Returns the lines that show the first sentences of the last validation, if it has any."""
+        return self._bleu.sample_lines(number)
+
     def scores(self, model, metrics):
         """Returns `monitor`, and perhaps more metrics, of a model whose validation gave these."""
         if self._bleu.model is not model:  # `fit` sets it, but an ended training calls no `fit`

@@ -38,7 +38,7 @@ def test_the_task_names_the_score_that_chooses_the_weights(tmp_path, config, cor
     scores = {record["step"]: record["val_accuracy"] for record in validations}
     assert state.best_score == max(scores.values()) == scores[state.best_step]
     (chosen,) = (
-        name for name in final if lines[-1].endswith(f"{name}, chosen by validation accuracy")
+        name for name in final if f"weights     {name}, chosen by validation accuracy" in lines
     )
     assert metrics["val_accuracy"] == final[chosen]["val_accuracy"]
     highest = max(record["val_accuracy"] for record in final.values())

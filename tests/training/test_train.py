@@ -137,6 +137,8 @@ def test_a_run_holds_what_the_next_command_needs(trained):
         records[0].keys()
     )
     assert all(0 < record["validation_share"] < 1 for record in records[:3])
+    assert all(record["gradient_norm"] > 0 for record in records[:3])
+    assert records[0]["tokens_per_second"] > 0
     chosen = records[3] if read_finished(run)["checkpoint"] == "best" else records[4]
     assert 1.005 * chosen["val_bleu"] >= max(record["val_bleu"] for record in records[3:])
     assert {name: chosen[name] for name in metrics} == pytest.approx(metrics)
@@ -146,6 +148,32 @@ def test_a_run_holds_what_the_next_command_needs(trained):
     last, *_ = load_run(run, "last")
     tables = [np.asarray(model.source_embedding.embeddings) for model in (averaged, last)]
     assert not np.array_equal(tables[0], tables[1])
+
+
+def test_tensorboard_has_the_validations_by_their_steps_and_samples(trained):
+    import tensorflow as tf
+
+    config, run = trained
+    found = {}
+    for path in (run / "tensorboard").rglob("events*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(f"{path.parent.name}/{value.tag}", {})[event.step] = value
+    records = [json.loads(line) for line in (run / "metrics.jsonl").open()][:3]
+    for name, key in {
+        "train/loss": "loss",
+        "train/learning_rate": "learning_rate",
+        "train/gradient_norm": "gradient_norm",
+        "validation/loss": "val_loss",
+        "validation/bleu": "val_bleu",
+    }.items():
+        values = {step: tf.make_ndarray(value.tensor) for step, value in found[name].items()}
+        assert {step: values[step] for step in (2, 4, 5)} == pytest.approx(
+            {record["step"]: record[key] for record in records}
+        )
+    text = tf.make_ndarray(found["validation/translations"][5].tensor).item().decode()
+    first, *_ = pathlib.Path(config.data.source_valid).read_text().splitlines()
+    assert text.startswith(f"      source       {first}\n") and text.count("translation  ") == 5
 
 
 def test_the_best_weights_are_those_of_the_best_validation(
@@ -194,7 +222,15 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quie
     first, *_ = pathlib.Path(config.data.valid[0].source).read_text().splitlines()
     shown = [line for line in train_quietly.lines if line.startswith("  source  ")]
     assert shown == [f"  source       {first}"] * 2  # at the steps 6 and 7
-    assert sum("val_bleu" in line and line.startswith("step") for line in train_quietly.lines) == 2
+    rows = [line.split() for line in train_quietly.lines if line[:7] in ("      6", "      7")]
+    assert [row[0] for row in rows] == ["6", "7"] and all(len(row) >= 7 for row in rows)
+    assert train_quietly.lines[-5:] == [
+        "ended       7 steps are done",
+        f"run         {run}",
+        f"next        keras-transformer translate {run} --input F",
+        f"            keras-transformer evaluate {run} --source F --target F",
+        f"            keras-transformer export {run} DIR",
+    ]
     assert (run / "checkpoints" / "step-00000007").is_dir()
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == [2, 4, 5, 5, 5, 6, 7, 7, 7]

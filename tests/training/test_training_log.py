@@ -1,4 +1,3 @@
-import io
 import json
 import math
 import types
@@ -8,56 +7,23 @@ import pytest
 from keras_transformer.config import TrainingConfig
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.training import distribution, training_log
-from keras_transformer.training.training_loop import SaveAndStop, StepCallbacks
+from keras_transformer.training.progress import Table
+from keras_transformer.training.training_loop import SaveAndStop
 
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize(
-    ("max_minutes", "time_left"),
-    [
-        (None, "15:00"),  # 90 steps at 10 seconds a step
-        (20, "15:00"),
-        (3, "01:30"),  # after a minute and a half
-        (1, "00:00"),  # the last step takes longer
-    ],
+TASK = types.SimpleNamespace(
+    batches=[None],
+    monitor="val_bleu",
+    score_name="BLEU",
+    rank=lambda metrics: (metrics["val_bleu"], -metrics.get("val_loss", 0.0)),
 )
-def test_the_bar_shows_the_time_to_the_limit_that_comes_first(max_minutes, time_left, monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    state = TrainingState(num_pairs=1, num_target_tokens=1)
-    training = TrainingConfig(max_steps=110, max_minutes=max_minutes)
-    state.step = 10
-    bar = training_log.ProgressBar(state, training)
-    bar.on_train_begin()
-    now = bar.bar.start_t
-    monkeypatch.setattr(bar.bar, "_time", lambda: now + 100)
-    bar.bar.n, state.minutes = 20, 1.5  # ten steps in 100 seconds
-    assert f"20/110 [01:40<{time_left}, " in str(bar.bar)
-    bar.close()
-
-
-def test_the_bar_says_that_the_first_step_compiles_and_knows_no_time_before(monkeypatch):
-    monkeypatch.setattr("sys.stderr", Terminal())
-    bar = training_log.ProgressBar(types.SimpleNamespace(step=3), TrainingConfig(max_steps=9))
-    bar.on_train_begin()
-    assert "3/9 [00:00<?, ?step/s, compiling the first step]" in str(bar.bar)
-    bar.on_train_batch_end(0, {"loss": 3.0})
-    assert "4/9" in str(bar.bar) and "compiling" not in str(bar.bar)
-    bar.close()
 
 
 def test_the_log_says_which_share_of_the_time_a_validation_takes(tmp_path, monkeypatch):
     seconds = iter([100.0, 118.0, 120.0])  # 18 of training, 2 of validation
     monkeypatch.setattr(training_log.time, "monotonic", lambda: next(seconds))
     state = TrainingState(num_pairs=1, num_target_tokens=1)
-    task = types.SimpleNamespace(batches=[None], monitor="val_bleu")
     path, lines = tmp_path / "metrics.jsonl", []
-    log = training_log.Log(path, state, task, lines.append)
-    log.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=0.1)))
+    log = training_log.Log(path, state, TASK, Table(TASK, lines.append))
     log.on_epoch_begin(0)
     log.on_test_begin()
     log.on_epoch_end(0, {"loss": 2.0, "val_bleu": 5.0})
@@ -67,45 +33,19 @@ def test_the_log_says_which_share_of_the_time_a_validation_takes(tmp_path, monke
 
 def test_a_validation_that_is_done_again_has_no_share(tmp_path):
     state = TrainingState(num_pairs=1, num_target_tokens=1)
-    task = types.SimpleNamespace(batches=[None], monitor="val_bleu")
-    log = training_log.Log(tmp_path / "metrics.jsonl", state, task, lambda line: None)
-    log.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=0.1)))
+    log = training_log.Log(tmp_path / "metrics.jsonl", state, TASK, Table(TASK, lambda line: None))
     log.on_test_begin()
-    log.on_epoch_end(0, {"loss": 2.0})
+    log.on_epoch_end(0, {"loss": 2.0, "val_bleu": 5.0})
     assert "validation_share" not in json.loads(log.path.read_text())
 
 
-class Loss:
-    """A loss on a device: to read it is to wait until its step has ended."""
-
-    is_read = False
-
-    def __float__(self):
-        self.is_read = True
-        return 1.0
-
-
-@pytest.mark.parametrize("on_terminal", [True, False])
-def test_no_step_waits_until_the_device_has_ended_it(on_terminal, monkeypatch):
-    """The loss of a step is read when the next one has begun, or before a checkpoint."""
-    monkeypatch.setattr("sys.stderr", Terminal() if on_terminal else io.StringIO())
-    state = TrainingState(num_pairs=1, num_target_tokens=1)
-    training = TrainingConfig(max_steps=9, checkpoint_every=3)
-    devices = distribution.Distribution()
-    interruption = types.SimpleNamespace(signal_number=None)
-    saver = SaveAndStop(None, state, None, training, interruption, devices)
-    saver.set_model(types.SimpleNamespace(weights=[]))
-    bar = training_log.ProgressBar(state, training)
-    bar.on_train_begin()
-    steps = StepCallbacks([bar, saver])
-    losses = [Loss(), Loss(), Loss()]
-    for step, loss in enumerate(losses[:2]):
-        steps.on_train_batch_begin(step)
-        steps.on_train_batch_end(step, {"loss": loss})
-        assert [loss.is_read for loss in losses] == [other < step for other in range(3)]
-    steps.on_train_batch_end(2, {"loss": losses[2]})  # a checkpoint is due
-    assert all(loss.is_read for loss in losses) and state.step == 3
-    bar.close()
+def test_a_new_best_is_marked(tmp_path):
+    state = TrainingState(best_score=5.0, best_loss=2.0)
+    lines = []
+    log = training_log.Log(tmp_path / "metrics.jsonl", state, TASK, Table(TASK, lines.append))
+    for bleu, loss in ((5.0, 2.0), (5.0, 1.9), (4.9, 1.0), (5.1, 3.0)):
+        log.on_epoch_end(0, {"val_bleu": bleu, "val_loss": loss})
+    assert [line.endswith("  best") for line in lines] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(("bad_step", "noticed_after"), [(1, 2), (2, 3), (3, 3)])
