@@ -51,6 +51,11 @@ def add_arguments(parser):
         default="auto",
         help="devices to train on (default: auto, the workers of TF_CONFIG, else all GPUs)",
     )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, report on text, model, memory and time, and write nothing",
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _settings_in_words()
 
@@ -105,7 +110,10 @@ def run(arguments):
             if path != "-":
                 check_readable(path)
     console.start_keras()
-    from keras_transformer.training.train import train
+    if arguments.dry_run:
+        from keras_transformer.training.dry_run import dry_run as train
+    else:
+        from keras_transformer.training.train import train
 
     train(config, arguments.output, init_from=arguments.init_from, strategy=arguments.strategy)
 

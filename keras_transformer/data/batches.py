@@ -174,6 +174,12 @@ class TranslationBatches:
             epoch += 1
         return epoch, index
 
+    def padding(self) -> float:
+        """Returns the share of padding in the positions of epoch 0, both sides together."""
+        sides, batches = self._plan(0)
+        positions = sum(rows * (source + target) for _, (rows, source, target) in batches)
+        return 1 - sum(int(side.lengths.sum()) for side in sides) / int(positions)
+
     def _count(self, epoch):
         if epoch not in self._num_batches:
             self._plan(epoch)

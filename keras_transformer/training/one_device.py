@@ -66,6 +66,10 @@ class Distribution:
         """
         return model_class
 
+    def peak_bytes(self):
+        """Returns the most memory that was used on a GPU of this process; 0: none, or unknown."""
+        return 0
+
     def close(self):
         """Undoes what `start` has changed in Keras."""
 

@@ -83,6 +83,12 @@ class TensorFlowDistribution(Distribution):
             return model_class
         return with_divided_step(model_class, num_parts)
 
+    def peak_bytes(self):
+        names = [device.name for device in tf.config.list_logical_devices("GPU")]
+        return max(
+            (tf.config.experimental.get_memory_info(name)["peak"] for name in names), default=0
+        )
+
     # === Communication between workers: all of them must make the same calls ===
 
     def total(self, value):

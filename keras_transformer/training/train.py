@@ -103,23 +103,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
         task.prepare(config, run, init_from, devices, write)
 
         # === Model and optimizer ===
-        keras.utils.set_random_seed(training.seed)
-        if training.deterministic:
-            backend.enable_determinism()
-        with devices.scope():
-            model_class = devices.model_class(
-                model_class_of(config), training.gradient_accumulation_steps
-            )
-            model = task.build_model(model_class)
-            choose_trained_part(model, training)
-            schedule = schedule_of(training, model.d_model)
-            model.compile(
-                optimizer=make_optimizer(training, schedule),
-                loss=task.loss(),
-                metrics=task.metrics(),
-                jit_compile="auto" if training.jit_compile is None else training.jit_compile,
-            )
-            model.optimizer.build(model.trainable_variables)
+        model, schedule = compiled_model(task, config, devices)
         report_on(model, training, devices, write)
 
         with Interruption.watched() as interruption:
@@ -184,6 +168,29 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                 save_final_weights(run, model, saver, best, best_mean, metrics)
                 report_end(run, saver.reason, write)
             return devices.from_chief(lambda: metrics)
+
+
+def compiled_model(task, config, devices):
+    """Returns the untrained model of a task, and the schedule of its learning rate."""
+    training = config.training
+    keras.utils.set_random_seed(training.seed)
+    if training.deterministic:
+        backend.enable_determinism()
+    with devices.scope():
+        model_class = devices.model_class(
+            model_class_of(config), training.gradient_accumulation_steps
+        )
+        model = task.build_model(model_class)
+        choose_trained_part(model, training)
+        schedule = schedule_of(training, model.d_model)
+        model.compile(
+            optimizer=make_optimizer(training, schedule),
+            loss=task.loss(),
+            metrics=task.metrics(),
+            jit_compile="auto" if training.jit_compile is None else training.jit_compile,
+        )
+        model.optimizer.build(model.trainable_variables)
+    return model, schedule
 
 
 def report_on(model, training, devices, write):

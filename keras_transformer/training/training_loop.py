@@ -39,7 +39,6 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
         Interrupted: a signal came during a validation; the work is saved.
     """
     state = saver.state
-    row_multiple = devices.num_replicas * training.gradient_accumulation_steps
     every = training.checkpoint_every
     validation_data = _validation_data(valid_batches, training, devices)
     to_checkpoint = every - state.step % every  # fewer than `every` after an interruption
@@ -53,7 +52,9 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
             steps = min(to_checkpoint, training.max_steps - state.step)
             num_epochs = 1 if steps < every else (training.max_steps - state.step) // every
             dataset = batches.dataset(
-                epoch=state.epoch, index=state.index, row_multiple=row_multiple
+                epoch=state.epoch,
+                index=state.index,
+                row_multiple=row_multiple(training, devices),
             )
             model.fit(
                 devices.dataset(dataset),
@@ -89,8 +90,13 @@ def evaluate(model, valid_batches, training, devices, callbacks=None):
 
 
 def _validation_data(valid_batches, training, devices):
-    row_multiple = devices.num_replicas * training.gradient_accumulation_steps
-    return devices.dataset(valid_batches.dataset(repeat=False, row_multiple=row_multiple))
+    rows = row_multiple(training, devices)
+    return devices.dataset(valid_batches.dataset(repeat=False, row_multiple=rows))
+
+
+def row_multiple(training, devices):
+    """Returns the number of parts with equally many rows into which each batch is divided."""
+    return devices.num_replicas * training.gradient_accumulation_steps
 
 
 class SaveAndStop(keras.callbacks.Callback):

@@ -1,6 +1,8 @@
 """`keras-transformer train`: which settings reach the library, and what is refused."""
 
 import os
+import sys
+import types
 
 import pytest
 
@@ -170,3 +172,12 @@ def test_a_run_goes_on_without_its_text_being_named(calls, pair, tmp_path, train
     config = Config.from_preset("tiny").merged({"data": dict(train=[{"tsv": "a"}])})
     config.save(output + "/config.yaml")  # of text that may be gone, as that of an ended run
     assert trained_config(["--output", output]).data == config.data
+
+
+def test_a_dry_run_calls_the_library_function_of_that_name(calls, pair, tmp_path, monkeypatch):
+    fake = types.SimpleNamespace(dry_run=lambda *args, **kwargs: calls.append((args, kwargs)))
+    monkeypatch.setitem(sys.modules, "keras_transformer.training.dry_run", fake)
+    output = str(tmp_path / "run")
+    assert cli.main(["train", *pair, "--output", output, "--dry-run"]) == 0
+    (_, ((_, path), options)) = calls
+    assert path == output and options == {"init_from": None, "strategy": "auto"}

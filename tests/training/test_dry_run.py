@@ -1,0 +1,76 @@
+import re
+
+import pytest
+
+from keras_transformer.config import TrainingConfig
+from keras_transformer.runs.checkpoints import TrainingState
+from keras_transformer.training import dry_run
+from keras_transformer.training.train import train
+
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
+
+def everything_in(directory):
+    return {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+
+def test_a_dry_run_reports_on_a_training_and_writes_nothing(tmp_path, config, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before, lines = everything_in(tmp_path), []
+    dry_run.dry_run(config, tmp_path / "new" / "run", write=lines.append)
+    assert everything_in(tmp_path) == before
+    names = [line[:12].rstrip() for line in lines if line[0] != " "]
+    assert names[0] == "tokenizer" and names[-4:] == ["memory", "step", "plan", "time"]
+    report = "\n".join(lines)
+    assert re.search(r"^model       [1-9][\d,]* parameters$", report, re.M)
+    assert re.search(r"^plan        5 steps, 1\.0 epochs, 3 validations$", report, re.M)
+    assert re.search(r"^memory      (0\.[1-9]|[1-9])", report, re.M)
+    assert lines[-1].strip() == "nothing was written"
+
+
+def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(tmp_path, trained):
+    config, run = trained
+    before, lines = everything_in(run), []
+    more = config.override(["training.max_steps=9"])
+    dry_run.dry_run(more, run, write=lines.append)
+    assert any(line.startswith("plan        4 steps") for line in lines)
+    names = "source_valid", "target_valid"
+    for name in names:  # one line less
+        text = (run.parent / getattr(config.data, name)).read_text()
+        (tmp_path / name).write_text("".join(text.splitlines(keepends=True)[1:]))
+    other = more.override([f"data.{name}={tmp_path / name}" for name in names])
+    messages = []
+    for start in (dry_run.dry_run, train):
+        with pytest.raises(ValueError, match="the validation text that the run began") as error:
+            start(other, run, write=lambda line: None)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    after = everything_in(run)
+    assert {path: after[path] for path in before if path.name != ".lock"} == {
+        path: before[path] for path in before if path.name != ".lock"
+    }
+
+
+def test_the_share_of_padding_is_that_of_the_batches(tokenizer, corpus):
+    from keras_transformer.data import TranslationBatches
+
+    batches = TranslationBatches(corpus, tokenizer, batch_tokens=200)
+    positions = padding = 0
+    for inputs, labels, _ in batches.arrays(repeat=False):
+        for ids in (inputs["source_ids"], labels):
+            positions += ids.size
+            padding += (ids == 0).sum()
+    assert batches.padding() == pytest.approx(padding / positions) and padding
+
+
+def test_the_time_is_that_of_the_steps_that_are_left(tokenizer, corpus):
+    from keras_transformer.data import TranslationBatches
+
+    batches = TranslationBatches(corpus, tokenizer, batch_tokens=200)
+    training = TrainingConfig(max_steps=7300, max_minutes=90, patience=0, checkpoint_every=1000)
+    state = TrainingState(step=100, minutes=30)
+    step, plan, hours = dry_run.time_lines(batches, training, state, 0.5, 4.0)
+    tokens = batches.num_target_tokens / len(batches) / 0.5
+    assert f"0.5 s, {tokens:,.0f} target tokens a second; the first one 4 s" in step
+    assert "7,200 steps" in plan and "8 validations" in plan
+    assert "1.0 hours of steps" in hours and "max_minutes leaves 1.0" in hours
