@@ -9,11 +9,10 @@ import keras
 import numpy as np
 
 from keras_transformer.models.from_config import check_model
-from keras_transformer.runs.load import any_weights_path, load_weights
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import UNKNOWN_ID
 from keras_transformer.training import distribution
-from keras_transformer.training.start_or_resume import check_same_data, check_start
+from keras_transformer.training.start_or_resume import check_same_data, check_start, take_weights
 from keras_transformer.training.train import compiled_model, print_line, report_on
 from keras_transformer.training.training_log import check_log
 from keras_transformer.training.training_loop import row_multiple
@@ -68,7 +67,7 @@ def dry_run(config, output, init_from=None, corpora=None, strategy="auto", write
             check_same_data(run, (run.identity, saved), (task.identity(), state))
             state = saved
         elif init_from is not None:
-            load_weights(model, any_weights_path(Run(init_from), write))
+            take_weights(model, config, Run(init_from), task.new_rows, write)
         for line in text_lines(task.batches):
             write(line)
         compiling, seconds = step_seconds(model, task.batches, config.training, devices)

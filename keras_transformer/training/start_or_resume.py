@@ -128,7 +128,7 @@ def create_or_restore(config, run, init_from, model, task, write):
     shutil.rmtree(run.checkpoints.path(0), ignore_errors=True)  # left by a killed process
     run.write_identity(identity)
     if init_from is not None:  # saved first: if this process is killed, the next starts there too
-        _take_weights(model, config, Run(init_from), task.new_rows, write)
+        take_weights(model, config, Run(init_from), task.new_rows, write)
         state.validated = False
         run.checkpoints.save(model, state, keep=1)
     task.save(run)
@@ -136,7 +136,7 @@ def create_or_restore(config, run, init_from, model, task, write):
     return identity, state
 
 
-def _take_weights(model, config, other, new_rows, write):
+def take_weights(model, config, other, new_rows, write):
     """Gives the model the weights of another run, and rows of its tables to new tokens.
 
     Args:

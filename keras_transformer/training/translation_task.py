@@ -122,6 +122,12 @@ class TranslationTask:
         }
         if not new or not hasattr(source, "with_symbols"):
             return
+        if self.config.training.lora_rank:
+            raise InputError(
+                "Expected tags that the run to start from knows, as adapters leave the embeddings "
+                f"as they are. Received: {', '.join(new)}, lora_rank="
+                f"{self.config.training.lora_rank}. Train without lora_rank first."
+            )
         for tag, like in new.items():
             if like is not None and like not in pieces:
                 raise InputError(

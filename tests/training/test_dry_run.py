@@ -1,3 +1,5 @@
+import dataclasses
+import pathlib
 import re
 
 import pytest
@@ -34,11 +36,13 @@ def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(tm
     more = config.override(["training.max_steps=9"])
     dry_run.dry_run(more, run, write=lines.append)
     assert any(line.startswith("plan        4 steps") for line in lines)
-    names = "source_valid", "target_valid"
-    for name in names:  # one line less
-        text = (run.parent / getattr(config.data, name)).read_text()
-        (tmp_path / name).write_text("".join(text.splitlines(keepends=True)[1:]))
-    other = more.override([f"data.{name}={tmp_path / name}" for name in names])
+    (text,) = config.data.valid
+    shorter = [str(tmp_path / name) for name in ("source", "target")]
+    for path, new in zip(text.paths, shorter, strict=True):  # one line less
+        lines_of_side = (run.parent / path).read_text().splitlines(keepends=True)
+        pathlib.Path(new).write_text("".join(lines_of_side[1:]))
+    text = dataclasses.replace(text, source=shorter[0], target=shorter[1])
+    other = more.merged({"data": {"valid": [text]}})
     messages = []
     for start in (dry_run.dry_run, train):
         with pytest.raises(ValueError, match="the validation text that the run began") as error:
@@ -49,6 +53,17 @@ def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(tm
     assert {path: after[path] for path in before if path.name != ".lock"} == {
         path: before[path] for path in before if path.name != ".lock"
     }
+
+
+def test_a_dry_run_of_fine_tuning_has_the_tokens_that_are_new(tmp_path, trained):
+    config, first = trained
+    (text,) = config.data.train
+    text = dataclasses.replace(text, tag=">>a<<")
+    lines = []
+    tagged = config.merged({"data": {"train": [text]}})
+    dry_run.dry_run(tagged, tmp_path / "new", init_from=first, write=lines.append)
+    assert any(">>a<< is a new token" in line for line in lines)
+    assert lines[-1].strip() == "nothing was written" and not (tmp_path / "new").exists()
 
 
 def test_the_share_of_padding_is_that_of_the_batches(tokenizer, corpus):

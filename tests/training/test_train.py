@@ -338,6 +338,9 @@ def test_fine_tuning_adds_new_tags_and_keeps_the_rows_of_the_others(
             grown.append(value)
             np.testing.assert_array_equal(value[len(rows) :], [rows.mean(0), rows[3]])
     assert len(grown) == 1
+    with pytest.raises(ValueError, match="adapters leave the embeddings .* >>a<<, >>b<<, lora"):
+        of_adapters = config.merged({"training": {"lora_rank": 2}})
+        train_quietly(of_adapters, tmp_path / "x", init_from=first)
     shutil.rmtree(first)
     again = start_training(config, second, corpora=None)  # with the vocabulary of its own
     for weight, before in zip(again.model.weights, started.model.weights, strict=True):
