@@ -23,8 +23,8 @@ from keras_transformer.files.text import (
 
 SUMMARY = "mend parallel text, and leave out the pairs that are probably wrong"
 FILTERS = (
-    *("blank", "control", "long", "ratio", "identical", "tags", "digits", "script", "swapped"),
-    *("untranslated", "language", "leaked", "duplicate"),
+    *("blank", "control", "long", "ratio", "identical", "tags", "digits", "swapped"),
+    *("untranslated", "script", "language", "leaked", "duplicate"),
 )
 MENDERS = "entities", "invisible", "unicode", "spaces"
 """As in `data.pair_filters`, which imports NumPy."""

@@ -171,14 +171,6 @@ def digits(source, target, known):
     )
 
 
-def script(source, target, known):
-    """Most letters of a side are in another script than those of its language."""
-    return any(
-        not usual.issuperset(text) and _share(text, scripts) < MIN_OWN_SCRIPT
-        for text, usual, scripts in zip((source, target), known.usual, known.scripts, strict=True)
-    )
-
-
 def swapped(source, target, known):
     """The sides are exchanged, by the words of each side of the corpus."""
     first, second = known.side_odds(source, target)
@@ -189,6 +181,14 @@ def untranslated(source, target, known):
     """A side is in the language of the other one, by the words of each side of the corpus."""
     first, second = known.side_odds(source, target)
     return min(first, second) > SURE or max(first, second) < -SURE
+
+
+def script(source, target, known):
+    """Most letters of a side are in another script than those of its language."""
+    return any(
+        not usual.issuperset(text) and _share(text, scripts) < MIN_OWN_SCRIPT
+        for text, usual, scripts in zip((source, target), known.usual, known.scripts, strict=True)
+    )
 
 
 def language(source, target, known):
@@ -218,8 +218,8 @@ def duplicate(source, target, known):
 FILTERS: dict[str, Callable[[str, str, Any], bool]] = {
     each.__name__: each
     for each in (
-        *(blank, control, long, ratio, identical, tags, digits, script),
-        *(swapped, untranslated, language, leaked, duplicate),
+        *(blank, control, long, ratio, identical, tags, digits),
+        *(swapped, untranslated, script, language, leaked, duplicate),
     )
 }
 
