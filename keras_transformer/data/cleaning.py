@@ -106,7 +106,7 @@ class Cleaner:
 
     def _mended(self, pair):
         changed = []
-        sides = pair
+        sides = pair = tuple(pair)
         for name, mend in self._menders.items():
             before, sides = sides, tuple(map(mend, sides))
             if sides != before:

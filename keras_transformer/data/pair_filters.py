@@ -164,7 +164,7 @@ def tags(source, target, known):
 
 def digits(source, target, known):
     """Each side has digits that the other lacks; zeros and the hours after noon do not count."""
-    return DIGIT.search(source) is not None is not DIGIT.search(target) and not any(
+    return all(map(DIGIT.search, (source, target))) and not any(
         _agree(_digits(first), _digits(second))
         for first in (source, _before_noon(source))
         for second in (target, _before_noon(target))

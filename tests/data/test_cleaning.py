@@ -85,7 +85,7 @@ def test_every_filter_has_a_reason_and_a_fault_above():
 def test_each_mender_mends_and_is_counted(name, text, expected):
     (pair,) = Cleaner([], [name]).clean([(text, "fine")])
     assert pair == (expected, "fine", "", (text, "fine"), (name,))
-    (pair,) = Cleaner([], [each for each in MENDERS if each != name]).clean([("fine", "fine")])
+    (pair,) = Cleaner([], [each for each in MENDERS if each != name]).clean([["fine", "fine"]])
     assert pair.menders == ()
 
 
