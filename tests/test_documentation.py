@@ -197,6 +197,9 @@ def run_command(line, directory):
 @pytest.mark.parametrize("page", in_one_process_if_alike(pages_with("sh")))
 def test_the_commands_run(page, multi30k):
     directory = multi30k(page)
+    for block in blocks(page, "yaml"):
+        if name := re.match(r"# (\w+\.yaml)\n", block):
+            (directory / name[1]).write_text(block, encoding="utf-8")
     commands = [line for line in lines(page, "sh") if line]
     commands = [line for line in commands if not INSTALLS_OR_DOWNLOADS.match(line)]
     outputs = {line: run_command(shortened(line), directory) for line in commands}
