@@ -31,12 +31,16 @@ MENDERS = "entities", "invisible", "unicode", "spaces"
 
 
 def add_arguments(parser):
-    for side in ("source", "target"):
-        parser.add_argument(f"--{side}", metavar="F", required=True, help=f"{side} text")
-    for side in ("source", "target"):
-        parser.add_argument(f"--output-{side}", metavar="F", help=f"{side} text that is kept")
+    for prefix, what in (("", ""), ("output-", " that is kept")):
+        for side in ("source", "target"):
+            parser.add_argument(f"--{prefix}{side}", metavar="F", help=f"{side} text{what}")
+        parser.add_argument(
+            f"--{prefix}tsv",
+            metavar="F",
+            help=f"instead, pairs{what}: source and target in two columns separated by a tab",
+        )
     parser.add_argument(
-        "--dry-run", action="store_true", help="only count; without it, both outputs are needed"
+        "--dry-run", action="store_true", help="only count; without it, an output is needed"
     )
     parser.add_argument(
         "--filters",
@@ -95,14 +99,9 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    kept = arguments.output_source, arguments.output_target
-    if arguments.dry_run != (kept == (None, None)) or (None in kept and any(kept)):
-        raise InputError(
-            "Expected --output-source and --output-target, or --dry-run. Received: "
-            f"output_source={kept[0]}, output_target={kept[1]}, dry_run={arguments.dry_run}. Give "
-            "both files, or only count."
-        )
-    read = [arguments.source, arguments.target, *arguments.against]
+    text = _files(arguments, "")
+    kept = _files(arguments, "output_", or_none=arguments.dry_run)
+    read = [*text, *arguments.against]
     for path in read:
         check_readable(path)
     written = [path for path in (*kept, arguments.rejected, arguments.report) if path is not None]
@@ -117,20 +116,20 @@ def run(arguments):
 
     cleaner, report = _cleaner(arguments), CleaningReport()
     with contextlib.ExitStack() as stack:
-        source, target, rejected = (
-            None if path is None else stack.enter_context(written_lines(path))
-            for path in (*kept, arguments.rejected)
-        )
-        chunks = chunks_of(cleaner.clean(_pairs(arguments)))
-        for pair in one_by_one(chunks, total=count_lines(arguments.source)):
+        files = [stack.enter_context(written_lines(path)) for path in kept]
+        rejected = None
+        if arguments.rejected is not None:
+            rejected = stack.enter_context(written_lines(arguments.rejected))
+        chunks = chunks_of(cleaner.clean(_pairs(text)))
+        for pair in one_by_one(chunks, total=count_lines(text[0])):
             report.add(pair)
-            if pair.reason:
-                if rejected is not None:
-                    sides = (text.replace("\t", " ") for text in (pair.source, pair.target))
-                    rejected("\t".join([pair.reason, *sides]))
-            elif source is not None:
-                source(pair.source)
-                target(pair.target)
+            if not pair.reason:
+                sides = pair.source, pair.target
+                lines = [_row(*sides)] if len(files) == 1 else sides
+                for write, line in zip(files, lines, strict=False):  # a dry run has no files
+                    write(line)
+            elif rejected is not None:
+                rejected(_row(pair.reason, pair.source, pair.target))
         if not arguments.dry_run:
             report.check_some_kept()
         if arguments.report is not None:
@@ -143,9 +142,37 @@ def run(arguments):
     console.print_result(report, "the text is clean")
 
 
-def _pairs(arguments):
-    """Yields the pairs of the text."""
-    paths = arguments.source, arguments.target
+def _files(arguments, prefix, or_none=False):
+    """Returns the files of two sides, or the one with both, that options with a prefix name.
+
+    Args:
+        or_none: whether there must be none.
+    """
+    names = [f"{prefix}{name}" for name in ("source", "target", "tsv")]
+    paths = [getattr(arguments, name) for name in names]
+    given = [path is not None for path in paths]
+    if given not in ([[False] * 3] if or_none else [[True, True, False], [False, False, True]]):
+        flags = [f"--{name}".replace("_", "-") for name in names]
+        raise InputError(
+            f"Expected {flags[0]} and {flags[1]}, or {flags[2]}. Received: "
+            + ", ".join(f"{name}={path}" for name, path in zip(names, paths, strict=True))
+            + ". Give two files, or one of two columns"
+            + (", or only count, with --dry-run alone." if prefix else ".")
+        )
+    return [path for path in paths if path is not None]
+
+
+def _row(*columns):
+    return "\t".join(column.replace("\t", " ") for column in columns)
+
+
+def _pairs(paths):
+    """Yields the pairs of two files, or of one with two columns, of which others are ignored."""
+    if len(paths) == 1:
+        for line in iterate_lines(*paths):
+            source, target, *_ = (*line.split("\t"), "")  # one column is a pair with a blank side
+            yield source, target
+        return
     lines = itertools.zip_longest(*map(iterate_lines, paths))
     for number, pair in enumerate(lines):
         if None in pair:

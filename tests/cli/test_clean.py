@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pathlib
 import sys
 import types
 
@@ -48,6 +49,20 @@ def test_what_is_kept_and_what_is_not_goes_to_files(command, tmp_path, sentence_
     before = [(tmp_path / name).read_bytes() for name in names]
     assert cli.main(command) == 0
     assert [(tmp_path / name).read_bytes() for name in names] == before
+
+
+def test_pairs_in_two_columns_are_cleaned_as_two_files_are(command, text, tmp_path, capsys):
+    assert cli.main(command) == 0
+    lines = (pathlib.Path(path).read_text(encoding="utf-8").splitlines() for path in text)
+    rows = [f"{source}\t{target}\tCC BY" for source, target in zip(*lines, strict=True)]
+    pairs, kept = tmp_path / "pairs.tsv", tmp_path / "kept.tsv"
+    pairs.write_text("\n".join([*rows, "no tab"]) + "\n", encoding="utf-8")
+    assert cli.main(["clean", "--tsv", str(pairs), "--output-tsv", str(kept)]) == 0
+    columns = [line.split("\t") for line in kept.read_text(encoding="utf-8").splitlines()]
+    with gzip.open(tmp_path / "kept.gz", "rt", encoding="utf-8") as file:
+        source = file.read().splitlines()
+    target = (tmp_path / "kept").read_text(encoding="utf-8").splitlines()
+    assert columns == [list(pair) for pair in zip(source, target, strict=True)]
 
 
 def test_a_dry_run_only_counts(text, tmp_path, capsys):
