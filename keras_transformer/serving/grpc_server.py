@@ -157,7 +157,7 @@ class Calls:
             if content is grpc.aio.EOF:
                 name = message_class.DESCRIPTOR.name
                 raise errors.invalid(f"Expected a {name}. Received no message.")
-            return await self._one_thread.run(len(content), protos.parse, message_class, content)
+            return await self._one_thread.parse(len(content), protos.parse, message_class, content)
 
     @contextlib.asynccontextmanager
     async def _turn(self, connection):

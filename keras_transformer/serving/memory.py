@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 
 from keras_transformer.serving.errors import unavailable
 
@@ -64,7 +65,7 @@ class OneThread:
 
     def __init__(self):
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "messages")
-        self._turn = asyncio.Lock()
+        self._turn, self._parsing = asyncio.Lock(), asyncio.Lock()
 
     async def run(self, num_bytes, function, *arguments):
         """Returns what a function returns that reads or writes so many bytes."""
@@ -73,6 +74,14 @@ class OneThread:
         async with self._turn:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._thread, function, *arguments)
+
+    async def parse(self, num_bytes, function, *arguments):
+        """As `run`, but does not come before the work on what has been parsed already.
+
+        Otherwise all requests would be parsed first, and wait with many times their bytes.
+        """
+        async with self._parsing if num_bytes >= SMALL_BYTES else contextlib.nullcontext():
+            return await self.run(num_bytes, function, *arguments)
 
     def close(self):
         """Ends the thread. Do not call `run` afterwards."""

@@ -115,6 +115,7 @@ DIMENSIONS = tensor_shape_pb2.TensorShapeProto(
         b"\xf9\x01" + b"x" * 8 + b"\x1a\x00" * 1000,
         with_tensor(tensor_shape=DIMENSIONS),
         with_tensor(resource_handle_val=HANDLES),
+        with_tensor(string_val=[b""] * 301_000),
     ],
 )
 def test_a_message_of_many_fields_is_refused_before_it_is_parsed(content):

@@ -119,3 +119,21 @@ def test_large_messages_are_read_one_at_a_time_outside_the_event_loop():
     (small, _), *large = places
     assert small == threading.get_ident()
     assert len(set(large)) == 1 and large[0][0] != small and large[0][1] == 1
+
+
+def test_what_is_parsed_becomes_tensors_before_much_more_is_parsed():
+    waiting = []
+
+    async def answer(thread):
+        await thread.parse(2**13, waiting.append, None)
+        num_parsed = len(waiting)
+        await thread.run(2**13, waiting.pop)
+        return num_parsed
+
+    async def main():
+        thread = OneThread()
+        found = await asyncio.gather(*(answer(thread) for _ in range(20)))
+        thread.close()
+        return found
+
+    assert max(asyncio.run(main())) <= 3
