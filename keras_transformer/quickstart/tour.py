@@ -86,7 +86,7 @@ def run(output="quickstart", config=CONFIG, num_sentences=NUM_SENTENCES):
         _say_block(*zip(("source", "reference"), pair, strict=True))
 
     _say_title("2. Training")
-    _say("val_bleu is the BLEU score of the validation sentences, from 0 to 100.\n")
+    _say("BLEU is the score of the validation sentences, from 0 to 100.\n")
     train(config, run_path, corpora=(train_corpus, valid_corpus), write=_say)
     translator = load(run_path)
 
