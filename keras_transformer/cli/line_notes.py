@@ -39,7 +39,7 @@ class Notes:
         """
         if best.truncated:
             self._lines["incomplete"].append(number)
-        if unknown and best.text != text.strip() and not is_blank(text):  # a copy has them
+        if not (is_blank(text) or set(unknown) <= set(best.text)):  # a copy has them
             self._lines["lost"].append(number)
         if not_met:
             self._lines["lacking"].append(f"line {number} ({', '.join(not_met)})")

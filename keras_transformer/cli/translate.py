@@ -97,6 +97,12 @@ def add_arguments(parser):
         metavar="F",
         help="--markup with more placeholders: a file of regular expressions, one in each line",
     )
+    parser.add_argument(
+        "--copy-unknown",
+        action="store_true",
+        help="copy words with characters that the tokenizer does not know, such as an emoji, and "
+        "put them where the translation has the words beside them",
+    )
     group = parser.add_argument_group("sampling")
     group.add_argument(
         "--sample",
@@ -139,7 +145,7 @@ def run(arguments):
     if markup is not None:
         from keras_transformer.translation.markup_translator import MarkupTranslator
 
-        translator = MarkupTranslator(translator, markup)
+        translator = MarkupTranslator(translator, markup, arguments.copy_unknown)
     work = "" if arguments.output is None else _work(arguments, translator)
     with resumable_lines(arguments.output, work, arguments.restart) as output:
         if output.num_done:
@@ -148,19 +154,20 @@ def run(arguments):
 
 
 def _markup(arguments):
-    """Returns the `Markup` of the lines; None where tags are text."""
+    """Returns the `Markup` of the lines; None where nothing is copied."""
     path = arguments.markup_patterns
-    if path is None and not arguments.markup:
+    has_markup = arguments.markup or path is not None
+    if not has_markup and not arguments.copy_unknown:
         return None
     from keras_transformer.translation.markup import Markup
 
-    return Markup() if path is None else Markup.read(path)
+    return Markup(tags=has_markup) if path is None else Markup.read(path)
 
 
 def _work(arguments, translator):
     """Returns the checksum of all but the input that decides what is written."""
-    names = "n_best", "scores", "json", "alignments", "sample", "mbr", "prefix", "markup", *SAMPLING
-    options = [getattr(arguments, name) for name in names]
+    names = "n_best", "scores", "json", "alignments", "sample", "mbr", "prefix", "markup"
+    options = [getattr(arguments, name) for name in (*names, "copy_unknown", *SAMPLING)]
     for path in (arguments.prefixes, arguments.terms, arguments.markup_patterns):
         regular = path is not None and is_regular_file(path)
         options.append(regular and checksum(path))

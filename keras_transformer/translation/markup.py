@@ -53,6 +53,11 @@ BREAKS = frozenset(
 MAX_DEPTH = 100
 """Maximum elements that stand in each other."""
 
+UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u31ff\u3400-\u9fff\uf900-\ufaff"
+"""Scripts that do not separate words: Thai, Lao, Burmese, Khmer, Chinese and Japanese."""
+LETTER = rf"[^\W\d_{UNSPACED}]"
+JOINED = r"[\u200c\u200d\ufe0e\ufe0f\u20e3]"  # to the character before, as in a compound emoji
+
 CLOSING_PUNCTUATION = re.compile(r"(?:</[^<>]*>)*[.,;:!?)\]}»”’…]+(?![^\s<])")
 OPENING_PUNCTUATION = "([{«„“‘¿¡"
 
@@ -87,6 +92,8 @@ class Markup:
 
     Args:
         patterns: regular expressions of further placeholders.
+        tags: whether there are tags, entities and placeholders. If not, all of them are text, and
+            only the words of unknown characters are copied, see `parse`.
     Raises:
         ValueError: an invalid pattern.
 
@@ -94,7 +101,8 @@ class Markup:
         Markup([r"[A-Z]+-[0-9]+"]).parse("See <b>ABC-12</b>.").plain
     """
 
-    def __init__(self, patterns: Iterable[str] = ()) -> None:
+    def __init__(self, patterns: Iterable[str] = (), tags: bool = True) -> None:
+        self._tags = tags
         self._given = [_compiled(pattern, repr(pattern)) for pattern in patterns]
         self._patterns = [*self._given, *map(re.compile, PATTERNS), ENTITY]
 
@@ -111,17 +119,23 @@ class Markup:
             _compiled(pattern, place)
         return cls(pattern for pattern, _ in patterns if pattern.strip())
 
-    def parse(self, text: str) -> "MarkedText":
+    def parse(self, text: str, unknown: str = "") -> "MarkedText":
         """Returns the parts of a text.
 
+        Args:
+            unknown: characters that are copied, with the word in which they are. Those that are no
+                letters, or of a script without spaces between words, are copied alone.
         Raises:
             ValueError: tags that are not balanced; the message names one.
         """
-        return MarkedText(text, self._patterns, self._given)
+        patterns = self._patterns if self._tags else []
+        if unknown:
+            patterns = [_words_with(unknown), *patterns]
+        return MarkedText(text, patterns, self._given, self._tags)
 
-    def plain(self, text: str) -> str:
-        """Returns a text without its markup and placeholders."""
-        return self.parse(text).plain
+    def plain(self, text: str, unknown: str = "") -> str:
+        """Returns a text without what is copied, see `parse`."""
+        return self.parse(text, unknown).plain
 
 
 class MarkedText:
@@ -138,14 +152,16 @@ class MarkedText:
         source: str,
         patterns: Sequence[re.Pattern[str]],
         tag_patterns: Sequence[re.Pattern[str]],
+        tags: bool = True,
     ) -> None:
         self.source, self.plain = source, ""
+        self._tags = tags
         self._entities: dict[str, str] = {}  # from a character to the entity that is written for it
         self._raw: set[str] = set()  # characters that are written as they are
         self._has_markup = False  # tags or entities
         self._open = [Part(0, 0)]
         begin = 0
-        for match in TAG.finditer(source):
+        for match in TAG.finditer(source) if tags else ():
             self._add_text(begin, match.start(), patterns)
             self._add_tag(match, any(each.fullmatch(match[0]) for each in tag_patterns))
             begin = match.end()
@@ -164,12 +180,12 @@ class MarkedText:
             for match in pattern.finditer(self.source, begin, stop)
             if match[0]
         ]
-        for start, order, match in sorted(matches, key=lambda found: found[:2]):
+        for start, _, match in sorted(matches, key=lambda found: found[:2]):
             if start < begin:
                 continue  # it overlaps another one
             self._add_characters(self.source[begin:start])
             begin = match.end()
-            is_entity = order == len(patterns) - 1
+            is_entity = match.re is ENTITY
             self._has_markup |= is_entity
             character = _character_of(match[0]) if is_entity else None
             if character is None or character.isspace():
@@ -313,6 +329,8 @@ class MarkedText:
 
     def _escaped(self, text):
         """Returns a part of a translation with entities as in the source."""
+        if not self._tags:
+            return text
 
         def escaped(match):
             character = match[0]
@@ -353,6 +371,14 @@ def _character_of(entity):
 def _name_of(part):
     match = TAG.match(part.opening)
     return match["name"].lower() if match else ""
+
+
+def _words_with(characters):
+    """Returns the pattern of words with some of the characters, see `Markup.parse`."""
+    some = re.escape(characters)
+    others = rf"[^\W\d_{UNSPACED}{some}]"
+    word = f"(?<!{LETTER}){others}*(?={LETTER})[{some}]{LETTER}*"
+    return re.compile(f"{word}|(?:[{some}]{JOINED}*)+")
 
 
 def _unbalanced(received):

@@ -29,14 +29,19 @@ class MarkupTranslator:
     Args:
         translator: `Translator`, or that of a SavedModel; it must have an `explain`.
         markup: `Markup`; None: without patterns of one's own.
+        copy_unknown: whether words with characters that the tokenizer does not know are copied as
+            placeholders are, see `Markup.parse`. The model would translate something else.
 
     Example:
         MarkupTranslator(translator)(["<b>A dog</b> runs."])
     """
 
-    def __init__(self, translator: Any, markup: Markup | None = None) -> None:
+    def __init__(
+        self, translator: Any, markup: Markup | None = None, copy_unknown: bool = False
+    ) -> None:
         self.translator = translator
         self.markup = Markup() if markup is None else markup
+        self.copy_unknown = copy_unknown
 
     def __call__(self, texts: Texts) -> list[str]:
         """Returns the best translation of each text."""
@@ -81,9 +86,18 @@ class MarkupTranslator:
         )
 
     def explain(self, sources: Texts, targets: Texts) -> list[Explanation]:
-        """Returns what the model says of the words of translations, without their markup."""
-        plain = ([self.markup.plain(text) for text in texts] for texts in (sources, targets))
+        """Returns what the model says of the words of translations, without what is copied."""
+        plain = (
+            [self.markup.plain(*each) for each in self._with_unknown(list_of_texts(texts))]
+            for texts in (sources, targets)
+        )
         return self.translator.explain(*plain)
+
+    def _with_unknown(self, texts):
+        """Returns pairs of a text and its characters that are copied because they are unknown."""
+        has_none = itertools.repeat("", len(texts))
+        unknown = self.translator.unknown_characters(texts) if self.copy_unknown else has_none
+        return zip(texts, unknown, strict=True)
 
     def unknown_characters(self, texts: Texts) -> list[str]:
         """Returns the characters that the tokenizer does not know, without those of the markup."""
@@ -122,9 +136,9 @@ class MarkupTranslator:
         for texts in chunks:
             plain = []
             try:
-                for text in list_of_texts(texts):
+                for text, unknown in self._with_unknown(list_of_texts(texts)):
                     number += 1
-                    marked = self.markup.parse(text)
+                    marked = self.markup.parse(text, unknown)
                     parsed.append(marked)
                     plain.append(marked.plain)
             except InputError as error:

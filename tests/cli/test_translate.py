@@ -163,6 +163,10 @@ def test_lines_that_lost_characters_are_counted(calls, run_directory, type_in, c
     (line,) = capsys.readouterr().err.splitlines()
     assert "2 of 4 lines have characters that the tokenizer does not know" in line
     assert line.endswith("the first is line 3")
+    type_in("<b> &lt; \u2603\n\u2603\ndog\u2603\n".encode())
+    assert cli.main(["translate", run_directory, "--copy-unknown"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("<B> &LT; \u2603\n\u2603\nDOG\u2603\n", "")
 
 
 def test_lines_that_lack_a_term_are_named(calls, run_directory, type_in, write_files, capsys):

@@ -16,6 +16,8 @@ from keras_transformer.translation.markup import Markup
 from keras_transformer.translation.markup_placement import word_spans
 from keras_transformer.translation.markup_translator import MarkupTranslator
 
+UNKNOWN = "\u0141\u017a\u0429\u6771\u4eac\U0001f392\U0001f600\u0915"
+
 
 class Reordering:
     """Moves the words of each text, and looks at where they come from, with noise."""
@@ -36,6 +38,9 @@ class Reordering:
         translation = " ".join(words[i] if copied else words[i].swapcase() for i in places)
         self._orders[text, translation] = places
         return Translation(translation, float(score), False)
+
+    def unknown_characters(self, texts):
+        return ["".join(filter(UNKNOWN.__contains__, text)) for text in texts]
 
     def explain(self, sources, targets):
         return [self._explanation(*sides) for sides in zip(sources, targets, strict=True)]
@@ -291,6 +296,32 @@ def test_patterns_are_those_of_a_file(tmp_path):
 def test_the_address_of_a_page_ends_where_it_ends(text, plain, copied):
     found = Markup().parse(text)
     assert (found.plain, [part.opening for part in found._root.parts]) == (plain, copied)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "copied"),
+    [
+        ("A \U0001f392.", "A.", ["\U0001f392"]),
+        ("c\U0001f392\u200d\U0001f600\ufe0f!", "c!", ["\U0001f392\u200d\U0001f600\ufe0f"]),
+        ("the \u0141ód\u017a-bus", "the -bus", ["\u0141ód\u017a"]),
+        ("abc\u0429", "", ["abc\u0429"]),
+        ("ist\u6771\u4eac\u5927\u5b66\u6771", "ist\u5927\u5b66", ["\u6771\u4eac", "\u6771"]),
+        ("a < b & <b> {0} \u0429 &amp;", "a < b & <b> {0}  &amp;", ["\u0429"]),
+    ],
+)  # fmt: skip
+def test_words_with_unknown_characters_are_copied(text, plain, copied):
+    found = Markup(tags=False).parse(text, UNKNOWN)
+    assert (found.plain, [part.opening for part in found._root.parts]) == (plain, copied)
+
+
+def test_a_thousand_random_texts_keep_what_is_unknown():
+    draw = random.Random(3)
+    words = [*"abcdef", "<b>", "&amp;", "\u0141ód\u017a", "\u0429", "\u6771\u4eac", "\U0001f392"]
+    texts = [" ".join(draw.choices(words, k=draw.randrange(12))) for _ in range(1000)]
+    translator = MarkupTranslator(Reordering(), Markup(tags=False), copy_unknown=True)
+    for text, (best,) in zip(texts, translator.translate(texts), strict=True):
+        for word in words[8:]:
+            assert best.text.count(word) == text.count(word), (text, best.text)
 
 
 def test_the_texts_before_a_bad_one_are_translated():
