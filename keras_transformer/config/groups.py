@@ -227,7 +227,7 @@ class TokenizerConfig(SettingsGroup):
     byte_fallback: Annotated[
         bool,
         "Whether 256 tokens are bytes, in which characters are written that the training text does "
-        "not have, such as an emoji; otherwise they are unknown.",
+        "not have, such as an emoji, so that a later training can learn them.",
     ] = False
     user_symbols: Annotated[
         str | None, "Words, separated by spaces, that always stay one token, such as language tags."

@@ -74,7 +74,7 @@ def export_saved_model(
         return verify(path, translator, split_sentences)
 
     settings = {"n_best": n_best, "split_sentences": split_sentences, "weights": weights}
-    settings |= vocab_sizes(translator)
+    settings |= vocab_sizes(translator) | {"unknown_ids": translator.tokenizer.unknown_ids}
     model, decoding = translator.model, translator.decoding
     return write_version(write, directory, version, model, decoding, **settings)
 

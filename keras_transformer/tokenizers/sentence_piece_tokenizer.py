@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
+from keras_transformer.special_ids import UNKNOWN_ID
 from keras_transformer.tokenizers.sentence_piece_model import (
     SPACE,
     processor_of,
@@ -125,6 +126,10 @@ class SentencePieceTokenizer(Tokenizer):
     @property
     def vocab_size(self) -> int:
         return self._processor.get_piece_size()
+
+    @property
+    def unknown_ids(self) -> list[int]:
+        return [UNKNOWN_ID, *filter(self._processor.is_byte, range(self.vocab_size))]
 
     @property
     def sentence_piece_model(self) -> bytes:

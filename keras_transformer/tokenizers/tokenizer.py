@@ -52,6 +52,11 @@ class Tokenizer(tf.Module, abc.ABC):
         """
 
     @property
+    def unknown_ids(self) -> list[int]:
+        """The tokens of characters that the vocabulary lacks: the unknown one, and bytes."""
+        return [UNKNOWN_ID]
+
+    @property
     @abc.abstractmethod
     def serialized(self) -> bytes:
         """The bytes of the single file that contains the whole tokenizer."""
@@ -121,14 +126,20 @@ class Tokenizer(tf.Module, abc.ABC):
         copies = tf.strings.regex_replace(valid_texts(texts), self._around_texts, "")
         says_something = tf.reduce_any(tf.gather(self._says_something, ids), axis=1)
         is_copied = ~says_something | (copies == "")
-        is_unknown = tf.reduce_any(ids == UNKNOWN_ID, axis=1)
+        is_unknown = tf.reduce_any(tf.gather(self._is_unknown, ids), axis=1)
         return is_copied, tf.where(is_unknown, copies, "")
 
     @functools.cached_property
     def _says_something(self):
-        """Bool `(V,)`: False for special tokens, the unknown one, blank ones and tags."""
+        """Bool `(V,)`: False for special tokens, unknown ones, blank ones and tags."""
         words = [TAG.sub("", piece).replace(SPACE, "") for piece in self.pieces]
-        return np.array([i > END_ID and not is_blank(word) for i, word in enumerate(words)])
+        says = np.array([i > END_ID and not is_blank(word) for i, word in enumerate(words)])
+        return says & ~self._is_unknown
+
+    @functools.cached_property
+    def _is_unknown(self):
+        """Bool `(V,)`: True for `unknown_ids`."""
+        return np.isin(np.arange(self.vocab_size), self.unknown_ids)
 
     @functools.cached_property
     def _around_texts(self):

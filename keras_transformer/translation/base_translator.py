@@ -148,7 +148,8 @@ class BaseTranslator(abc.ABC):
     def unknown_characters(self, texts: Texts) -> list[str]:
         """Returns the characters of each text that its tokenizer does not know: "" if it knows all.
 
-        A model does not see them, so translations lack them.
+        A model does not see them, so translations lack them. Those that are written in bytes are
+        among them, as a training does not see their bytes.
         """
         texts = list_of_texts(texts)
         characters = {

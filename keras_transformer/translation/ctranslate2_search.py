@@ -73,7 +73,9 @@ class CTranslate2Search:
         self.source_tokens, self.target_tokens = (
             _vocabulary(directory, side) for side in ("source", "target")
         )
-        self._known = set(self.source_tokens[NUM_SPECIAL:])
+        is_byte = self.source.is_byte
+        tokens = self.source_tokens[NUM_SPECIAL:]
+        self._known = {x for x in tokens if not is_byte(self.source.piece_to_id(x))}
         self._words = {
             token
             for token in self._known

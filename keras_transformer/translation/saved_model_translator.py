@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizers' operations
 
@@ -10,7 +11,6 @@ from keras_transformer.backend.parallel_calls import first_call_locked, parallel
 from keras_transformer.decoding.batch_search import length_batches
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.errors import InputError
-from keras_transformer.special_ids import UNKNOWN_ID
 from keras_transformer.translation.base_translator import Translation, list_of_texts
 from keras_transformer.translation.explanation import Explanation, Word
 from keras_transformer.translation.exported_translator import ExportedTranslator
@@ -101,7 +101,8 @@ class SavedModelTranslator(ExportedTranslator):
         return explained
 
     def _have_unknown(self, texts):
-        return (self._answer("encode", {"text": texts})["ids"] == UNKNOWN_ID).any(axis=1)
+        ids = self._answer("encode", {"text": texts})["ids"]
+        return np.isin(ids, self.settings["unknown_ids"]).any(axis=1)
 
     def _answer(self, name, inputs):
         """Returns the outputs of a signature as NumPy arrays."""

@@ -27,7 +27,7 @@ from keras_transformer.decoding.terms import TermRows, TermVocabulary
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.translation_model import TranslationModel
-from keras_transformer.special_ids import END_ID, PAD_ID, UNKNOWN_ID, shift_right
+from keras_transformer.special_ids import END_ID, PAD_ID, shift_right
 from keras_transformer.translation.base_translator import (
     BaseTranslator,
     Translation,
@@ -446,7 +446,8 @@ class Translator(BaseTranslator):
         return _rows(ids), np.asarray(truncated)
 
     def _have_unknown(self, texts):
-        return [UNKNOWN_ID in row for row in self.tokenizer.encode(texts).to_list()]
+        unknown = self.tokenizer.unknown_ids
+        return [np.isin(row, unknown).any() for row in _rows(self.tokenizer.encode(texts))]
 
     def _encode_one(self, text):
         """Returns the ids of one text that is not copied, and whether they were cut."""

@@ -52,6 +52,7 @@ def test_export_is_one_version_with_its_settings(exported, translator):
     assert settings["decoding"] == vars(translator.decoding)
     assert settings["n_best"] == 2 and settings["model"]["d_model"] == 32
     assert settings["source_vocab_size"] == settings["target_vocab_size"] == 150
+    assert settings["unknown_ids"] == translator.tokenizer.unknown_ids == [1]
     assert settings["keras_transformer"] == keras_transformer.__version__
     assert settings["verification"]["num_texts"] > 64
 

@@ -78,8 +78,10 @@ def test_a_text_of_invisible_characters_is_blank_even_if_the_tokenizer_knows_the
     for tokenizer in known, as_bytes:
         assert all(map(len, tokenizer.encode(texts).to_list()))
         is_copied, copies = tokenizer.copies(texts, tokenizer.encode_truncated(texts, 9)[0])
-        assert is_copied.numpy().tolist() == [True, True, False, False]
-        assert strings(copies[:2]) == ["", ""]
+        is_unknown = tokenizer is as_bytes  # as no training has seen its bytes
+        assert is_copied.numpy().tolist() == [True, True, False, is_unknown]
+        assert strings(copies)[:2] == ["", ""] and (strings(copies)[3] == texts[3]) == is_unknown
+    assert [as_bytes.pieces[i] for i in as_bytes.unknown_ids[::256]] == ["<unk>", "<0xFF>"]
 
 
 def test_odd_texts_and_broken_bytes_are_encoded_and_decoded(any_tokenizer):

@@ -14,6 +14,7 @@ from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
 from keras_transformer.models import RnnSeq2Seq, Transformer
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
+from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.translation import loading
 from keras_transformer.translation.base_translator import Translation
 from keras_transformer.translation.lexicon import Lexicon
@@ -120,6 +121,16 @@ def test_blank_and_unknown_texts_are_copied_and_do_not_reach_the_model(
     assert untouched.score([*BLANK, "\u4e16"], ["Hund"] * 5).tolist() == [0.0] * 5
     with pytest.raises(ValueError, match="Received: text='\u4e16'. Give one with a word"):
         untouched.attention("\u4e16")
+
+
+def test_characters_that_are_written_in_bytes_are_unknown(sentence_pairs):
+    sources = [source for source, _ in sentence_pairs]
+    tokenizer = SentencePieceTokenizer.train(sources, 320, byte_fallback=True)
+    model = Transformer(320, num_layers=1, d_model=8, ff_dim=8, num_heads=1)
+    translator = Translator(model, tokenizer)
+    texts = ["A dog \U0001f600 runs \u4e16.", "A dog runs.", "\u4e16\u754c"]
+    assert translator.unknown_characters(texts) == ["\U0001f600\u4e16", "", "\u4e16\u754c"]
+    assert translator(texts[2:]) == texts[2:]
 
 
 def test_n_best_are_different_and_ordered_by_score(translator, sources):
