@@ -36,6 +36,7 @@ MODULES = (
     "translation.terminology",
     "translation.markup",
     "translation.markup_translator",
+    "translation.reranking",
     "translation.explanation",
     "translation.lexicon",
     "decoding",

@@ -123,6 +123,16 @@ def add_ensemble(parser):
     )
 
 
+def add_reranking(parser):
+    """Adds the flag for the model of a `RerankingTranslator`."""
+    parser.add_argument(
+        "--rerank-with",
+        metavar="RUN",
+        help="choose from all translations in the beam by how well this run, from the target to "
+        "the source, gives the text back, too",
+    )
+
+
 def add_decoding(parser):
     """Adds the flags of the search, and of the weights to load."""
     group = parser.add_argument_group(
@@ -204,13 +214,15 @@ def load_translator(arguments, of_run=False):
     """Returns the translator of a run, with the search that the flags ask for, or of an export.
 
     Args:
-        arguments: parsed arguments of `add_model` and `add_decoding`, and perhaps `add_ensemble`.
+        arguments: parsed arguments of `add_model` and `add_decoding`, and perhaps of `add_ensemble`
+            and `add_reranking`.
         of_run: whether an export is refused.
     """
     given = given_settings(arguments, "decoding")
     DecodingConfig(**given)
     models = arguments.model if isinstance(arguments.model, list) else [arguments.model]
-    for model in models:
+    reverse = getattr(arguments, "rerank_with", None)
+    for model in models if reverse is None else [*models, reverse]:
         check_exists(model, "a run or of an export")
     if arguments.adapter is not None:
         check_readable(arguments.adapter)
@@ -219,15 +231,27 @@ def load_translator(arguments, of_run=False):
         given["ensemble"] = ensemble
     console.start_keras(to_search=True)
     from keras_transformer.translation.loading import load
-    from keras_transformer.translation.translator import Translator
 
     translator = load(models[0] if len(models) == 1 else models, arguments.checkpoint, **given)
-    if of_run and not isinstance(translator, Translator):
+    if of_run:
+        _check_run(translator, models[0])
+    if reverse is not None:
+        from keras_transformer.translation.reranking import RerankingTranslator
+
+        other = load(reverse)
+        _check_run(other, reverse)
+        translator = RerankingTranslator(translator, other)
+    return translator
+
+
+def _check_run(translator, path):
+    from keras_transformer.translation.translator import Translator
+
+    if not isinstance(translator, Translator):
         raise InputError(
-            f"Expected the directory of a run. Received: {models[0]}: an export. "
+            f"Expected the directory of a run. Received: {path}: an export. "
             "Name the run that it was made from."
         )
-    return translator
 
 
 def translations_of(translator, lines):

@@ -10,6 +10,7 @@ from keras_transformer.cli.arguments import (
     add_decoding,
     add_ensemble,
     add_model,
+    add_reranking,
     files_of,
     given_settings,
     load_translator,
@@ -48,6 +49,7 @@ def add_arguments(parser):
     )
     add_decoding(parser)
     add_ensemble(parser)
+    add_reranking(parser)
     add_bleu(parser)
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument(
@@ -121,7 +123,7 @@ def _compare(arguments, references, source, hypotheses, tokenize):
             raise InputError(f"Expected systems that differ. Received: {name} twice. Name another.")
         is_model = pathlib.Path(name).is_dir()
         given = {"model": [name] if is_model else [], "hypothesis": None if is_model else name}
-        given.update(ensemble=None, adapter=None)
+        given.update(ensemble=None, adapter=None, rerank_with=None)
         systems[name] = _hypotheses(_with(arguments, **given), references, source)
     found = compare(systems, references, arguments.lowercase, tokenize)
     if arguments.html is not None:
@@ -184,8 +186,8 @@ def _tokenizer_of(models):
 def _hypotheses(arguments, references, source):
     """Returns the translations to score, from a file or a model; `source`: lines, or None."""
     if arguments.hypothesis is not None:
-        options = arguments.checkpoint, arguments.ensemble, arguments.adapter, arguments.source
-        flags = given_settings(arguments, "decoding") or any(options)
+        names = "checkpoint", "ensemble", "adapter", "rerank_with", "source"
+        flags = given_settings(arguments, "decoding") or any(map(vars(arguments).get, names))
         if flags and not arguments.compare:  # else they may be of another system
             raise InputError(
                 "Expected a model for --source and the flags of the search. "

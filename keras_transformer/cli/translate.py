@@ -12,6 +12,7 @@ from keras_transformer.cli.arguments import (
     add_ensemble,
     add_model,
     add_n_best,
+    add_reranking,
     chunks_of,
     files_of,
     load_translator,
@@ -50,6 +51,7 @@ def add_arguments(parser):
     )
     add_decoding(parser)
     add_ensemble(parser)
+    add_reranking(parser)
     add_n_best(
         parser,
         "maximum number of different translations per line (default: 1); above 1, each is printed "
@@ -134,8 +136,8 @@ def run(arguments):
             check_readable(path)
     if arguments.output is not None:
         check_writable(arguments.output)
-    read = arguments.input, *filter(None, [*files[1:], arguments.adapter])
-    read += tuple(files_of(arguments.model))
+    models = [*arguments.model, *filter(None, [arguments.rerank_with])]
+    read = arguments.input, *filter(None, [*files[1:], arguments.adapter]), *files_of(models)
     check_no_input(arguments.output, read)
     terms = None if arguments.terms is None else Terminology.read(arguments.terms)
     markup = _markup(arguments)
@@ -281,6 +283,11 @@ def _sampling(arguments):
         raise InputError(
             "Expected --terms with a search, which finds the best translation that has them. "
             f"Received: samples and --terms {arguments.terms}. Leave out one of the two."
+        )
+    if draws and arguments.rerank_with is not None:
+        raise InputError(
+            "Expected --rerank-with with a search, whose translations it orders. Received: samples "
+            f"and --rerank-with {arguments.rerank_with}. Leave out one of the two."
         )
     if arguments.mbr is not None and (arguments.sample or arguments.n_best > 1):
         raise InputError(

@@ -157,6 +157,28 @@ def test_each_line_is_an_object(calls, run_directory, type_in, capsys, write_fil
     assert other["text"] == "Ä DOG!" and second["translations"][0]["truncated"]
 
 
+def test_a_second_run_orders_the_translations(
+    calls, run_directories, type_in, capsys, monkeypatch, error_of
+):
+    class Reranking:
+        def __init__(self, translator, reverse):
+            self.translate_chunks = reverse.translate_chunks
+            self.checksum, self.unknown_characters = reverse.checksum, reverse.unknown_characters
+            assert [translator.decoding.beam_size, reverse.decoding.beam_size] == [8, 2]
+
+    module = types.SimpleNamespace(RerankingTranslator=Reranking)
+    monkeypatch.setitem(sys.modules, "keras_transformer.translation.reranking", module)
+    model, other = run_directories
+    type_in(b"a dog\n")
+    command = ["translate", model, "--beam-size", "8", "--rerank-with"]
+    assert cli.main([*command, other]) == 0
+    assert capsys.readouterr().out == "A DOG\n"
+    assert f"Received: {other}/none: no such directory" in error_of(2, [*command, f"{other}/none"])
+    (export := pathlib.Path(other, "export")).mkdir()
+    assert f"Received: {export}: an export." in error_of(2, [*command, str(export)])
+    assert "Received: samples and --rerank-with" in error_of(2, [*command, other, "--sample"])
+
+
 def test_lines_that_lost_characters_are_counted(calls, run_directory, type_in, capsys):
     type_in("a\n\u2603\nb \u2603\nc\u2603\n".encode())  # the second is a copy
     assert cli.main(["translate", run_directory]) == 0

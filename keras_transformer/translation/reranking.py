@@ -1,0 +1,102 @@
+"""Translations that a search has found, ordered by a model of the other direction, too."""
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.errors import InputError
+from keras_transformer.translation.base_translator import BaseTranslator, list_of_texts
+
+if TYPE_CHECKING:
+    from keras_transformer.translation.translator import Translator
+
+NUM_CHECKED = 16
+"""Texts by which it is seen in which direction a model translates."""
+
+
+class RerankingTranslator(BaseTranslator):
+    """Chooses between the translations of a search by how well they give the text back.
+
+    The score of a translation is log P(translation | text) + log P(text | translation), each over
+    its length penalty: the one that the search gave, and the one that the other model gives to the
+    text. That is the noisy channel of Yee et al. (2019, section 2,
+    https://aclanthology.org/D19-1571/) without its language model, and with weights that are equal,
+    as in the reranking of Sennrich et al. (2016, https://aclanthology.org/W16-2323/).
+
+    Args:
+        translator: `Translator` or that of an export, with a beam of several hypotheses.
+        reverse: `Translator` from the target to the source, with any tokenizer.
+    Raises:
+        ValueError: a search that finds one translation only; in a call, a `reverse` that
+            translates in the same direction.
+
+    Example:
+        reverse = keras_transformer.load("runs/de-en")
+        RerankingTranslator(keras_transformer.load("runs/en-de", beam_size=8), reverse)(["A dog."])
+    """
+
+    def __init__(self, translator: BaseTranslator, reverse: "Translator") -> None:
+        if translator.n_best < 2:
+            raise InputError(
+                "Expected a search for several translations, to choose from. Received: "
+                f"{translator._limit_of_n_best()}"
+            )
+        self.translator, self.reverse = translator, reverse
+        self.decoding, self.n_best = translator.decoding, translator.n_best
+        self.can_be_steered = translator.can_be_steered
+        self._is_checked = False
+
+    def _submit(self, n_best, terms, submit, texts, prefixes):
+        texts = list_of_texts(texts)
+        found = self.translator._submit(self.n_best, terms, submit, texts, prefixes)
+        return lambda: [each[:n_best] for each in self._ordered(texts, found())]
+
+    def _ordered(self, texts, answers):
+        """Returns the translations of each text, the best first."""
+        pairs = [
+            (translation.text, text)
+            for text, each in zip(texts, answers, strict=True)
+            if len(each) > 1
+            for translation in each
+        ]
+        translations, sources = ([side[i] for side in pairs] for i in (0, 1))
+        self._check_direction(translations[:NUM_CHECKED], sources[:NUM_CHECKED])
+        scores = iter(self.reverse.score(translations, sources).tolist())
+        ordered = []
+        for each in answers:
+            if len(each) > 1:
+                # the model says nothing of a blank translation, whose score is 0
+                backward = [next(scores) or IMPOSSIBLE for _ in each]
+                each = [x._replace(score=x.score + y) for x, y in zip(each, backward, strict=True)]
+                each.sort(key=lambda translation: -translation.score)
+            ordered.append(each)
+        return ordered
+
+    def _check_direction(self, translations, sources):
+        """Raises `InputError` if the other model would rather translate in the same direction."""
+        if self._is_checked or not sources:
+            return
+        backward = self.reverse.score(translations, sources).sum()
+        if backward < self.reverse.score(sources, translations).sum():
+            raise InputError(
+                "Expected a model of the other direction for the reranking, from the target to the "
+                "source. Received: one that finds the translations more probable, given the text, "
+                "than the text. Train one with the two sides of the corpus exchanged."
+            )
+        self._is_checked = True
+
+    def _explain(self, sources, targets):
+        return self.translator._explain(sources, targets)
+
+    def _have_unknown(self, texts):
+        return self.translator._have_unknown(texts)
+
+    def _threads(self):
+        return self.translator._threads()
+
+    def _limit_of_n_best(self):
+        return self.translator._limit_of_n_best()
+
+    def checksum(self) -> str:
+        both = self.translator.checksum() + self.reverse.checksum()
+        return hashlib.sha256(both.encode()).hexdigest()
