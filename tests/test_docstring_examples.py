@@ -81,6 +81,7 @@ def names(translator, sentence_pairs):
         "keras": keras,
         "keras_transformer": keras_transformer,
         "translator": translator,
+        "reverse": translator,
         "model": model,
         "tokenizer": tokenizer,
         "load": keras_transformer.load,

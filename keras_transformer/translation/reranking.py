@@ -31,8 +31,7 @@ class RerankingTranslator(BaseTranslator):
             translates in the same direction.
 
     Example:
-        reverse = keras_transformer.load("runs/de-en")
-        RerankingTranslator(keras_transformer.load("runs/en-de", beam_size=8), reverse)(["A dog."])
+        reranked = RerankingTranslator(translator, reverse)  # reverse = load("runs/de-en")
     """
 
     def __init__(self, translator: BaseTranslator, reverse: "Translator") -> None:
