@@ -170,8 +170,8 @@ def _pairs(paths):
     """Yields the pairs of two files, or of one with two columns, of which others are ignored."""
     if len(paths) == 1:
         for line in iterate_lines(*paths):
-            source, target, *_ = (*line.split("\t"), "")  # one column is a pair with a blank side
-            yield source, target
+            columns = [*line.split("\t"), ""]  # a line of one column has a blank side
+            yield columns[0], columns[1]
         return
     lines = itertools.zip_longest(*map(iterate_lines, paths))
     for number, pair in enumerate(lines):
