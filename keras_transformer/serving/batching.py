@@ -31,14 +31,14 @@ takes a multiple of the memory of its texts, however few of their tokens it tran
 class _Task:
     """Rows that stay together: a whole request, or a part of a request larger than a batch."""
 
-    def __init__(self, signature, inputs, num_rows, is_batchable, deadline, loop):
+    def __init__(self, signature, inputs, num_rows, is_batchable, deadline):
         self.signature = signature
         self.inputs = inputs
         self.num_rows = num_rows
         self.num_bytes = sum(map(num_bytes, inputs.values()))
         self.is_batchable = is_batchable
         self.deadline = deadline
-        self.answer = loop.create_future()
+        self.answer = asyncio.get_running_loop().create_future()
 
 
 class Batching:
@@ -56,6 +56,7 @@ class Batching:
         self._num_running = 0  # rows in runs that have begun
         self._num_returning = 0  # rows just answered, whose clients may soon ask again
         self._timer = None
+        metrics.queue_size.set_function(lambda: self.num_waiting)
 
     async def run(self, signature, inputs, deadline=None):
         """Returns the outputs of a request: dict from output name to NumPy array.
@@ -130,7 +131,7 @@ class Batching:
         """
         sizes = {len(array) if array.ndim else 1 for array in inputs.values()}
         if not (signature.is_batchable and len(sizes) == 1):
-            return [_Task(signature, inputs, max(sizes), False, deadline, self._loop)]
+            return [_Task(signature, inputs, max(sizes), False, deadline)]
         (num_rows,) = sizes
         starts, total = [0], 0  # a request without rows is a task too
         for row in range(num_rows):
@@ -141,15 +142,9 @@ class Batching:
                 starts.append(row)
                 total = size
         return [
-            _Task(
-                signature,
-                {name: array[start:end] for name, array in inputs.items()},
-                end - start,
-                True,
-                deadline,
-                self._loop,
-            )
+            _Task(signature, part, end - start, True, deadline)
             for start, end in itertools.pairwise([*starts, num_rows])
+            for part in [{name: array[start:end] for name, array in inputs.items()}]
         ]
 
     def _start_batches(self):

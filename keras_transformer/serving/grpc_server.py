@@ -118,7 +118,7 @@ class Calls:
         self._one_thread = one_thread
         self._metrics = metrics
         self._calling = collections.Counter()  # open calls of each connection
-        self._num_open = 0  # calls that have a message
+        self._open = set()  # the contexts of calls that have a message
         self._memory = Memory(settings.max_queued_bytes)  # of answers, which clients may never read
         self._reading = set()  # connections on which a message is received
         self._reading_more = asyncio.Semaphore(MAX_MESSAGES_READ)
@@ -191,15 +191,12 @@ class Calls:
     def _take_slot(self, context):
         """Counts a call as open until its answer has been sent."""
         limit = self._settings.max_connections
-        if self._num_open >= limit:
+        if len(self._open) >= limit:
             raise errors.unavailable(
                 f"Expected at most {limit} calls at the same time. Received more. Try again later."
             )
-        self._num_open += 1
-        context.add_done_callback(self._release_slot)
-
-    def _release_slot(self, _context):
-        self._num_open -= 1
+        self._open.add(context)
+        context.add_done_callback(self._open.discard)
 
     async def _call(self, answer, message_class, api, _messages, context):
         """Answers and counts a call; an exception becomes its status."""

@@ -93,6 +93,7 @@ class HttpConnection(asyncio.Protocol):
         self._ahead = bytearray()  # received bytes that belong to no request yet
         self._http = None
         self._event = None  # the `h11.Request`
+        self._headers = {}  # those of `Request`
         self._body = bytearray()
         self._num_chunks = 0
         self._framing = b""  # the last bytes of a chunked body
@@ -217,12 +218,16 @@ class HttpConnection(asyncio.Protocol):
             self._ahead = bytearray()
             self._step = Step.BODY
             self._event = self._http.next_event()
+            self._headers = {
+                name.decode("latin-1"): value.decode("latin-1")
+                for name, value in self._event.headers
+            }
             self._check_head()
 
     def _check_head(self):
         """Checks the request line and headers before the body arrives."""
-        headers = self._headers()
-        length = 0 if "transfer-encoding" in headers else int(headers.get("content-length", 0))
+        is_chunked = "transfer-encoding" in self._headers
+        length = 0 if is_chunked else int(self._headers.get("content-length", 0))
         self._server.take_slot(self)
         if not self._event.http_version.startswith(b"1."):
             version = self._event.http_version.decode()
@@ -242,11 +247,6 @@ class HttpConnection(asyncio.Protocol):
     def _path(self):
         target = ORIGIN.sub("", self._event.target.decode("ascii"), count=1)
         return target.partition("?")[0] or "/"
-
-    def _headers(self):
-        return {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in self._event.headers
-        }
 
     def _receive(self, data):
         self._http.receive_data(data)
@@ -285,7 +285,7 @@ class HttpConnection(asyncio.Protocol):
 
         h11 accepts them, so a proxy could see another end, and another next request.
         """
-        if "transfer-encoding" not in self._headers():
+        if "transfer-encoding" not in self._headers:
             return
         end = len(self._framing) - len(self._http.trailing_data[0])
         lines = self._framing[:end].split(b"\n")[-2 - len(trailers) : -1]
@@ -304,7 +304,7 @@ class HttpConnection(asyncio.Protocol):
         request = Request(
             self._event.method.decode("ascii"),
             self._path(),
-            self._headers(),
+            self._headers,
             self._body,
             self._deadline,
             self._share,
@@ -351,7 +351,9 @@ class HttpConnection(asyncio.Protocol):
             ("Content-Type", response.content_type),
             ("Content-Length", str(len(response.body))),
         ]
-        if is_last or not self.has_slot or self._server.is_stopping or self._is_ambiguous():
+        # two headers give the length, as in request smuggling (RFC 9112, 6.1)
+        is_ambiguous = {"transfer-encoding", "content-length"} <= self._headers.keys()
+        if is_last or not self.has_slot or self._server.is_stopping or is_ambiguous:
             headers.append(("Connection", "close"))
         reason = REASONS.get(response.status, "")
         parts = [h11.Response(status_code=response.status, headers=headers, reason=reason)]
@@ -364,14 +366,9 @@ class HttpConnection(asyncio.Protocol):
         if not self._transport.get_write_buffer_size():
             self._written()
 
-    def _is_ambiguous(self):
-        """Whether two headers give the length, as in request smuggling (RFC 9112, 6.1)."""
-        names = {name for name, _ in self._event.headers} if self._event else set()
-        return {b"transfer-encoding", b"content-length"} <= names
-
     def _written(self):
         self._free_body()
-        self._event = None
+        self._event, self._headers = None, {}
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._transport.resume_reading()
             self._begin(self._settings.idle_timeout)

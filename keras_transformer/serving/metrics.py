@@ -21,6 +21,7 @@ class Metrics:
     Attributes:
         batch_size: histogram of rows in a run.
         runtime_latency: histogram of microseconds in a run.
+        queue_size: gauge of rows in the queue.
     """
 
     def __init__(self, model_name):
@@ -50,7 +51,7 @@ class Metrics:
             [2**i for i in range(10)],
             ["model_name"],
         ).labels(model_name)
-        self._queue_size = Gauge(
+        self.queue_size = Gauge(
             ":tensorflow:serving:batching_session:queued_rows",
             "Rows in the queue.",
             registry=self._registry,
@@ -75,10 +76,6 @@ class Metrics:
     def count_load(self, status):
         """Counts an attempt to load a version, by the name of its status code."""
         self._num_loads.labels(self._model_name, status).inc()
-
-    def watch_queue(self, num_rows):
-        """Makes the metric of the queue length call `num_rows` whenever it is read."""
-        self._queue_size.set_function(num_rows)
 
     def page(self):
         """Returns all metrics in Prometheus's text format, as bytes."""

@@ -122,7 +122,6 @@ class Server:
         metrics = Metrics(self.model_name)
         batching = Batching(settings, metrics)
         one_thread = OneThread()
-        metrics.watch_queue(lambda: batching.num_waiting)
         versions = Versions(
             self.directory, self.model_name, self._wanted, self._labels, settings, metrics
         )
