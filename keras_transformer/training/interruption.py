@@ -14,7 +14,10 @@ class Interrupted(Exception):
     """
 
     def __init__(self, signal_number: int) -> None:
-        super().__init__(f"interrupted by {signal.Signals(signal_number).name}; the work is saved")
+        name = signal.Signals(signal_number).name
+        super().__init__(
+            f"interrupted by {name}; the work is saved, and the same command goes on from there"
+        )
         self.signal_number = signal_number
 
 
