@@ -133,6 +133,18 @@ def add_reranking(parser):
     )
 
 
+def add_alignment_head(parser):
+    """Adds the flag for the head by which words are aligned, see `Translator`."""
+    parser.add_argument(
+        "--alignment-head",
+        nargs=2,
+        type=int,
+        metavar=("LAYER", "HEAD"),
+        help="head of the attention to the source that aligns words, counted from 0 (default: the "
+        "one that was trained to align, or else the mean of the heads of the last layer but one)",
+    )
+
+
 def add_decoding(parser):
     """Adds the flags of the search, and of the weights to load."""
     group = parser.add_argument_group(
@@ -214,8 +226,8 @@ def load_translator(arguments, of_run=False):
     """Returns the translator of a run, with the search that the flags ask for, or of an export.
 
     Args:
-        arguments: parsed arguments of `add_model` and `add_decoding`, and perhaps of `add_ensemble`
-            and `add_reranking`.
+        arguments: parsed arguments of `add_model` and `add_decoding`, and perhaps of
+            `add_ensemble`, `add_reranking` and `add_alignment_head`.
         of_run: whether an export is refused.
     """
     given = given_settings(arguments, "decoding")
@@ -229,6 +241,8 @@ def load_translator(arguments, of_run=False):
         given["adapter"] = arguments.adapter
     if (ensemble := getattr(arguments, "ensemble", None)) is not None:
         given["ensemble"] = ensemble
+    if (head := getattr(arguments, "alignment_head", None)) is not None:
+        given["alignment_head"] = tuple(head)
     console.start_keras(to_search=True)
     from keras_transformer.translation.loading import load
 

@@ -2,6 +2,7 @@
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import (
+    add_alignment_head,
     add_decoding,
     add_ensemble,
     add_model,
@@ -44,6 +45,7 @@ def add_arguments(parser):
     )
     add_decoding(parser)
     add_ensemble(parser)
+    add_alignment_head(parser)
     add_n_best(parser, "number of translations that the signature n_best returns (default: 1)")
     parser.add_argument(
         "--split-sentences",

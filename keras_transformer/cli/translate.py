@@ -8,6 +8,7 @@ import sys
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import (
+    add_alignment_head,
     add_decoding,
     add_ensemble,
     add_model,
@@ -52,6 +53,7 @@ def add_arguments(parser):
     add_decoding(parser)
     add_ensemble(parser)
     add_reranking(parser)
+    add_alignment_head(parser)
     add_n_best(
         parser,
         "maximum number of different translations per line (default: 1); above 1, each is printed "

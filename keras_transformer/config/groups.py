@@ -303,6 +303,14 @@ class TrainingConfig(SettingsGroup):
         "LoRA: rank of the adapters that alone are trained, beside query and value projections; "
         "0: off.",
     ] = 0
+    guided_alignment: Annotated[
+        str | None,
+        "Alignments of words that one attention head learns: lexicon, which finds them, or a file, "
+        "such as of fast_align; null means none.",
+    ] = None
+    guided_alignment_weight: Annotated[
+        Positive, "Weight of the loss of guided_alignment, beside that of the translation."
+    ] = 0.05
     clip_norm: Annotated[
         Positive | None, "Maximum norm of the gradient over all weights; null means no limit."
     ] = None

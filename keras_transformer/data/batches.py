@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_transformer.data.alignments import alignment_of_tokens, begins_word, word_numbers
 from keras_transformer.data.batch_plan import (
     drawn_pairs,
     plan_batches,
@@ -106,6 +107,8 @@ class TranslationBatches:
                 f"weight={', '.join(f'{weight:g}' for weight in self._weights)} for "
                 f"{', '.join(map(str, sizes))} pairs. Raise a weight."
             )
+        self.is_used = fits
+        """Bool, which pairs of the corpus are in the batches."""
         self.rows = [rows.select(fits) for rows in plain]
         """The `RaggedIds` of source and target, without sampling."""
         self._texts = [list(itertools.compress(side, fits)) if sampling else [] for side in sides]
@@ -120,6 +123,9 @@ class TranslationBatches:
         )
         self.soft_labels: SoftLabels | None = None
         """Labels that may replace those of the text; not together with `sampling`."""
+        self.links: RaggedIds | None = None
+        """Links `(L, 2)` of the words of each pair, see `read_links`; with them, batches have
+        alignments."""
         self._num_batches: dict[int, int] = {}  # from epoch to number of batches, as far as known
 
     def __len__(self) -> int:
@@ -138,7 +144,8 @@ class TranslationBatches:
 
         A batch is `({"source_ids", "target_ids"}, labels, weights)`: int32 `(B, S)` and `(B, T)`,
         int32 `(B, T)`, float32 `(B, T)`. A weight is 1 / the number of real labels in the batch, or
-        0 on padding, so the sum of the weighted losses is the mean loss per token.
+        0 on padding, so the sum of the weighted losses is the mean loss per token. With `links`,
+        the inputs have an "alignment", float32 `(B, T, S)`, see `alignment_of_tokens`.
 
         Args:
             repeat: whether to continue with the following epochs, without end; otherwise, the
@@ -159,9 +166,12 @@ class TranslationBatches:
         With `repeat=False`, each iteration starts at the same batch.
         """
         ids = np.zeros((0, 0), "int32")
+        inputs = {"source_ids": ids, "target_ids": ids}
+        if self.links is not None:
+            inputs["alignment"] = np.zeros((0, 0, 0), "float32")
         return tf_dataset(
             lambda: self.arrays(repeat, epoch, index, row_multiple),
-            ({"source_ids": ids, "target_ids": ids}, ids, ids.astype("float32")),
+            (inputs, ids, ids.astype("float32")),
             None if repeat else self._count(epoch) - index,
         )
 
@@ -235,6 +245,10 @@ class TranslationBatches:
             drawn = RaggedIds(self.soft_labels.draw(text.ids, rng), text.lengths)
             if (pairs := self._drawn(epoch)) is not None:
                 drawn = drawn.take(pairs)
+        begins = [] if self.links is None else list(map(begins_word, self._tokenizers))
+        links = self.links
+        if links is not None and (pairs := self._drawn(epoch)) is not None:
+            links = links.take(pairs)
         for pairs, (num_rows, source_width, target_width) in batches:
             num_rows += -num_rows % row_multiple
             text = target.padded(pairs, num_rows, target_width)
@@ -244,5 +258,8 @@ class TranslationBatches:
                 "source_ids": source.padded(pairs, num_rows, source_width),
                 "target_ids": shift_right(text, np),
             }
+            if links is not None:
+                words = map(word_numbers, begins, (inputs["source_ids"], text))
+                inputs["alignment"] = alignment_of_tokens(links, pairs, *words)
             weights = real.astype("float32") / np.float32(target.lengths[pairs].sum())
             yield inputs, labels, weights

@@ -67,6 +67,9 @@ class ParallelCorpus:
         summary: `CorpusSummary`.
         parts: the corpora that it consists of.
         part_of: int array, the index in `parts` of each pair; None: all are of the first.
+        lines: int array, the line of each pair in the text that it was read from, from 0, where
+            some lines are left out; None: there is no other text.
+        num_lines: number of lines of that text.
     """
 
     def __init__(
@@ -76,12 +79,16 @@ class ParallelCorpus:
         summary: CorpusSummary,
         parts: Sequence[Part] = (Part(),),
         part_of: Any = None,
+        lines: np.ndarray | None = None,
+        num_lines: int | None = None,
     ) -> None:
         self.source = source
         self.target = target
         self.summary = summary
         self.parts = parts
         self.part_of = np.zeros(len(source), "int32") if part_of is None else part_of
+        self.lines = np.arange(len(source)) if lines is None else lines
+        self.num_lines = len(source) if num_lines is None else num_lines
 
     def __len__(self) -> int:
         return len(self.source)
@@ -112,14 +119,15 @@ class ParallelCorpus:
                         "Expected pairs of strings, (source, target). "
                         f"Received: {pair!r:.80} as item {number}. Leave it out, or correct it."
                     )
-        kept = [pair for pair in stripped if not any(map(is_blank, pair))]
-        if not kept:
+        lines = [i for i, pair in enumerate(stripped) if not any(map(is_blank, pair))]
+        if not lines:
             raise InputError(
                 "Expected at least one pair with text on both sides. "
                 f"Received: {len(stripped)} pairs, all with a blank side."
             )
-        sources, targets = (list(side) for side in zip(*kept, strict=True))
-        return cls(sources, targets, CorpusSummary(len(kept), len(stripped) - len(kept)))
+        sources, targets = ([stripped[i][side] for i in lines] for side in (0, 1))
+        summary = CorpusSummary(len(lines), len(stripped) - len(lines))
+        return cls(sources, targets, summary, lines=np.array(lines), num_lines=len(stripped))
 
     @classmethod
     def from_files(cls, source: StrPath, target: StrPath) -> Self:
@@ -198,6 +206,7 @@ class ParallelCorpus:
                 text.source = [f"{each.tag} {source}" for source in text.source]
             texts.append(text)
         sizes = [len(text) for text in texts]
+        before = itertools.accumulate((text.num_lines for text in texts[:-1]), initial=0)
         return cls(
             [source for text in texts for source in text.source],
             [target for text in texts for target in text.target],
@@ -212,6 +221,8 @@ class ParallelCorpus:
                 for each, size in zip(corpora, sizes, strict=True)
             ],
             np.repeat(np.arange(len(sizes)), sizes),
+            np.concatenate([text.lines + i for text, i in zip(texts, before, strict=True)]),
+            sum(text.num_lines for text in texts),
         )
 
     @classmethod
@@ -295,7 +306,8 @@ class ParallelCorpus:
         source = list(itertools.compress(self.source, chosen))
         target = list(itertools.compress(self.target, chosen))
         summary = dataclasses.replace(summary, num_pairs=len(source))
-        return ParallelCorpus(source, target, summary, self.parts, self.part_of[chosen])
+        parts = self.parts, self.part_of[chosen], self.lines[chosen], self.num_lines
+        return ParallelCorpus(source, target, summary, *parts)
 
 
 def read_lines(path):

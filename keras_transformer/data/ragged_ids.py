@@ -1,6 +1,7 @@
 """Rows of ids of different lengths in one flat array, so that millions of them fit in memory."""
 
 import array
+import hashlib
 
 import numpy as np
 
@@ -56,6 +57,10 @@ class RaggedIds:
             ids.extend(row)
             lengths.append(len(row))
         return cls(np.array(ids, "int32"), lengths)
+
+    def checksum(self):
+        """Returns the SHA-256 of all rows, in hexadecimal digits."""
+        return hashlib.sha256(self.ids.tobytes() + self.lengths.tobytes()).hexdigest()
 
     def select(self, chosen):
         """Returns the rows where the bool array `chosen` is True."""

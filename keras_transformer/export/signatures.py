@@ -100,6 +100,7 @@ class Signatures:
         self._model, self._decoding = translator.model, translator.decoding
         self._source, self._target = translator.tokenizer, translator.target_tokenizer
         self._processors = translator.processors
+        self._alignment_head = translator.alignment_head
         self._n_best, self._split_sentences = n_best, split_sentences
         self._lexicon, self._read_decoding_weights = lexicon, read_decoding_weights
         self._reading_weights = reading_weights
@@ -191,7 +192,7 @@ class Signatures:
         log_probs = token_log_probs(logits, labels)
         labels = tf.where(is_copied[:, None], PAD_ID, labels)
         sources = tf.where(is_copied[:, None], PAD_ID, source_ids)
-        looks = alignment_of(weights) if weights else None
+        looks = alignment_of(weights, self._alignment_head) if weights else None
         sides = (self._source_surfaces, sources), (self._target_surfaces, labels)
         return explain(*sides, log_probs, looks)
 
@@ -240,7 +241,9 @@ class Signatures:
         if not self._split_sentences:
             return self._translate_whole(text, n_best, MAX_TEXTS)
         parts, joints, is_cut = sentences.split(text, self._decoding.max_source_length)
-        translations, scores, truncated = self._translate_whole(parts.flat_values, n_best, MAX_SENTENCES)
+        translations, scores, truncated = self._translate_whole(
+            parts.flat_values, n_best, MAX_SENTENCES
+        )
         columns = [sentences.join(translations[:, k], joints) for k in range(n_best)]
         rows = parts.value_rowids()  # every text has a part
         num_truncated = tf.math.segment_sum(tf.cast(truncated, tf.int32), rows)

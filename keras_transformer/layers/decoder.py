@@ -14,6 +14,18 @@ from keras_transformer.layers.decoding_step import DecodingState
 from keras_transformer.layers.stack import Stack
 from keras_transformer.types import Shape, Tensor
 
+ALIGNMENT_HEAD = 0
+"""The head that guided alignment trains, in the layer `alignment_layer`."""
+
+
+def alignment_layer(num_layers: int) -> int:
+    """Returns the number of the layer whose cross-attention is taken for an alignment, from 0.
+
+    It is the last but one, which Garg et al. (2019, section 4.1, https://arxiv.org/abs/1909.02074)
+    found to align best without training for it, and which they train to align; or the only one.
+    """
+    return max(0, num_layers - 2)
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Decoder(Stack):
@@ -34,12 +46,15 @@ class Decoder(Stack):
         source_padding_mask: bool `(B, S)`, True where a source position is real; None: the mask
             that Keras attached to `encoder_output`.
         return_attention_weights: whether to return the weights too.
+        return_log_alignment: whether to return instead the logarithms of the weights of one head of
+            the cross-attention: head `ALIGNMENT_HEAD` of the layer `alignment_layer`.
         training: whether dropout is applied.
 
     Returns:
         `(B, T, D)`. With return_attention_weights, `(output, self_weights, cross_weights)`: lists
         of `(B, H, T, T)` and of `(B, H, T, S)`, one for each block; a list is empty if the blocks
-        have no such weights.
+        have no such weights. With return_log_alignment, `(output, log_weights)`, the latter float32
+        `(B, T, S)`.
 
     Raises:
         ValueError: see `Encoder`; or a cross_attention that needs distances.
@@ -84,6 +99,11 @@ class Decoder(Stack):
         attention = self.blocks[0].cross_attention
         return attention is not None and attention.gives_weights
 
+    @property
+    def cross_heads(self) -> tuple[int, int]:
+        """The number of layers and of heads of the cross-attention whose weights are returned."""
+        return (self.num_layers, self.num_heads) if self.gives_cross_weights else (0, 0)
+
     def build(self, inputs_shape: Shape, encoder_output_shape: Shape | None = None) -> None:
         hidden_shape = self.build_around_blocks(inputs_shape)
         for block in self.blocks:
@@ -95,13 +115,19 @@ class Decoder(Stack):
         encoder_output: Tensor | None = None,
         source_padding_mask: Tensor | None = None,
         return_attention_weights: bool = False,
+        return_log_alignment: bool = False,
         training: bool = False,
     ) -> Tensor:
         x = self.embed(inputs, training)
-        options = dict(return_attention_weights=return_attention_weights, training=training)
-        self_weights, cross_weights = [], []
-        for block in self.blocks:
-            x = block(x, encoder_output, source_padding_mask=source_padding_mask, **options)
+        options = dict(source_padding_mask=source_padding_mask, training=training)
+        options["return_attention_weights"] = return_attention_weights
+        aligning = alignment_layer(self.num_layers) if return_log_alignment else None
+        self_weights, cross_weights, log_weights = [], [], None
+        for number, block in enumerate(self.blocks):
+            if number == aligning:
+                x, log_weights = block(x, encoder_output, log_weights_of=ALIGNMENT_HEAD, **options)
+                continue
+            x = block(x, encoder_output, **options)
             if return_attention_weights:
                 x, block_self_weights, block_cross_weights = x
                 if block.self_attention.gives_weights:
@@ -109,6 +135,8 @@ class Decoder(Stack):
                 if self.gives_cross_weights:
                     cross_weights.append(block_cross_weights)
         x = self.finish(x)
+        if return_log_alignment:
+            return x, log_weights
         return (x, self_weights, cross_weights) if return_attention_weights else x
 
     # === Step by step ===

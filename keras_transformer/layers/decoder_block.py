@@ -41,11 +41,14 @@ class DecoderBlock(Block):
         source_padding_mask: bool `(B, S)`, True where a source position is real; None: the mask
             that Keras keeps with encoder_output.
         return_attention_weights: whether to return the weights too.
+        log_weights_of: number of a head of the cross-attention, from 0, whose weights are returned
+            too, as logarithms; not together with the other weights.
         training: whether dropout is applied.
 
     Returns:
         `(B, T, D)`, or a triple with the weights of the self-attention `(B, H, T, T)` and of the
         cross-attention `(B, H, T, S)`. The weights of linear attention, which has none, are [].
+        With log_weights_of, a pair with float32 `(B, T, S)`.
 
     Raises:
         ValueError: an unknown attention, a cross_attention that needs distances; cross-attention
@@ -98,11 +101,12 @@ class DecoderBlock(Block):
         encoder_output: Tensor | None = None,
         source_padding_mask: Tensor | None = None,
         return_attention_weights: bool = False,
+        log_weights_of: int | None = None,
         training: bool = False,
     ) -> Tensor:
         self._check_source(encoder_output)
         options = dict(return_attention_weights=return_attention_weights, training=training)
-        mask, cross_weights = known_padding_mask(None, x), []
+        mask, cross_weights, log_weights = known_padding_mask(None, x), [], None
         x, self_weights = self._attend(
             self.self_attention,
             self.self_attention_residual,
@@ -113,6 +117,10 @@ class DecoderBlock(Block):
         )
         if self.has_cross_attention:
             mask = known_padding_mask(source_padding_mask, encoder_output)
+            if log_weights_of is not None:
+                query = self.cross_attention_residual.normalize_input(x)
+                sides = query, encoder_output, mask
+                log_weights = self.cross_attention.log_weights_of(log_weights_of, *sides)
             x, cross_weights = self._attend(
                 self.cross_attention,
                 self.cross_attention_residual,
@@ -122,6 +130,8 @@ class DecoderBlock(Block):
                 **options,
             )
         x = self._feed_forward(x, training)
+        if log_weights is not None:
+            return x, log_weights
         return (x, self_weights, cross_weights) if return_attention_weights else x
 
     def _check_source(self, encoder_output):

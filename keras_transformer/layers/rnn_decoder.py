@@ -130,6 +130,11 @@ class RnnDecoder(NotQuantized, TracedShape, Layer):
         """Whether the call can return the weights of the attention."""
         return self.attention is not None
 
+    @property
+    def cross_heads(self) -> tuple[int, int]:
+        """The number of layers and of heads of the attention whose weights are returned."""
+        return (1, 1) if self.gives_cross_weights else (0, 0)
+
     def build(
         self,
         inputs_shape: Shape,

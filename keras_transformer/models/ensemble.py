@@ -94,6 +94,14 @@ class Ensemble(BaseModel):
         """Whether the call can return the weights of the attention to the source."""
         return all(member.gives_cross_weights for member in self.members)
 
+    @property
+    def cross_heads(self) -> tuple[int, int]:
+        """The number of layers and of heads whose weights of the attention the call returns."""
+        if not self.gives_cross_weights:
+            return 0, 0
+        layers, heads = zip(*(member.cross_heads for member in self.members), strict=True)
+        return min(layers), sum(heads)
+
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the members; `input_shape` is ignored."""
         build_parts(self, *((member, None) for member in self.members))

@@ -61,7 +61,14 @@ def check_model(config: Config) -> None:
     names = "num_layers", "num_decoder_layers"
     numbers = {name: arguments[name] for name in names if name in arguments}
     check_positive_integers(optional=names[1:], **numbers)
-    model_class(1, **{**arguments, **dict.fromkeys(names, 1)})  # checks the rest
+    model = model_class(1, **{**arguments, **dict.fromkeys(names, 1)})  # checks the rest
+    if config.training.guided_alignment is not None and not model.can_be_guided:
+        raise InputError(
+            "Expected a Transformer with dense attention to the source, of which a head is trained "
+            f"to align. Received: training.guided_alignment={config.training.guided_alignment}, "
+            f"model.name={model_class.NAME}, "
+            f"model.cross_attention={arguments.get('cross_attention')}. Leave one of them out."
+        )
 
 
 def _check_size(name, value):

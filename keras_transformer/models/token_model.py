@@ -51,10 +51,20 @@ class TokenModel(BaseModel):
         """
         return hidden, self.output_table()
 
-    def predict_tokens(self, hidden: Tensor) -> Any:
-        """Returns logits, or `TokenLosses` in a step of `fit` or `evaluate` that needs none."""
+    def predict_tokens(self, hidden: Tensor, alignment: tuple[Tensor, Tensor] | None = None) -> Any:
+        """Returns logits, or `TokenLosses` in a step of `fit` or `evaluate` that needs none.
+
+        Args:
+            alignment: see `TokenCrossEntropy.from_hidden`.
+        """
         step = _STEP.get()
         if step is None or step.model is not self:
+            if alignment is not None:
+                raise InputError(
+                    "Expected a step of fit where the inputs have an alignment, with the loss "
+                    "TokenCrossEntropy and among the metrics only TokenAccuracy and Perplexity. "
+                    "Received: another call, loss or metric. Leave the alignment out."
+                )
             return self.project(hidden)
         return self.loss.from_hidden(
             *self.output_factors(hidden),
@@ -62,6 +72,7 @@ class TokenModel(BaseModel):
             step.weights,
             step.training,
             jit_compile=self.jit_compile,
+            **({} if alignment is None else {"alignment": alignment}),
         )
 
     def compile(

@@ -55,7 +55,9 @@ class Transformer(TranslationModel):
 
     Call arguments:
         inputs: {"source_ids": `(B, S)`, "target_ids": `(B, T)`}, integers, padded with 0 at the
-            end. The target starts with the start token and has no end token.
+            end. The target starts with the start token and has no end token. In training there may
+            be a third, "alignment", float32 `(B, T, S)`, see `data.TranslationBatches`: the loss
+            `TokenCrossEntropy` then trains a head of the cross-attention to align.
         return_attention_weights: whether to return the weights too.
         training: whether dropout is applied.
 
@@ -170,6 +172,10 @@ class Transformer(TranslationModel):
     def longest_input(self) -> int | None:
         return self.max_length if self.positions == "learned" else None
 
+    @property
+    def can_be_guided(self) -> bool:
+        return self.gives_cross_weights
+
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""
         hidden = None, None, self.d_model
@@ -191,9 +197,13 @@ class Transformer(TranslationModel):
         options = dict(return_attention_weights=return_attention_weights, training=training)
         x = self.encoder(source_ids, padding_mask=source_padding_mask, **options)
         encoder_output, encoder_weights = x if return_attention_weights else (x, None)
-        x = self.decoder(
-            target_ids, encoder_output, source_padding_mask=source_padding_mask, **options
-        )
+        options["source_padding_mask"] = source_padding_mask
+        if training and not return_attention_weights and "alignment" in inputs:
+            x, log_weights = self.decoder(
+                target_ids, encoder_output, return_log_alignment=True, **options
+            )
+            return self.predict_tokens(x, (inputs["alignment"], log_weights))
+        x = self.decoder(target_ids, encoder_output, **options)
         if not return_attention_weights:
             return self.predict_tokens(x)
         x, decoder_weights, cross_weights = x

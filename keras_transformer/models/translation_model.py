@@ -102,6 +102,16 @@ class TranslationModel(DecoderModel):
         """Whether the call can return the weights of the attention to the source."""
         return self.decoder.gives_cross_weights
 
+    @property
+    def cross_heads(self) -> tuple[int, int]:
+        """The number of layers and of heads whose weights of the attention the call returns."""
+        return self.decoder.cross_heads
+
+    @property
+    def can_be_guided(self) -> bool:
+        """Whether a head of the attention to the source can be trained to align."""
+        return False
+
     def new_embeddings(self, scale: bool = True) -> tuple[TokenEmbedding, TokenEmbedding]:
         """Returns the embeddings of source and target, which may be the same layer.
 

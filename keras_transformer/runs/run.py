@@ -76,17 +76,20 @@ class Identity:
     """Checksum of the validation pairs."""
     tokenizers: str | None = None
     """Checksum of the tokenizers."""
+    alignments: str | None = None
+    """Checksum of the file of `training.guided_alignment`; None where there is none."""
 
     @classmethod
-    def of(cls, corpora, tokenizers):
+    def of(cls, corpora, tokenizers, alignments=None):
         """Returns the identity of a new run.
 
         Args:
             corpora: `(training, validation)`, two `ParallelCorpus`.
             tokenizers: `(source, target)`.
+            alignments: checksum of their file, or None.
         """
         texts = (corpus.checksum() for corpus in corpora)
-        return cls(uuid.uuid4().hex, *texts, checksum_of_tokenizers(tokenizers))
+        return cls(uuid.uuid4().hex, *texts, checksum_of_tokenizers(tokenizers), alignments)
 
 
 class Run:

@@ -82,7 +82,7 @@ class DividedStep:
         if self.num_parts == 1:
             return self._gradients(data)
         parts = tree.map_structure(
-            lambda x: tf.reshape(x, [self.num_parts, -1, tf.shape(x)[1]]), data
+            lambda x: tf.reshape(x, tf.concat([[self.num_parts, -1], tf.shape(x)[1:]], 0)), data
         )
 
         def add_part(part, *sums):

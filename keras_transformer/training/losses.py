@@ -1,6 +1,6 @@
-"""The loss of translation: label-smoothed cross-entropy of the target tokens, and R-Drop.
+"""The loss of translation: label-smoothed cross-entropy of the tokens, R-Drop, guided alignment.
 
-Shapes: B batch, T target length, D width, V vocabulary.
+Shapes: B batch, T target length, S source length, D width, V vocabulary.
 """
 
 from typing import Any
@@ -28,9 +28,14 @@ class TokenCrossEntropy(keras.losses.Loss):
     half of the loss of R-Drop (Liang et al., 2021, eq. 4, https://arxiv.org/abs/2106.14448), whose
     alpha is `r_drop`. A step takes about twice the time and memory.
 
+    Where a batch has alignments, `alignment_weight` times their weighted cross-entropy is added
+    (Garg et al., 2019, eq. 3 and 4, https://arxiv.org/abs/1909.02074). Unlike there, the head that
+    aligns a token does not see it, nor the tokens after it: an alignment costs no second pass.
+
     Args:
         label_smoothing: probability that is spread evenly over the vocabulary, in `[0, 1)`.
         r_drop: factor of the divergence; 0: each batch is predicted once.
+        alignment_weight: lambda, the factor of the cross-entropy of alignments.
 
     Call arguments:
         y_true: `(B, T)` integer labels.
@@ -38,13 +43,15 @@ class TokenCrossEntropy(keras.losses.Loss):
         sample_weight: `(B, T)`.
 
     Raises:
-        InputError: label_smoothing is not in `[0, 1)`, or r_drop is below 0 or not finite.
+        InputError: label_smoothing is not in `[0, 1)`, or r_drop or alignment_weight is below 0 or
+            not finite.
     """
 
     def __init__(
         self,
         label_smoothing: float = 0.1,
         r_drop: float = 0.0,
+        alignment_weight: float = 0.05,
         name: str = "token_cross_entropy",
         **kwargs: Any,
     ) -> None:
@@ -54,10 +61,14 @@ class TokenCrossEntropy(keras.losses.Loss):
             raise InputError(
                 f"label_smoothing must be in [0, 1). Received: label_smoothing={label_smoothing}."
             )
-        if not (isinstance(r_drop, int | float) and 0.0 <= r_drop < float("inf")):
-            raise InputError(f"r_drop must be a number from 0 up. Received: r_drop={r_drop!r}.")
+        for option, value in (("r_drop", r_drop), ("alignment_weight", alignment_weight)):
+            if not (isinstance(value, int | float) and 0.0 <= value < float("inf")):
+                raise InputError(
+                    f"{option} must be a number from 0 up. Received: {option}={value!r}."
+                )
         self.label_smoothing = label_smoothing
         self.r_drop = r_drop
+        self.alignment_weight = alignment_weight
 
     @property
     def num_predictions(self) -> int:
@@ -76,6 +87,7 @@ class TokenCrossEntropy(keras.losses.Loss):
         sample_weight: Tensor | None = None,
         training: bool = False,
         jit_compile: bool = False,
+        alignment: tuple[Tensor, Tensor] | None = None,
     ) -> Any:
         """Returns the loss of the logits `hidden · table^T` without an array of all logits.
 
@@ -86,6 +98,9 @@ class TokenCrossEntropy(keras.losses.Loss):
             labels, sample_weight: as `y_true` and `sample_weight` of the call.
             training: whether a gradient will be computed.
             jit_compile: whether XLA compiles the caller.
+            alignment: pair of float32 `(B, T, S)`: to which source tokens each token is aligned, in
+                rows that sum to 1, or to 0 for a token that is not; and the logarithms of the
+                attention weights that are trained to be equal to it. None: without any.
         Returns:
             `backend.TokenLosses` of the B * T tokens.
         """
@@ -93,6 +108,11 @@ class TokenCrossEntropy(keras.losses.Loss):
         weights = ops.ones_like(labels, dtype="float32")
         if sample_weight is not None:
             weights = weights * ops.cast(sample_weight, "float32")
+        aligned = None
+        if alignment is not None:
+            expected, log_weights = (ops.cast(x, "float32") for x in alignment)
+            cross_entropy = -ops.sum(expected * log_weights, axis=-1)
+            aligned = self.alignment_weight * ops.sum(weights * cross_entropy)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))
         labels, weights = ops.reshape(labels, (-1,)), ops.reshape(weights, (-1,))
         in_pairs = bool(self.r_drop) and training
@@ -108,6 +128,8 @@ class TokenCrossEntropy(keras.losses.Loss):
             jit_compile,
             self.r_drop if in_pairs else 0.0,
         )
+        if aligned is not None:
+            losses = losses._replace(loss=losses.loss + aligned)
         if not in_pairs:
             return losses
         return losses._replace(
@@ -119,6 +141,7 @@ class TokenCrossEntropy(keras.losses.Loss):
             **super().get_config(),
             "label_smoothing": self.label_smoothing,
             "r_drop": self.r_drop,
+            "alignment_weight": self.alignment_weight,
         }
 
 

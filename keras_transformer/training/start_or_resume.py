@@ -184,9 +184,9 @@ def check_same_data(run, saved, now):
             "Expected the training text that the run began with: {:,} pairs, {:,} target tokens. "
             "Received: {:,} pairs, {:,} target tokens. {}".format(*before, *after, remedy)
         )
-    for name in ("training_text", "validation_text"):
+    for name in ("training_text", "validation_text", "alignments"):
         if getattr(old, name) not in (None, getattr(new, name)):
-            what = name.replace("_", " ")
+            what, other = name.replace("_", " "), name.rpartition("_")[2]
             raise InputError(
-                f"Expected the {what} that the run began with. Received: other text. {remedy}"
+                f"Expected the {what} that the run began with. Received: other {other}. {remedy}"
             )

@@ -56,9 +56,10 @@ class TensorFlowDistribution(Distribution):
             return dataset
         first, last = (self._replicas_here * worker for worker in (self._worker, self._worker + 1))
 
-        def shares(tensor):  # (B, T) -> (replicas here, B / replicas, T)
-            rows = tf.reshape(tensor, [-1, self.num_replicas, tf.shape(tensor)[1]])
-            return tf.transpose(rows[:, first:last], [1, 0, 2])
+        def shares(tensor):  # (B, ...) -> (replicas here, B / replicas, ...)
+            sizes = tf.concat([[-1, self.num_replicas], tf.shape(tensor)[1:]], axis=0)
+            rows = tf.reshape(tensor, sizes)[:, first:last]
+            return tf.transpose(rows, [1, 0, *range(2, tensor.shape.rank + 1)])
 
         def deal(*batch):
             return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(shares, batch))

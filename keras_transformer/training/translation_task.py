@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 
 from keras_transformer.data import ParallelCorpus, TranslationBatches
+from keras_transformer.data.alignments import read_links
 from keras_transformer.data.parallel import from_tfds
 from keras_transformer.data.remarks import remarks
 from keras_transformer.data.soft_labels import SoftLabels
@@ -15,6 +16,7 @@ from keras_transformer.runs.load import build_model
 from keras_transformer.runs.run import Identity, Run
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.distillation import predicted_labels, teachers_of
+from keras_transformer.training.guided_alignment import LEXICON, links_of_batches
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.translation.evaluation import bleu, tokenizer_hint
@@ -46,6 +48,7 @@ class TranslationTask:
     def __init__(self, corpora=None):
         self.corpora = corpora
         self.new_rows = []
+        self._alignments = None  # the checksum of their file
 
     def prepare(self, config, run, init_from, devices, write):
         """Reads the text, loads or trains the tokenizers and makes the batches.
@@ -63,6 +66,11 @@ class TranslationTask:
             self.corpora = read_corpora(config.data, config.training.seed, write)
         train_corpus, valid_corpus = self.corpora
         tags = list(dict.fromkeys(train_corpus.tags + valid_corpus.tags))
+        guide = config.training.guided_alignment
+        links = None
+        if guide not in (None, LEXICON):  # refuses a wrong file before a tokenizer is trained
+            links = devices.from_chief(lambda: read_links(guide, train_corpus))
+            self._alignments = links.checksum()
         self.tokenizers = tokenizers or devices.from_chief(
             lambda: train_tokenizers(config, train_corpus, tags, write)
         )
@@ -110,6 +118,10 @@ class TranslationTask:
             write(remark)
         if teachers_of(config.training):
             self.batches.soft_labels = devices.from_chief(lambda: self._soft_labels(run, write))
+
+        if guide is not None:
+            guided = self.batches, train_corpus, self.tokenizers, links, write
+            self.batches.links = devices.from_chief(lambda: links_of_batches(*guided))
 
     def _add_tags(self, write):
         """Adds the tags that the tokenizers of another run do not know to their vocabularies."""
@@ -174,7 +186,9 @@ class TranslationTask:
 
     def loss(self):
         training = self.config.training
-        return TokenCrossEntropy(training.label_smoothing, training.r_drop)
+        return TokenCrossEntropy(
+            training.label_smoothing, training.r_drop, training.guided_alignment_weight
+        )
 
     def metrics(self):
         return [TokenAccuracy(), Perplexity()]
@@ -208,7 +222,7 @@ class TranslationTask:
 
     def identity(self):
         """Returns the `Identity` of a new run with this data."""
-        return Identity.of(self.corpora, self.tokenizers)
+        return Identity.of(self.corpora, self.tokenizers, self._alignments)
 
     def new_state(self):
         """Returns the `TrainingState` of a new run with this data."""

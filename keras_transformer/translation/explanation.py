@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.decoding.prefixes import SPACE
+from keras_transformer.layers.decoder import alignment_layer
 from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID, shift_right
 
 UNKNOWN = "\u2047".encode()
@@ -58,17 +59,18 @@ def force(model, source_ids, labels):
     return logits, weights["cross"]
 
 
-def alignment_of(weights):
+def alignment_of(weights, head=None):
     """Returns how much each token looks at each token of the source, `(B, T, S)`.
-
-    It is the mean of the heads of the attention to the source in the last decoder layer but one,
-    which Garg et al. (2019, section 4.1, https://arxiv.org/abs/1909.02074) found to align best
-    without training for it; of the only layer where there is one.
 
     Args:
         weights: list of `(B, H, T, S)`, those of each layer.
+        head: `(layer, head)`, whose weights they are; None: the mean of all heads of the layer
+            `alignment_layer`.
     """
-    return ops.mean(ops.cast(weights[max(0, len(weights) - 2)], "float32"), axis=1)
+    if head is not None:
+        layer, number = head
+        return ops.cast(weights[layer][:, number], "float32")
+    return ops.mean(ops.cast(weights[alignment_layer(len(weights))], "float32"), axis=1)
 
 
 def token_log_probs(logits, labels):

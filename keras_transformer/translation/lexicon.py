@@ -32,6 +32,9 @@ NUM_FREQUENT = 100
 NUM_ITERATIONS = 5
 """Iterations of expectation maximization; later ones change little."""
 
+DIAGONAL_TENSION = 4.0
+"""Weight of the distance from the diagonal in an alignment, at which fast_align begins."""
+
 MAX_LINKS = 2**27
 """Links from which a lexicon is learned, some 200,000 sentence pairs: they take a gigabyte."""
 
@@ -185,6 +188,44 @@ class Lexicon(NamedTuple):
         return cls(table, frequent, int(target_vocab_size))
 
 
+def align(source_rows: Sequence[Any], target_rows: Sequence[Any]) -> list[np.ndarray]:
+    """Returns which tokens of each pair translate one another, int arrays `(L, 2)` of their places.
+
+    A link joins a source and a target token that are each other's best by t(target | source)
+    t(source | target) exp(-4 |s/S - t/T|): by IBM Model 1 in both directions, as in
+    `Lexicon.learn`, and by the preference for the diagonal of fast_align (Dyer et al., 2013,
+    section 2, https://aclanthology.org/N13-1073). Other tokens have no link.
+
+    Args:
+        source_rows, target_rows: as in `Lexicon.learn`. Links are found in all pairs.
+    """
+    sources, targets, probabilities = _model_1(source_rows, target_rows)
+    num_targets = 1 + int(np.concatenate(target_rows).max())
+    keys = sources * num_targets + targets
+    targets, sources, backwards = _model_1(target_rows, source_rows)
+    scores = probabilities * backwards[np.argsort(sources * num_targets + targets)]
+    found = []
+    for chunk_sources, chunk_targets in _chunks(source_rows, target_rows, every=1):
+        links, _ = _links(chunk_sources, chunk_targets, num_targets)
+        entry = np.minimum(np.searchsorted(keys, links), len(keys) - 1)
+        flat = np.where(keys[entry] == links, scores[entry], 0.0)
+        begin = 0
+        for source, target in zip(chunk_sources, chunk_targets, strict=True):
+            end = begin + len(source) * len(target)
+            found.append(_mutual_best(flat[begin:end].reshape(len(target), len(source))))
+            begin = end
+    return found
+
+
+def _mutual_best(scores):
+    """Returns the links `(L, 2)` of one pair, from the scores `(T, S)`."""
+    target, source = (np.arange(size) / size for size in scores.shape)
+    scores = scores * np.exp(-DIAGONAL_TENSION * np.abs(target[:, None] - source))
+    best, places = scores.argmax(axis=1), np.arange(len(scores))
+    is_mutual = (scores.argmax(axis=0)[best] == places) & (scores[places, best] > 0)
+    return np.stack([best[is_mutual], places[is_mutual]], axis=1)
+
+
 def load_lexicon(path: StrPath) -> Lexicon:
     """Returns the lexicon of a run directory; raises `InputError` if there is none."""
     run = Run(path)
@@ -219,10 +260,14 @@ def _model_1(source_rows, target_rows):
     return sources, targets, probabilities
 
 
-def _chunks(source_rows, target_rows):
-    """Returns a list of pairs of lists of rows, with about `CHUNK_LINKS` links in each."""
+def _chunks(source_rows, target_rows, every=None):
+    """Returns a list of pairs of lists of rows, with about `CHUNK_LINKS` links in each.
+
+    Args:
+        every: n, of which only every n-th pair is taken; None: so that there are `MAX_LINKS`.
+    """
     num_links = [len(s) * len(t) for s, t in zip(source_rows, target_rows, strict=True)]
-    every = max(1, -(-sum(num_links) // MAX_LINKS))
+    every = every or max(1, -(-sum(num_links) // MAX_LINKS))
     ends = np.cumsum(num_links[::every])
     number = max(1, -(-int(ends[-1]) // CHUNK_LINKS))
     bounds = np.searchsorted(ends, np.arange(1, number) * CHUNK_LINKS)

@@ -22,6 +22,7 @@ def load(
     checkpoint: str | None = None,
     ensemble: str | None = None,
     adapter: StrPath | None = None,
+    alignment_head: tuple[int, int] | None = None,
     **decoding: Any,
 ) -> "Translator | ExportedTranslator":
     """Returns the translator of a run directory, of an export, or of several runs as one model.
@@ -36,14 +37,16 @@ def load(
             `Ensemble`; None: the first.
         adapter: for a run, the `adapter.npz` of a training with `training.lora_rank` that began
             from its weights: it is merged into them. None: nothing is.
+        alignment_head: for a run, see `Translator`; None: the head that was trained to align
+            (`training.guided_alignment`), if there is one.
         decoding: fields of `DecodingConfig` that replace the run's own. The search of an export is
             fixed: another value is refused.
     Returns:
         `Translator`, or the `SavedModelTranslator` or `CTranslate2Translator` of an export.
     Raises:
         ValueError: the path is neither a run nor an export, or the arguments choose the checkpoint
-            or change the search of an export; runs of different tokenizers, or an export among
-            several paths.
+            or the head or change the search of an export; runs of different tokenizers, or an
+            export among several paths.
 
     Example:
         load("runs/python", beam_size=1)("A dog runs.")
@@ -57,15 +60,21 @@ def load(
             f"{', '.join(map(str, paths))}. Name the run alone; `export --adapter` exports both."
         )
     if len(paths) != 1 or ensemble is not None:
-        return _load_ensemble(paths, checkpoint, ensemble, decoding)
+        return _load_ensemble(paths, checkpoint, ensemble, alignment_head, decoding)
     path = pathlib.Path(paths[0])
     if not is_version(path):
         versions = versions_in(path)
         if not versions:
             from keras_transformer.runs import load_run
 
-            return _translator(path, load_run(path, checkpoint, adapter), decoding)
+            found = load_run(path, checkpoint, adapter)
+            return _translator(path, found, alignment_head, decoding)
         path = versions[max(versions)]
+    if alignment_head is not None:
+        raise InputError(
+            "Expected no choice of a head with an export, in which it is fixed. Received: "
+            f"alignment_head={alignment_head}. Leave it out, or load the run."
+        )
     if checkpoint is not None:
         raise InputError(
             "Expected no choice of weights with an export, which holds one set of weights. "
@@ -83,7 +92,7 @@ def load(
     return translator
 
 
-def _load_ensemble(paths, checkpoint, ensemble, decoding):
+def _load_ensemble(paths, checkpoint, ensemble, alignment_head, decoding):
     from keras_transformer.runs.load import load_ensemble
 
     if len(paths) < 2:
@@ -98,18 +107,22 @@ def _load_ensemble(paths, checkpoint, ensemble, decoding):
                 "was made from."
             )
     options = {} if ensemble is None else {"mean": ensemble}
-    return _translator(paths[0], load_ensemble(paths, checkpoint, **options), decoding)
+    loaded = load_ensemble(paths, checkpoint, **options)
+    return _translator(paths[0], loaded, alignment_head, decoding)
 
 
-def _translator(path, loaded, decoding):
+def _translator(path, loaded, alignment_head, decoding):
     """Returns the `Translator` of what `load_run` or `load_ensemble` has loaded."""
+    from keras_transformer.layers.decoder import ALIGNMENT_HEAD, alignment_layer
     from keras_transformer.translation.lexicon import load_lexicon
     from keras_transformer.translation.translator import Translator
 
     *parts, config = loaded
     search = dataclasses.replace(config.decoding, **decoding)
     lexicon = load_lexicon(path) if search.shortlist else None
-    return Translator(*parts, search, lexicon=lexicon)
+    if alignment_head is None and config.training.guided_alignment is not None:
+        alignment_head = alignment_layer(parts[0].cross_heads[0]), ALIGNMENT_HEAD
+    return Translator(*parts, search, lexicon=lexicon, alignment_head=alignment_head)
 
 
 def _load_version(path):

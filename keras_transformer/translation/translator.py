@@ -89,9 +89,13 @@ class Translator(BaseTranslator):
         lexicon: `Lexicon`, for the shortlists that `decoding.shortlist` asks for; None without one.
         processors: functions that steer the search, see `decoding.processors`, beside those that
             `decoding` asks for. With a shortlist, they see places in it instead of ids.
+        alignment_head: `(layer, head)` of the attention to the source, each from 0, that aligns
+            words; None: the mean of the heads that align best without training for it, see
+            `layers.decoder.alignment_layer`.
     Raises:
         ValueError: a tokenizer has more tokens than the model has embeddings, a batch_size below 1,
-            or a shortlist without a lexicon; in a call, scores that are not finite.
+            a shortlist without a lexicon, or a head that is not there; in a call, scores that are
+            not finite.
 
     Example:
         Translator(model, tokenizer)(["A dog runs."])
@@ -108,6 +112,7 @@ class Translator(BaseTranslator):
         batch_size: int = 64,
         lexicon: Lexicon | None = None,
         processors: Sequence[Processor] = (),
+        alignment_head: tuple[int, int] | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -116,6 +121,7 @@ class Translator(BaseTranslator):
         self.n_best = self.decoding.beam_size
         self.lexicon = lexicon
         self.processors = tuple(processors)
+        self.alignment_head = _checked_head(alignment_head, model)
         shortlist = self._checked_shortlist()
         self._batch_search = BatchSearch(
             model, self.decoding, batch_size, shortlist, self.processors
@@ -127,7 +133,8 @@ class Translator(BaseTranslator):
 
     def checksum(self) -> str:
         mean = getattr(self.model, "mean", None)  # of an ensemble
-        found = hashlib.sha256(repr((self.decoding, self.lexicon is not None, mean)).encode())
+        options = self.decoding, self.lexicon is not None, mean, self.alignment_head
+        found = hashlib.sha256(repr(options).encode())
         for tokenizer in (self.tokenizer, self.target_tokenizer):
             found.update(tokenizer.serialized)
         for variable in self.model.weights:
@@ -145,7 +152,7 @@ class Translator(BaseTranslator):
         """For `pickle` and `copy`: the arguments; the copy compiles its searches again."""
         tokenizers = self.tokenizer, self.target_tokenizer
         search = self.decoding, self.batch_size, self.lexicon, self.processors
-        return type(self), (self.model, *tokenizers, *search)
+        return type(self), (self.model, *tokenizers, *search, self.alignment_head)
 
     def _limit_of_n_best(self):
         return f"beam_size={self.n_best}. Search with a wider beam."
@@ -306,7 +313,8 @@ class Translator(BaseTranslator):
         def look(source_ids, labels):
             logits, weights = force(self.model, source_ids, labels)
             log_probs = token_log_probs(logits, labels)
-            return [log_probs, alignment_of(weights)] if weights else [log_probs]
+            looks = [alignment_of(weights, self.alignment_head)] if weights else []
+            return [log_probs, *looks]
 
         surfaces = self.tokenizer.surfaces, self.target_tokenizer.surfaces
         explained = [Explanation([], []) for _ in sources]
@@ -482,6 +490,21 @@ class Translator(BaseTranslator):
                 f"{side} vocabulary of the model={num_embeddings}. Take the tokenizer that the "
                 "model was trained with."
             )
+
+
+def _checked_head(head, model):
+    """Returns a head `(layer, head)` as a tuple, or None; raises `InputError` for another one."""
+    if head is None:
+        return None
+    num_layers, num_heads = model.cross_heads
+    layer, number = head
+    if not (0 <= layer < num_layers and 0 <= number < num_heads):
+        raise InputError(
+            f"Expected a head of the attention to the source: of {num_layers} layers and "
+            f"{num_heads} heads, each counted from 0. Received: layer {layer}, head {number}. "
+            "Choose another, or leave it out."
+        )
+    return layer, number
 
 
 def _only(rows, is_kept):

@@ -35,9 +35,17 @@ class FakeTranslator:
         self.decoding = decoding
 
     @classmethod
-    def load(cls, path, checkpoint=None, ensemble=None, adapter=None, **decoding):
+    def load(
+        cls,
+        path,
+        checkpoint=None,
+        ensemble=None,
+        adapter=None,
+        alignment_head=None,
+        **decoding,
+    ):
         cls.loaded, cls.chunks = (path, checkpoint), []
-        cls.ensemble, cls.adapter = ensemble, adapter
+        cls.ensemble, cls.adapter, cls.alignment_head = ensemble, adapter, alignment_head
         if str(path).endswith("export"):
             return FakeExport()
         decoding = {"beam_size": 2, "max_length": 99, **decoding}

@@ -135,10 +135,14 @@ def test_samples_are_printed_as_the_n_best_are(
     assert fake_translator.sampling == {"temperature": 0.5, "top_k": 9, "seed": 3}
 
 
-def test_alignments_stand_behind_translations(calls, run_directory, type_in, capsysbinary):
+def test_alignments_stand_behind_translations(
+    calls, run_directory, type_in, capsysbinary, fake_translator
+):
     type_in(b"a dog\n\nb\n")
-    assert cli.main(["translate", run_directory, "--alignments"]) == 0
+    flags = ["--alignments", "--alignment-head", "2", "1"]
+    assert cli.main(["translate", run_directory, *flags]) == 0
     assert capsysbinary.readouterr().out == b"A DOG\t0-0 0-1\n\t\nB\t0-0\n"
+    assert fake_translator.alignment_head == (2, 1)
 
 
 def test_each_line_is_an_object(calls, run_directory, type_in, capsys, write_files):

@@ -52,6 +52,8 @@ OTHER_VALUES = {
     "training.distill_share": 0.9,
     "training.freeze": "encoder decoder/block_0",
     "training.lora_rank": 4,
+    "training.guided_alignment": "lexicon",
+    "training.guided_alignment_weight": 0.1,
     "training.clip_norm": 1.0,
     "training.ema": 0.99,
     "training.checkpoint_every": 5,

@@ -22,6 +22,26 @@ def language_model(randomize, **options):
     return randomize(decoder)
 
 
+@pytest.mark.parametrize("num_layers, layer", [(1, 0), (2, 0), (3, 1)])
+def test_the_alignment_is_the_logarithm_of_the_weights_of_a_head(randomize, ids, num_layers, layer):
+    """The first of the last layer but one. The outputs are the same as without it."""
+    decoder = Decoder(
+        TokenEmbedding(19, D), num_layers, num_heads=3, ff_dim=17, normalize_first=num_layers == 2
+    )
+    decoder.build((None, None), (None, None, D))
+    randomize(decoder)
+    source = np.random.default_rng(4).normal(size=(B, 4, D)).astype("float32")
+    is_real = np.array([[True] * 4, [True] * 3 + [False]])
+    output, _, cross = decoder(ids, source, is_real, return_attention_weights=True)
+    same, log_weights = decoder(ids, source, is_real, return_log_alignment=True)
+    output, same, cross, found = map(
+        ops.convert_to_numpy, (output, same, cross[layer][:, 0], ops.exp(log_weights))
+    )
+    np.testing.assert_allclose(found, cross, atol=1e-6)
+    assert not found[1, :, 3].any() and np.isfinite(ops.convert_to_numpy(log_weights)).all()
+    np.testing.assert_allclose(same, output, atol=1e-6)
+
+
 @pytest.mark.parametrize("stack_class", [Encoder, Decoder])
 def test_each_block_has_an_attention_of_its_own(stack_class):
     """Performer's, for example, has random features."""

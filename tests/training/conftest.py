@@ -79,14 +79,20 @@ def steps_program():
 
 @pytest.fixture(scope="session")
 def write_batches():
-    """Writes ten batches of a corpus, of unequal numbers of tokens, for that program."""
+    """Writes ten batches of a corpus, of unequal numbers of tokens, for that program.
+
+    The first two words of all pairs are aligned.
+    """
 
     def write(path, corpus, tokenizer, static_shapes=False):
         from keras_transformer.data import TranslationBatches
+        from keras_transformer.data.ragged_ids import RaggedIds
 
         batches = TranslationBatches(
             corpus, tokenizer, batch_tokens=200, seed=1, static_shapes=static_shapes
         )
+        links = np.tile(np.array([[0, 0], [0, 1], [1, 1]]), (len(corpus), 1))
+        batches.links = RaggedIds(links, [3] * len(corpus))
         dataset = batches.dataset().as_numpy_iterator()
         arrays = {}
         for i, (inputs, labels, weights) in zip(range(10), dataset, strict=False):

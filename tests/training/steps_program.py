@@ -21,6 +21,7 @@ from keras_transformer.training.distribution import start
 from keras_transformer.training.moving_average import AveragingAdam
 
 STEPS = 10
+INPUTS = "source_ids", "target_ids", "alignment"
 SIZES = dict(num_layers=1, d_model=16, ff_dim=24, num_heads=2, dropout=0.0)
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.5),
@@ -33,7 +34,7 @@ OPTIMIZERS = {
 class SmallModel(TokenModel):
     """Predicts a token from the token before and the mean of the source, with one table for all.
 
-    It is traced in a tenth of the time of a Transformer.
+    It aligns a token by dot products. It is traced in a tenth of the time of a Transformer.
     """
 
     def __init__(self, vocab_size, dtype=None):
@@ -52,7 +53,10 @@ class SmallModel(TokenModel):
         is_token = keras.ops.cast(inputs["source_ids"][..., None] != 0, source.dtype)
         number = keras.ops.maximum(keras.ops.sum(is_token, axis=1, keepdims=True), 1)
         mean = keras.ops.sum(source * is_token, axis=1, keepdims=True) / number
-        return self.predict_tokens(self.dense(target + mean))
+        hidden = self.dense(target + mean)
+        scores = keras.ops.matmul(hidden, keras.ops.transpose(source, (0, 2, 1))) / 4
+        log_weights = keras.ops.log_softmax(keras.ops.cast(scores, "float32"))
+        return self.predict_tokens(hidden, (inputs["alignment"], log_weights) if training else None)
 
     def project(self, hidden):
         return keras.ops.matmul(hidden, keras.ops.transpose(self.output_table()))
@@ -68,9 +72,7 @@ def main(strategy, num_devices, batches_path, cases, output):
     distribution = start(strategy)
     with np.load(batches_path) as arrays:
         batches = [
-            tuple(
-                arrays[f"{name}/{i}"] for name in ("source_ids", "target_ids", "labels", "weights")
-            )
+            tuple(arrays[f"{name}/{i}"] for name in (*INPUTS, "labels", "weights"))
             for i in range(STEPS)
         ]
     results = {"replicas": distribution.num_replicas, "dropout": dropped(distribution)}
@@ -113,13 +115,14 @@ def take_steps(
     def generate():
         for arrays in batches:
             missing = -len(arrays[0]) % row_multiple
-            source_ids, target_ids, labels, token_weights = (
-                np.pad(array, [(0, missing), (0, 0)]) for array in arrays
+            *inputs, labels, token_weights = (
+                np.pad(array, [(0, missing), *[(0, 0)] * (array.ndim - 1)]) for array in arrays
             )
-            yield {"source_ids": source_ids, "target_ids": target_ids}, labels, token_weights
+            yield dict(zip(INPUTS, inputs, strict=True)), labels, token_weights
 
     ids = tf.TensorSpec([None, None], tf.int32)
-    signature = {"source_ids": ids, "target_ids": ids}, ids, tf.TensorSpec([None, None])
+    inputs = dict(zip(INPUTS, (ids, ids, tf.TensorSpec([None, None, None])), strict=True))
+    signature = inputs, ids, tf.TensorSpec([None, None])
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     if not of_keras:
         dataset = distribution.dataset(dataset)

@@ -43,6 +43,35 @@ def test_is_the_weighted_sum_of_the_tokens_losses(batch, label_smoothing):
     )
 
 
+@pytest.mark.parametrize("r_drop", [0.0, 2.0])
+def test_alignments_add_the_loss_of_the_paper(batch, r_drop):
+    """Garg et al. (2019, eq. 3 and 4), by loops; the tokens of both predictions have half weights.
+
+    The second word is aligned to two tokens, and the third to none.
+    """
+    logits, labels, weights = batch
+    rng = np.random.default_rng(4)
+    log_weights = log_softmax(rng.normal(size=(B, T, 4)))
+    alignment = np.zeros((B, T, 4))
+    for b in range(B):
+        alignment[b, 0, b], alignment[b, 1, [1, 3]] = 1.0, 0.5
+    expected = 0.0
+    for b in range(B):
+        for t in range(T):
+            for s in range(4):
+                expected -= weights[b, t] * alignment[b, t, s] * log_weights[b, t, s]
+    sides = [np.asarray(x, "float32") for x in (alignment, log_weights)]
+    if r_drop:
+        logits, labels, *sides = (np.concatenate([x, x]) for x in (logits, labels, *sides))
+        weights = np.concatenate([weights, weights]) / 2
+    loss = TokenCrossEntropy(0.1, r_drop, alignment_weight=0.3)
+    given = logits, np.eye(V, dtype="float32"), labels, weights
+    found = [
+        loss.from_hidden(*given, training=True, alignment=x).loss for x in (None, tuple(sides))
+    ]
+    assert float(found[1]) - float(found[0]) == pytest.approx(0.3 * expected, rel=1e-4)
+
+
 def test_without_smoothing_equals_keras(batch):
     logits, labels, weights = batch
     keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")

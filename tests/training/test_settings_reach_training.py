@@ -99,6 +99,8 @@ TRAINING = {
     "training.label_smoothing": 0.2,
     "training.r_drop": 3.0,
     "training.freeze": "cross_attention encoder/block_0/feed_forward",
+    "training.guided_alignment": "lexicon",
+    "training.guided_alignment_weight": 0.07,
     "training.clip_norm": 0.5,
     "training.ema": 0.97,
     "training.checkpoint_every": 5,
@@ -179,6 +181,8 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     # limits, and what happens between two checkpoints, are the business of these two
     assert started.training is started.saver.config is config.training
     assert model.loss.label_smoothing == 0.2 and model.loss.r_drop == 3.0
+    assert model.loss.alignment_weight == 0.07
+    assert len(batches.links.lengths) == batches.summary.num_pairs and valid.links is None
     assert started.bleu.samples == 2 and started.bleu.tokenize == "char"
     assert spied.determinism == [True]
     assert model.num_parts == 4
@@ -200,6 +204,7 @@ def test_the_defaults_are_something_else(start_training, spied):
     assert spied.determinism == [] and spied.compiled == ["auto"]
     assert type(model) is Transformer and model.dtype_policy.name == "float32"
     assert model.loss.label_smoothing == 0.1 and model.loss.r_drop == 0.0
+    assert model.loss.alignment_weight == 0.05 and started.batches.links is None
     assert type(model.optimizer).__name__ == "Adam"
     assert [learned["model_type"] for learned in spied.learned] == ["bpe"]
     rates = [16**-0.5 * i * 4000**-1.5 for i in (1, 2, 3)]

@@ -172,7 +172,7 @@ def test_tensorboard_has_the_validations_by_their_steps_and_samples(trained):
             {record["step"]: record[key] for record in records}
         )
     text = tf.make_ndarray(found["validation/translations"][5].tensor).item().decode()
-    first, *_ = pathlib.Path(config.data.source_valid).read_text().splitlines()
+    first, *_ = pathlib.Path(config.data.valid[0].source).read_text().splitlines()
     assert text.startswith(f"      source       {first}\n") and text.count("translation  ") == 5
 
 

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.models import RnnSeq2Seq, Transformer
+from keras_transformer.models import Ensemble, RnnSeq2Seq, Transformer
 from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.translation.explanation import Explanation, Word, words_of
 from keras_transformer.translation.translator import Translator
@@ -37,6 +37,34 @@ MODELS = {
     "transformer": lambda size: Transformer(size, num_layers=3, ff_dim=16, num_heads=2, **SIZES),
     "rnn": lambda size: RnnSeq2Seq(size, num_layers=1, **SIZES),
 }
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_head_can_be_chosen(tokenizer, corpus):
+    """One of an ensemble too, whose heads are side by side."""
+    models = [
+        Transformer(tokenizer.vocab_size, num_layers=2, ff_dim=16, num_heads=2, **SIZES)
+        for _ in range(2)
+    ]
+    pair = corpus.source[:1], corpus.target[:1]
+    places = [words_of(tokenizer.surfaces, [*row, END_ID])[1]
+              for texts in pair for row in tokenizer.encode(texts).to_list()]  # fmt: skip
+    for model, (layer, head) in ((models[0], (1, 1)), (Ensemble(models), (0, 3))):
+        translator = Translator(model, tokenizer, alignment_head=(layer, head))
+        (found,) = translator.explain(*pair)
+        looks = translator.attention(pair[0][0], pair[1][0]).weights["cross"][layer, head]
+        expected = [
+            [looks[np.ix_(target, source)].sum() / len(target) for source in places[0]]
+            for target in places[1]
+        ]
+        np.testing.assert_allclose(found.attention, expected, atol=1e-5)
+        assert translator.__reduce__()[1][-1] == (layer, head)
+        without = Translator(model, tokenizer)
+        assert translator.checksum() != without.checksum()
+        assert not np.allclose(without.explain(*pair)[0].attention, expected, atol=1e-3)
+    for wrong in ((2, 0), (0, 2), (-1, 0)):
+        with pytest.raises(ValueError, match="2 layers and 2 heads.* Received: layer"):
+            Translator(models[0], tokenizer, alignment_head=wrong)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -54,6 +54,33 @@ def model_1_by_loops(source_rows, target_rows, num_iterations=5):
     return probability
 
 
+def test_tokens_are_aligned_that_are_each_others_best(pairs, monkeypatch):
+    """Compared with loops over all links of each pair, in chunks, and in text not learned from."""
+    monkeypatch.setattr(lexicon, "CHUNK_LINKS", 100)
+    monkeypatch.setattr(lexicon, "MAX_LINKS", 500)
+    num_links = sum(len(s) * len(t) for s, t in zip(*pairs, strict=True))
+    learned = [side[:: -(-num_links // 500)] for side in pairs]
+    forwards, backwards = model_1_by_loops(*learned), model_1_by_loops(*learned[::-1])
+    found = lexicon.align(*pairs)
+    assert len(found) == len(pairs[0]) and 0 < len(np.concatenate(found)) < sum(map(len, pairs[1]))
+    for links, source, target in zip(found, *pairs, strict=True):
+        scores = {
+            (i, j): forwards.get((s, t), 0.0)
+            * backwards.get((t, s), 0.0)
+            * np.exp(-4 * abs(i / len(source) - j / len(target)))
+            for i, s in enumerate(source)
+            for j, t in enumerate(target)
+        }
+        expected = [  # of equal scores, the first is the best
+            [i, j]
+            for i, j in scores
+            if scores[i, j] > 0
+            and max(range(len(source)), key=lambda s, j=j: scores[s, j]) == i
+            and max(range(len(target)), key=lambda t, i=i: scores[i, t]) == j
+        ]
+        assert sorted(links.tolist()) == expected
+
+
 def test_the_probabilities_are_those_of_a_loop_over_all_links(pairs):
     expected = model_1_by_loops(*pairs)
     sources, targets, probabilities = lexicon._model_1(*pairs)

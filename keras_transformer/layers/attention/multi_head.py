@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.from_config import attention_from_config
+from keras_transformer.layers.attention.scores import MASKED_SCORE, scaled_dot_product_scores
 from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense, HeadwiseDense
@@ -188,6 +189,25 @@ class MultiHeadAttention(TracedShape, Layer):
         context = ops.reshape(context, (batch, length, self.num_heads * self.value_width))
         output = self.output_projection(context)
         return (output, weights) if return_attention_weights else output
+
+    def log_weights_of(
+        self, head: int, query: Tensor, key: Tensor, padding_mask: Tensor | None = None
+    ) -> Tensor:
+        """Returns the logarithms `(B, T, S)` of the weights of one head, float32.
+
+        The attention is dense.
+
+        Args:
+            head: number of the head, from 0.
+            query, key, padding_mask: see the call.
+        """
+        queries = self._split_heads(self.query_projection(query), self.width_per_head)
+        keys = self._split_heads(self.key_projection(key), self.width_per_head)
+        scores = scaled_dot_product_scores(queries[:, :, head], keys[:, :, head])
+        scores = ops.cast(scores, "float32")
+        if padding_mask is not None:
+            scores = ops.where(padding_mask[:, None], scores, MASKED_SCORE)
+        return ops.log_softmax(scores)
 
     def decoding_weights(
         self, norm: LayerNormalization | None = None, centered: bool = False
