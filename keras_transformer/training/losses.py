@@ -29,7 +29,7 @@ class TokenCrossEntropy(keras.losses.Loss):
     alpha is `r_drop`. A step takes about twice the time and memory.
 
     Where a batch has alignments, `alignment_weight` times their weighted cross-entropy is added
-    (Garg et al., 2019, eq. 3 and 4, https://arxiv.org/abs/1909.02074). Unlike there, the head that
+    (Garg et al., 2019, section 4.2, https://arxiv.org/abs/1909.02074). Unlike there, the head that
     aligns a token does not see it, nor the tokens after it: an alignment costs no second pass.
 
     Args:

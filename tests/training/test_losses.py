@@ -45,7 +45,7 @@ def test_is_the_weighted_sum_of_the_tokens_losses(batch, label_smoothing):
 
 @pytest.mark.parametrize("r_drop", [0.0, 2.0])
 def test_alignments_add_the_loss_of_the_paper(batch, r_drop):
-    """Garg et al. (2019, eq. 3 and 4), by loops; the tokens of both predictions have half weights.
+    """Garg et al. (2019, section 4.2), by loops; the tokens of both predictions have half weights.
 
     The second word is aligned to two tokens, and the third to none.
     """
