@@ -300,8 +300,8 @@ class TrainingConfig(SettingsGroup):
     ] = None
     lora_rank: Annotated[
         LoraRank,
-        "LoRA: rank of the adapters that alone are trained, beside query and value projections; "
-        "0: off.",
+        "LoRA: rank of the adapters that alone are trained, beside all projections of attention "
+        "and feed-forward networks; 0: off.",
     ] = 0
     guided_alignment: Annotated[
         str | None,

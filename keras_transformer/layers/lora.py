@@ -16,6 +16,9 @@ from keras_transformer.types import Tensor
 FACTORS = ("lora_kernel_a", "lora_kernel_b")
 """The names of Keras for the weights of an adapter, A and B."""
 
+PROJECTIONS = ("query", "key", "value", "output", "inner", "outer")
+"""The names of the projections of attention and of feed-forward networks."""
+
 
 class HasLora:
     """A mix-in for layers and models with `Dense` projections, which `enable_lora` adapts."""
@@ -30,8 +33,7 @@ class HasLora:
 
         Args:
             rank: r.
-            target_layer_names: names of the projections, of "query", "key", "value" and "output" of
-                attention, and "inner" and "outer" of feed-forward networks; None: "query" and
+            target_layer_names: names of the projections, in `PROJECTIONS`; None: "query" and
                 "value", as in the paper's experiments and in KerasHub.
         Raises:
             ValueError: a rank below 1, no such projections, a layer that is not built, or one that

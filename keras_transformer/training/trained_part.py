@@ -2,6 +2,7 @@
 
 from keras_transformer.config.settings import check_known
 from keras_transformer.errors import InputError
+from keras_transformer.layers.lora import PROJECTIONS
 from keras_transformer.runs.model_state import path_within
 
 
@@ -15,7 +16,7 @@ def choose_trained_part(model, training):
             train.
     """
     if training.lora_rank:
-        model.enable_lora(training.lora_rank)
+        model.enable_lora(training.lora_rank, PROJECTIONS)
     named = {}
     for layer in model._flatten_layers(include_self=False):
         if layer.weights:

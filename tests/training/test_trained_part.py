@@ -80,12 +80,8 @@ def test_an_adapter_on_its_base_is_the_run_that_has_trained_it(
     before, whole = weights_of(base, None), weights_of(adapted / "run", None)
     merged = weights_of(base, None, adapted / "run" / "adapter.npz")
     changed = {name for name, weight in merged.items() if not np.array_equal(weight, before[name])}
-    attentions = "self_attention", "cross_attention"
-    assert changed == {
-        f"decoder/block_0/{attention}/{projection}/kernel"
-        for attention in attentions
-        for projection in ("query", "value")
-    }
+    kernels = {name for name in before if name.endswith("kernel")}
+    assert changed == {name for name in kernels if name.startswith("decoder")}
     for name, weight in weights_of(run, None).items():  # which was interrupted
         np.testing.assert_array_equal(merged[name], whole[name], err_msg=name)
         np.testing.assert_allclose(weight, whole[name], rtol=1e-5, atol=1e-7, err_msg=name)
@@ -95,8 +91,8 @@ def test_an_adapter_on_its_base_is_the_run_that_has_trained_it(
             for key in one:
                 if one[key].dtype.kind == "f":
                     np.testing.assert_allclose(one[key], other[key], rtol=1e-4, atol=1e-6)
-    # 2 factors for 2 projections of 3 attentions, and names
-    assert (run / "adapter.npz").stat().st_size < 12 * (4 * 2 * 16 + 512) + 512
+    # 2 factors for 16 projections, and names
+    assert (run / "adapter.npz").stat().st_size < 32 * (4 * 2 * 24 + 512) + 512
 
 
 def test_an_adapter_that_does_not_fit_is_refused_and_nothing_is_lost(
