@@ -36,7 +36,8 @@ def test_a_projection_adds_the_product_of_its_factors():
         second += np.arange(second.size).reshape(second.shape) / 9
         layer.set_weights([w, b, first, second])
         expected = layer.activation(x @ (w + first @ second) + b)
-        for found in (layer(x), ops.reshape(layer(x.reshape(10, 8)), (2, 5, -1))):
+        for each in (layer(x), ops.reshape(layer(x.reshape(10, 8)), (2, 5, -1))):
+            found = ops.convert_to_numpy(each)
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -311,7 +311,7 @@ def test_another_rank_is_refused_by_a_layer_that_is_built(shape):
     "make, message",
     [
         (lambda: MultiHeadAttention("2"), "Received: num_heads='2'"),
-        (lambda: MultiHeadAttention(2, attention="local"), "Received: attention='local'"),
+        (lambda: MultiHeadAttention(2, attention=3), "Received: attention=3"),
         (lambda: LocalAttention(2.5), "Received: window=2.5"),
         (lambda: LocalAttention(None), "Received: window=None"),
         (lambda: LinearAttention("elu"), "Received: feature_map='elu'"),
