@@ -45,6 +45,8 @@ PAPER = {
         "distill_share": 0.5,
         "freeze": None,
         "lora_rank": 0,
+        "guided_alignment": None,
+        "guided_alignment_weight": 0.05,
         "clip_norm": None,
         "ema": None,
         "checkpoint_every": 1000,
