@@ -53,10 +53,14 @@ class BaseModel(NotQuantized, Layer, keras.Model):
         """From the name of each input of ids to its ids. An input without a name is the first."""
         return {}
 
-    def build_when_made(self) -> None:
-        """Creates the weights at the end of the constructor, but for the subclass of a user."""
+    def build_when_made(self, input_shape: Any) -> None:
+        """Creates the weights at the end of the constructor, but for the subclass of a user.
+
+        Args:
+            input_shape: of the inputs, from which Keras makes the signature of an export.
+        """
         if self._is_ours():
-            self.build()
+            self.build(input_shape)
 
     def make_train_function(self, force=False):
         # TensorFlow traces a step again if its first trace creates variables. With those of the

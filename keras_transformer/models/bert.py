@@ -131,7 +131,7 @@ class Bert(BaseModel):
         self.pooler_layer = None
         if pooler:
             self.pooler_layer = Dense(d_model, "tanh", dtype=policy, name="pooler_layer")
-        self.build_when_made()
+        self.build_when_made((None, None))
 
     @classmethod
     def from_preset(cls, name: str, vocab_size: int, **overrides: Any) -> Self:

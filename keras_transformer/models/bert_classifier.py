@@ -29,7 +29,7 @@ class _Classifier(BertHead):
         self.dropout = dropout
         self.output_dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.output_layer = Dense(num_classes, dtype=self.dtype_policy, name="output_layer")
-        self.build_when_made()
+        self.build_when_made((None, None))
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""

@@ -68,7 +68,7 @@ class BertPretraining(BertHead):
         if next_sentence:
             self.check_pooler()
             self.next_sentence_layer = Dense(2, dtype=policy, name="next_sentence_layer")
-        self.build_when_made()
+        self.build_when_made((None, None))
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""

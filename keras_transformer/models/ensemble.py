@@ -63,7 +63,7 @@ class Ensemble(BaseModel):
             raise InputError(f"mean must be one of {MEANS}. Received: mean={mean!r}.")
         self.members = list(members)
         self.mean = mean
-        self.build_when_made()
+        self.build_when_made(dict.fromkeys(self.id_ranges, (None, None)))
 
     @property
     def source_vocab_size(self) -> int:

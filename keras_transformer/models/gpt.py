@@ -154,7 +154,7 @@ class Gpt(DecoderModel):
         if not tie_output:
             self.output_layer = self.new_output_layer(vocab_size)
         self._searches: dict[Any, BatchSearch] = {}
-        self.build_when_made()
+        self.build_when_made((None, None))
 
     @classmethod
     def from_preset(cls, name: str, vocab_size: int, **overrides: Any) -> Self:

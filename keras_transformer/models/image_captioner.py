@@ -142,7 +142,8 @@ class ImageCaptioner(DecoderModel):
         else:
             _check_decoder(decoder, vocab_size)
         self.decoder: Any = decoder
-        self.build_when_made()
+        images = (None, *self.image_size, num_channels)
+        self.build_when_made({"images": images, "target_ids": (None, None)})
 
     @property
     def id_ranges(self) -> dict[str, range]:

@@ -121,7 +121,7 @@ class RnnSeq2Seq(TranslationModel):
         )
         if not tie_output:
             self.output_layer = self.new_output_layer(self.output_vocab_size)
-        self.build_when_made()
+        self.build_when_made(dict.fromkeys(self.id_ranges, (None, None)))
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Creates the weights. Their shapes follow from the arguments; `input_shape` is ignored."""

@@ -166,7 +166,7 @@ class Transformer(TranslationModel):
         )
         if not tie_output:
             self.output_layer = self.new_output_layer(self.output_vocab_size)
-        self.build_when_made()
+        self.build_when_made(dict.fromkeys(self.id_ranges, (None, None)))
 
     @property
     def longest_input(self) -> int | None:

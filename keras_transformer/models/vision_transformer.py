@@ -138,7 +138,7 @@ class VisionTransformer(BaseModel):
             )
         if num_classes is not None:
             self.head = Dense(num_classes, dtype=policy, name="head")
-        self.build_when_made()
+        self.build_when_made((None, *self.image_size, num_channels))
 
     @classmethod
     def from_preset(cls, name: str, num_classes: int, **overrides: Any) -> Self:
