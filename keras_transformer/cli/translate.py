@@ -65,9 +65,11 @@ def add_arguments(parser):
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--alignments",
-        action="store_true",
-        help="print a tab and the pairs of words after each translation, such as 0-0 1-2: number "
-        "in the source, number in the translation",
+        nargs="?",
+        const="words",
+        choices=("words", "tokens"),
+        help="print a tab and the pairs of words (default) or tokens after each translation, such "
+        "as 0-0 1-2: number in the source, number in the translation",
     )
     group.add_argument(
         "--json",
@@ -228,7 +230,9 @@ def _translate(arguments, translator, terms, markup, sampling, output):
                 if arguments.n_best > 1:
                     columns.insert(0, str(number))
                 if explanations is not None:
-                    columns.append(explanations[place].alignment)
+                    by_words = arguments.alignments == "words"
+                    found = explanations[place]
+                    columns.append(found.alignment if by_words else found.token_alignment)
                 output.write("\t".join(columns))
         notes.add(number, best, text, unknown, not_met)
         output.end_answer(text)

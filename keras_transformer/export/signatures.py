@@ -63,7 +63,8 @@ class Signatures:
       or form that the tokenizer cannot write is refused, and so are more than `MAX_FORMS` forms.
     - explain(text, target) -> source_words `(B, V)`, and of the given translations words `(B, W)`,
       both padded with ""; word_scores `(B, W)`; alignment `(B, W)`: the number of a word of the
-      source, -1 for none; attention `(B, W, V)`, padded with 0. As `Translator.explain`.
+      source, -1 for none; attention `(B, W, V)`, padded with 0; token_alignment `(B, T)`: the same
+      for tokens as alignment for words, -1 at the end. As `Translator.explain`.
     - attention(text) -> translation `(B,)`; source_pieces `(B, S)` and target_pieces `(B, T)`, the
       tokens, padded with ""; weights `(B, layers, H, T, S)` of the cross-attention, padded with 0.
       Left out if the cross-attention is linear, or if there is none.

@@ -46,17 +46,22 @@ def explain(source, target, log_probs, weights):
     Returns:
         source_words `(B, V)`, words `(B, W)`, padded with ""; word_scores `(B, W)`; alignment
         `(B, W)` int32: the number of a word of the source, -1 where there is none; attention
-        `(B, W, V)`, all 0 if it is unknown.
+        `(B, W, V)`, all 0 if it is unknown; token_alignment `(B, T)` int32, as alignment.
     """
     source_words, source_tokens = words_of(*source)
     words, tokens = words_of(*target)
     scores = tf.einsum("bt,btw->bw", log_probs, tokens)
+    is_token, is_source = (tf.reduce_any(each > 0, axis=2) for each in (tokens, source_tokens))
     if weights is None:
         weights = tf.zeros([tf.shape(words)[0], tf.shape(tokens)[1], tf.shape(source_tokens)[1]])
+        is_source = tf.zeros_like(is_source)
     means = tokens / tf.maximum(tf.reduce_sum(tokens, axis=1, keepdims=True), 1.0)
     attention = tf.einsum("bts,btw,bsv->bwv", weights, means, source_tokens)
     has_attention = tf.reduce_any(attention > 0, axis=2)
     alignment = tf.where(has_attention, tf.argmax(attention, axis=2, output_type=tf.int32), -1)
-    found = source_words, words, scores, alignment, attention
-    names = "source_words", "words", "word_scores", "alignment", "attention"
+    looks = tf.where(is_source[:, None], weights, -1.0)
+    is_aligned = is_token & tf.reduce_any(is_source, axis=1, keepdims=True)
+    token_alignment = tf.where(is_aligned, tf.argmax(looks, axis=2, output_type=tf.int32), -1)
+    found = source_words, words, scores, alignment, attention, token_alignment
+    names = "source_words", "words", "word_scores", "alignment", "attention", "token_alignment"
     return dict(zip(names, found, strict=True))

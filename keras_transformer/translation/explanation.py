@@ -1,5 +1,7 @@
 """The words of a translation: how sure the model is of each, and where it looked."""
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,12 +36,24 @@ class Explanation(NamedTuple):
     attention: np.ndarray | None = None
     """NumPy `(words, source)`: how much the tokens of each word look at each word of the source, on
     average; None where the model has no attention to the source."""
+    tokens: Sequence[int] = ()
+    """For each token of the translation, the number of the token of the source at which the model
+    looks most, as for `Word.source`; empty where the model has no attention to the source."""
 
     @property
     def alignment(self) -> str:
         """The pairs of words in the form of Pharaoh, such as `0-0 1-2`: source, then target."""
-        pairs = ((word.source, i) for i, word in enumerate(self.words) if word.source is not None)
-        return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
+        return _pharaoh([word.source for word in self.words])
+
+    @property
+    def token_alignment(self) -> str:
+        """The pairs of tokens, as `alignment` has those of words; without the end tokens."""
+        return _pharaoh(self.tokens)
+
+
+def _pharaoh(sources):
+    pairs = sorted((source, i) for i, source in enumerate(sources) if source is not None)
+    return " ".join(f"{source}-{target}" for source, target in pairs)
 
 
 def force(model, source_ids, labels):
@@ -89,14 +103,16 @@ def explain_tokens(source, target, log_probs, weights):
     """
     source_words, source_places = words_of(*source)
     words, places = words_of(*target)
-    attention, best = None, [None] * len(words)
+    attention, best, tokens = None, [None] * len(words), ()
     if weights is not None and source_places and words:
         looks = [weights[tokens].mean(axis=0) for tokens in places]
         attention = np.array([[look[each].sum() for each in source_places] for look in looks])
         best = attention.argmax(axis=1).tolist()
+        sides = (list(itertools.chain(*each)) for each in (places, source_places))
+        tokens = weights[np.ix_(*sides)].argmax(axis=1).tolist()
     scores = [float(log_probs[tokens].sum()) for tokens in places]
     found = [Word(*each) for each in zip(words, scores, best, strict=True)]
-    return Explanation(source_words, found, attention)
+    return Explanation(source_words, found, attention, tokens)
 
 
 def words_of(surfaces, ids):

@@ -96,7 +96,8 @@ class SavedModelTranslator(ExportedTranslator):
             text, target = ([side[i] for i in indices] for side in (sources, targets))
             found = self._answer("explain", {"text": text, "target": target})
             names = "source_words", "words", "word_scores", "alignment", "attention"
-            for i, *row in zip(indices, *(found[name] for name in names), strict=True):
+            columns = [found[name] for name in (*names, "token_alignment")]
+            for i, *row in zip(indices, *columns, strict=True):
                 explained[i] = _explanation(*row)
         return explained
 
@@ -134,12 +135,13 @@ def _constraints(texts, prefixes, terms):
     return {"prefix": prefixes or [""] * len(texts), "terms": cells}
 
 
-def _explanation(source_words, words, scores, alignment, attention):
+def _explanation(source_words, words, scores, alignment, attention, token_alignment):
     source_words, words = map(_without_padding, (source_words, words))
     columns = zip(words, scores, alignment, strict=False)
     found = [Word(word, float(x), None if i < 0 else int(i)) for word, x, i in columns]
     attention = attention[: len(words), : len(source_words)]
-    return Explanation(source_words, found, attention if attention.any() else None)
+    tokens = token_alignment[token_alignment >= 0].tolist()
+    return Explanation(source_words, found, attention if attention.any() else None, tokens)
 
 
 def _without_padding(words):

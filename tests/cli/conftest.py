@@ -72,7 +72,9 @@ class FakeTranslator:
 
     def explain(self, sources, targets):
         return [
-            Explanation(source.split(), [Word(word, -0.5, 0) for word in target.split()])
+            Explanation(
+                source.split(), [Word(word, -0.5, 0) for word in target.split()], None, [1, 0]
+            )
             for source, target in zip(sources, targets, strict=True)
         ]
 

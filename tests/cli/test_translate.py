@@ -143,6 +143,9 @@ def test_alignments_stand_behind_translations(
     assert cli.main(["translate", run_directory, *flags]) == 0
     assert capsysbinary.readouterr().out == b"A DOG\t0-0 0-1\n\t\nB\t0-0\n"
     assert fake_translator.alignment_head == (2, 1)
+    type_in(b"a dog\n")
+    assert cli.main(["translate", run_directory, "--alignments", "tokens"]) == 0
+    assert capsysbinary.readouterr().out == b"A DOG\t0-1 1-0\n"
 
 
 def test_each_line_is_an_object(calls, run_directory, type_in, capsys, write_files):

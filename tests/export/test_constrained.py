@@ -122,6 +122,7 @@ def test_an_export_explains_as_the_translator_does(exported_translator, translat
     assert sum(len(each.words) for each in expected) > 200
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours.source, ours.alignment) == (theirs.source, theirs.alignment)
+        assert ours.token_alignment == theirs.token_alignment
         assert [word.text for word in ours.words] == [word.text for word in theirs.words]
         scores = ([word.score for word in each.words] for each in (ours, theirs))
         np.testing.assert_allclose(*scores, atol=1e-4)

@@ -30,6 +30,7 @@ def test_pairs_of_words_are_written_as_pharaoh_does():
     words = [Word("a", 0.0, 1), Word("b", 0.0, 0), Word("c", 0.0, 1)]
     assert Explanation(["x", "y"], words).alignment == "0-1 1-0 1-2"
     assert Explanation([], [Word("a", 0.0, None)]).alignment == ""
+    assert Explanation(["x", "y"], words, tokens=[2, 0, 2]).token_alignment == "0-1 2-0 2-2"
 
 
 SIZES = dict(d_model=16, dropout=0.0)
@@ -96,6 +97,9 @@ def test_words_have_the_numbers_of_their_tokens(name, tokenizer, corpus):
             assert sums[word.source] == pytest.approx(max(sums), abs=1e-4)
             means = np.array(sums) / len(tokens)
             np.testing.assert_allclose(found.attention[row], means, atol=1e-4)
+        without_ends = looks[:-1, :-1]
+        highest = np.take_along_axis(without_ends, np.array(found.tokens)[:, None], axis=1)
+        np.testing.assert_allclose(highest[:, 0], without_ends.max(axis=1), atol=1e-4)
         whole = sum(word.score for word in found.words) + log_probs[-1, END_ID]
         assert translator.score([source], [target])[0] == pytest.approx(whole, abs=1e-3)
 
