@@ -45,7 +45,7 @@ def add_arguments(parser):
         nargs="+",
         default=[],
         help="other models, or files of translations: their scores with a paired bootstrap test, "
-        "BLEU by length, and the sentences that differ most",
+        "BLEU by length and by tag, and the sentences that differ most",
     )
     add_decoding(parser)
     add_ensemble(parser)
@@ -82,12 +82,15 @@ def run(arguments):
                 "Check the name."
             )
     source = None if arguments.source is None else list(iterate_lines(arguments.source))
+    for path, lines in zip(arguments.target, references, strict=True):
+        if source is not None:
+            check_parallel(arguments.source, source, path, lines)
     from keras_transformer.translation.evaluation import bleu, chrf, part_bleu, tag_groups
 
     tokenize = arguments.tokenize or _tokenizer_of(arguments.model)
     # errors in the references or the tokenizer show up now, not after the translation
     bleu(references[0], references, arguments.lowercase, tokenize, hints=False)
-    hypotheses = _hypotheses(arguments, references, source)
+    hypotheses = _hypotheses(arguments, source)
     if arguments.compare:
         _compare(arguments, references, source, hypotheses, tokenize)
         return
@@ -98,8 +101,7 @@ def run(arguments):
     groups = tag_groups(source or [])
     by_tag = {
         tag: part_bleu(hypotheses, references, rows, arguments.lowercase, tokenize)
-        for tag, rows in sorted(groups.items())
-        if len(groups) > 1
+        for tag, rows in groups.items()
     }
     if arguments.json:
         values = {s.name: {"score": s.value, "signature": s.signature} for s in scores}
@@ -124,8 +126,8 @@ def _compare(arguments, references, source, hypotheses, tokenize):
         is_model = pathlib.Path(name).is_dir()
         given = {"model": [name] if is_model else [], "hypothesis": None if is_model else name}
         given.update(ensemble=None, adapter=None, rerank_with=None)
-        systems[name] = _hypotheses(_with(arguments, **given), references, source)
-    found = compare(systems, references, arguments.lowercase, tokenize)
+        systems[name] = _hypotheses(_with(arguments, **given), source)
+    found = compare(systems, references, arguments.lowercase, tokenize, source)
     if arguments.html is not None:
         from keras_transformer.translation.comparison_page import comparison_page
 
@@ -139,9 +141,12 @@ def _compare(arguments, references, source, hypotheses, tokenize):
     for name in systems:
         cells = (each[name] for each in found.scores.values())
         print(f"{name:{width}}" + "".join(f"{_cell(cell):24}" for cell in cells).rstrip())
-    print("\nBLEU by the words of the reference")
-    for group, values in found.by_length.items():
-        print(f"{group:8}" + "  ".join(f"{name} {value:.2f}" for name, value in values.items()))
+    groups = {"words of the reference": found.by_length, "tag of the source": found.by_tag}
+    for title, scores in groups.items():
+        if scores:
+            print(f"\nBLEU by the {title}")
+        for group, values in scores.items():
+            print(f"{group:8}" + "  ".join(f"{name} {value:.2f}" for name, value in values.items()))
     print("\nlines that differ most, with their chrF2")
     for each in found.different:
         print(f"{each['line']}: {each['reference']}")
@@ -183,7 +188,7 @@ def _tokenizer_of(models):
     return TrainingConfig().bleu_tokenizer
 
 
-def _hypotheses(arguments, references, source):
+def _hypotheses(arguments, source):
     """Returns the translations to score, from a file or a model; `source`: lines, or None."""
     if arguments.hypothesis is not None:
         names = "checkpoint", "ensemble", "adapter", "rerank_with", "source"
@@ -199,7 +204,5 @@ def _hypotheses(arguments, references, source):
             "Expected the text for the model to translate. "
             f"Received: {' '.join(arguments.model)} without --source. Add --source F."
         )
-    for path, lines in zip(arguments.target, references, strict=True):
-        check_parallel(arguments.source, source, path, lines)
     translator = load_translator(arguments)
     return [best.text for (best,) in translations_of(translator, source)]

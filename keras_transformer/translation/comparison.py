@@ -9,7 +9,8 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
 from keras_transformer.errors import InputError
-from keras_transformer.translation.evaluation import bleu, length_groups, part_bleu
+from keras_transformer.translation.base_translator import lists_of_pairs
+from keras_transformer.translation.evaluation import bleu, length_groups, part_bleu, tag_groups
 from keras_transformer.types import Texts
 
 EDGES = 10, 20, 40
@@ -27,6 +28,8 @@ class Comparison(NamedTuple):
     """sacreBLEU's signature of each metric."""
     by_length: dict[str, dict[str, float]]
     """BLEU of each group of sentences, by the words of the reference, and of each system."""
+    by_tag: dict[str, dict[str, float]]
+    """The same by the tag with which a source begins; {} where the sources have none."""
     different: list[dict[str, Any]]
     """The sentences on which two systems differ most, by chrF2."""
 
@@ -36,6 +39,7 @@ def compare(
     references: Sequence[Texts],
     lowercase: bool = False,
     tokenize: str = "13a",
+    sources: Texts | None = None,
 ) -> Comparison:
     """Compares systems with the first one by paired bootstrap resampling.
 
@@ -45,13 +49,16 @@ def compare(
         systems: dict from the names of two or more systems to their translations.
         references: lists of str, one for each reference.
         lowercase, tokenize: see `bleu`.
+        sources: list of str, for the scores by tag.
     Raises:
-        ValueError: fewer than two systems, or what `bleu` refuses.
+        ValueError: fewer than two systems, not a source for each reference, or what `bleu` refuses.
     """
     if len(systems) < 2:
         raise InputError(
             f"Expected two systems to compare. Received: {', '.join(systems)}. Name another."
         )
+    if sources is not None:
+        sources, _ = lists_of_pairs(sources, references[0])
     for hypotheses in systems.values():
         bleu(hypotheses, references, lowercase, tokenize, hints=False)  # checks the arguments
     metrics = {
@@ -72,15 +79,19 @@ def compare(
         if texts == baseline:  # sacreBLEU finds no sample with a larger difference than none
             for metric in metrics:
                 scores[metric][name]["p"] = 1.0
-    by_length = {
-        group: {
-            name: part_bleu(hypotheses, references, rows, lowercase, tokenize)
-            for name, hypotheses in systems.items()
+    by_length, by_tag = (
+        {
+            group: {
+                name: part_bleu(hypotheses, references, rows, lowercase, tokenize)
+                for name, hypotheses in systems.items()
+            }
+            for group, rows in groups.items()
         }
-        for group, rows in length_groups(references[0], EDGES).items()
-    }
+        for groups in (length_groups(references[0], EDGES), tag_groups(sources or []))
+    )
     printed = {metric: str(signature) for metric, signature in signatures.items()}
-    return Comparison(scores, printed, by_length, _most_different(systems, references, lowercase))
+    different = _most_different(systems, references, lowercase)
+    return Comparison(scores, printed, by_length, by_tag, different)
 
 
 def _numbers(result):

@@ -31,6 +31,7 @@ first system.</p>
 {scores}
 <h2>BLEU by the words of the reference</h2>
 {by_length}
+{by_tag}
 <h2>Sentences that differ most</h2>
 <p class="note">The number is chrF2. Words that the reference does not have there are marked.</p>
 {different}
@@ -43,10 +44,12 @@ first system.</p>
 def comparison_page(comparison: Comparison) -> str:
     """Returns a page of HTML with all that `compare` has found."""
     systems = list(next(iter(comparison.scores.values())))
+    by_tag = comparison.by_tag and _by_group("tag", comparison.by_tag)
     return PAGE.format(
         title=html.escape(" and ".join(systems)),
         scores=_scores(comparison.scores, systems),
-        by_length=_by_length(comparison.by_length),
+        by_length=_by_group("words", comparison.by_length),
+        by_tag=by_tag and f"<h2>BLEU by the tag of the source</h2>\n{by_tag}",
         different="".join(map(_sentence, comparison.different)),
         signatures="<br>".join(
             html.escape(f"{metric}|{signature}")
@@ -67,21 +70,21 @@ def _scores(scores, systems):
     return _table([_cell("system", tag="th"), *(_cell(m, True, "th") for m in scores)], rows)
 
 
-def _by_length(by_length):
-    highest = max((value for each in by_length.values() for value in each.values()), default=0)
+def _by_group(name, groups):
+    highest = max((value for each in groups.values() for value in each.values()), default=0)
     rows = []
-    for group, values in by_length.items():
+    for group, values in groups.items():
         for place, (system, value) in enumerate(values.items()):
             width = 100 * value / max(highest, 1e-9)
             rows.append(
                 [
-                    _cell(group if place == 0 else ""),
+                    _cell(html.escape(group) if place == 0 else ""),
                     _cell(html.escape(system)),
                     _cell(f"{value:.2f}", True),
                     _cell(f'<div class="bar" style="width: {width:.0f}%"></div>'),
                 ]
             )
-    names = ("words", False), ("system", False), ("BLEU", True), ("", False)
+    names = (name, False), ("system", False), ("BLEU", True), ("", False)
     return _table([_cell(name, is_number, "th") for name, is_number in names], rows)
 
 

@@ -134,13 +134,13 @@ def tag_groups(sources: Texts) -> dict[str, list[int]]:
     """Returns the sentences of each tag, such as `>>fr<<`, with which sources begin.
 
     Returns:
-        A dict from the tag, or `"no tag"`, to the indices of its sentences.
+        A dict from the tag, or `"no tag"`, to the indices of its sentences; {} if all are of one.
     """
     groups: dict[str, list[int]] = {}
     for i, source in enumerate(sources):
         tag = TAG.match(source.lstrip())
         groups.setdefault(tag[0] if tag else "no tag", []).append(i)
-    return groups
+    return dict(sorted(groups.items())) if len(groups) > 1 else {}
 
 
 def part_bleu(hypotheses, references, rows, lowercase, tokenize):

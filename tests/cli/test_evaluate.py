@@ -86,6 +86,10 @@ def test_each_tag_has_its_score(calls, run_directory, capsys, write_files):
     assert cli.main([*evaluate, "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)["BLEU"]["by_tag"]
     assert scores["no tag"] == pytest.approx(100) == scores[">>A<<"] and scores[">>B<<"] < 10
+    assert cli.main([*evaluate, "--compare", paths[1]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index("BLEU by the tag of the source")
+    assert lines[place + 2] == f">>B<<   {run_directory} {scores['>>B<<']:.2f}  {paths[1]} 0.00"
 
 
 def test_evaluate_finds_the_model_behind_the_references(

@@ -43,7 +43,13 @@ def test_scores_are_those_of_sacrebleu_and_the_test_sees_a_difference():
     parts = [[texts[i] for i in rows] for texts in (systems["b"], reference)]
     expected = sacrebleu.corpus_bleu(parts[0], parts[1:]).score
     assert found.by_length["0-9"]["b"] == pytest.approx(expected)
-    assert list(found.by_length) == ["0-9", "10-19"]
+    assert list(found.by_length) == ["0-9", "10-19"] and found.by_tag == {}
+    sources = [f"{'' if i in rows else '>>fr<<'} x" for i in range(len(reference))]
+    tagged = compare({name: systems[name] for name in "ab"}, [reference], sources=sources)
+    assert list(tagged.by_tag) == [">>fr<<", "no tag"]
+    assert tagged.by_tag["no tag"]["b"] == pytest.approx(expected)
+    with pytest.raises(ValueError, match="Received: 1 sources, 60 targets"):
+        compare(systems, [reference], sources=["x"])
 
 
 def test_the_sentences_that_differ_most_come_first():

@@ -35,7 +35,8 @@ class Reader(html.parser.HTMLParser):
 
 def test_the_page_has_all_that_was_found_and_asks_for_nothing_else():
     systems = {"<b>first": REFERENCE, "line": OTHER}
-    found = compare(systems, [REFERENCE])
+    assert "tag of the source" not in comparison_page(compare(systems, [REFERENCE]))
+    found = compare(systems, [REFERENCE], sources=[">>fr<< x", ">>fr<< y", ">>it<< z"])
     page = comparison_page(found)
     reader = Reader()
     reader.feed(page)
@@ -47,5 +48,6 @@ def test_the_page_has_all_that_was_found_and_asks_for_nothing_else():
     for each in found.different:
         assert each["reference"] in reader.cells
         assert {text["text"] for text in each["translations"].values()} <= set(reader.cells)
-    assert list(found.by_length) == [cell for cell in reader.cells if cell in found.by_length]
+    for groups in (found.by_length, found.by_tag):
+        assert list(groups) == [cell for cell in reader.cells if cell in groups]
     assert all(signature in page for signature in found.signatures.values())
