@@ -136,7 +136,8 @@ def _options(parser):
         value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
         if action.choices is not None:
             value = "{" + ",".join(map(str, action.choices)) + "}"
-        name = " ".join([", ".join(action.option_strings), value]).strip()
+        values = value if isinstance(value, tuple) else (value,)
+        name = " ".join([", ".join(action.option_strings), *values]).strip()
         required = " **Required.**" if action.option_strings and action.required else ""
         meaning = ((action.help or "") % vars(action)).replace(
             "the settings below", "the [settings](settings.md)"
