@@ -327,6 +327,11 @@ def test_an_interrupted_command_goes_on_where_it_was(
     assert "warning: 1 of 4 lines" in last and last.endswith("the first is line 2")
     assert fake_translator.chunks == [["c"]]
     assert (tmp_path / "out.de").read_text() == "A\nCUT\nB\nC\n" and not kept.exists()
+    write_files(source=b"a\n\xff\n")
+    assert cli.main([*command, "--alignments"]) == 2
+    capsys.readouterr()
+    assert cli.main([*command, "--alignments", "tokens"]) == 2
+    assert "Received: another model, search, or file" in capsys.readouterr().err
 
 
 def test_tags_that_are_not_balanced_lose_nothing_before_them(
