@@ -65,11 +65,17 @@ def add_arguments(parser):
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--alignments",
-        nargs="?",
+        action="store_const",
         const="words",
-        choices=("words", "tokens"),
-        help="print a tab and the pairs of words (default) or tokens after each translation, such "
-        "as 0-0 1-2: number in the source, number in the translation",
+        help="print a tab and the pairs of words after each translation, such as 0-0 1-2: number "
+        "in the source, number in the translation",
+    )
+    group.add_argument(
+        "--token-alignments",
+        action="store_const",
+        const="tokens",
+        dest="alignments",
+        help="the same with pairs of tokens",
     )
     group.add_argument(
         "--json",

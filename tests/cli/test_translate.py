@@ -144,7 +144,7 @@ def test_alignments_stand_behind_translations(
     assert capsysbinary.readouterr().out == b"A DOG\t0-0 0-1\n\t\nB\t0-0\n"
     assert fake_translator.alignment_head == (2, 1)
     type_in(b"a dog\n")
-    assert cli.main(["translate", run_directory, "--alignments", "tokens"]) == 0
+    assert cli.main(["translate", run_directory, "--token-alignments"]) == 0
     assert capsysbinary.readouterr().out == b"A DOG\t0-1 1-0\n"
 
 
@@ -330,7 +330,7 @@ def test_an_interrupted_command_goes_on_where_it_was(
     write_files(source=b"a\n\xff\n")
     assert cli.main([*command, "--alignments"]) == 2
     capsys.readouterr()
-    assert cli.main([*command, "--alignments", "tokens"]) == 2
+    assert cli.main([*command, "--token-alignments"]) == 2
     assert "Received: another model, search, or file" in capsys.readouterr().err
 
 
