@@ -102,7 +102,7 @@ class Known:
 
 
 def entities(text):
-    """HTML entities such as &amp; become the characters that they stand for."""
+    """HTML entities such as &amp; become the characters that they stand for; a line end a space."""
     for _ in range(2):  # &amp;amp; too
         text = ENTITY.sub(_character, text) if "&" in text else text
     return text
@@ -255,7 +255,8 @@ class HeldOut:
 
 def _character(entity):
     is_known = entity[0].startswith("&#") or entity[0][1:] in html.entities.html5
-    return html.unescape(entity[0]) if is_known else entity[0]  # else &region; begins with &reg
+    text = html.unescape(entity[0]) if is_known else entity[0]  # else &region; begins with &reg
+    return " " if text in {"\t", "\n", "\r"} else text  # which end a column or a line
 
 
 def _word_odds(pairs):

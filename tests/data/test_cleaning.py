@@ -75,8 +75,8 @@ def test_every_filter_has_a_reason_and_a_fault_above():
 @pytest.mark.parametrize(
     "name, text, expected",
     [
-        ("entities", "a &lt; b &amp;amp; &#39;c&#x27; &uuml; AT&T &region; ?a=1&copy=2",
-         "a < b & 'c' ü AT&T &region; ?a=1&copy=2"),
+        ("entities", "a &lt; b &amp;amp; &#39;c&#x27; &uuml; AT&T &region; ?a=1&copy=2 &#10;B&Tab;",
+         "a < b & 'c' ü AT&T &region; ?a=1&copy=2  B "),
         ("invisible", "\ufeffzero\u200b width so\xadft \u202eby\u202c", "zero width soft by"),
         ("unicode", "u\u0308ber", "über"),
         ("spaces", "\xa0a \u202f b\t\u3000c \u2028", "a b c"),
