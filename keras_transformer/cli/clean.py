@@ -5,13 +5,11 @@ import contextlib
 import itertools
 import json
 import os
-import pathlib
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import check_exists, chunks_of, one_by_one, whole_number
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import replacing
 from keras_transformer.files.text import (
     check_no_input,
     check_readable,
@@ -115,28 +113,23 @@ def run(arguments):
     from keras_transformer.data.cleaning import CleaningReport
 
     cleaner, report = _cleaner(arguments), CleaningReport()
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(written_lines(path)) for path in kept]
-        rejected = None
-        if arguments.rejected is not None:
-            rejected = stack.enter_context(written_lines(arguments.rejected))
+    with written_lines(*written) as writers:
+        writer_of = dict(zip(written, writers, strict=True))
         chunks = chunks_of(cleaner.clean(_pairs(text)))
         for pair in one_by_one(chunks, total=count_lines(text[0])):
             report.add(pair)
             if not pair.reason:
                 sides = pair.source, pair.target
-                lines = [_row(*sides)] if len(files) == 1 else sides
-                for write, line in zip(files, lines, strict=False):  # a dry run has no files
-                    write(line)
-            elif rejected is not None:
-                rejected(_row(pair.reason, pair.source, pair.target))
+                lines = [_row(*sides)] if len(kept) == 1 else sides
+                for path, line in zip(kept, lines, strict=False):  # a dry run has no files
+                    writer_of[path](line)
+            elif arguments.rejected is not None:
+                writer_of[arguments.rejected](_row(pair.reason, pair.source, pair.target))
         if not arguments.dry_run:
             report.check_some_kept()
         if arguments.report is not None:
-            partial = stack.enter_context(replacing(arguments.report))
             content = {**report.as_dict(), "min_score": cleaner.min_score}
-            text = json.dumps(content, ensure_ascii=False, indent=2)
-            pathlib.Path(partial).write_text(text + "\n", encoding="utf-8")
+            writer_of[arguments.report](json.dumps(content, ensure_ascii=False, indent=2))
     if not cleaner.known.odds:
         console.say("both sides have the same words, so swapped and untranslated left out nothing")
     console.print_result(report, "the text is clean")

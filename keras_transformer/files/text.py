@@ -114,17 +114,23 @@ def count_lines(path=None):
 
 
 @contextlib.contextmanager
-def written_lines(path):
-    """Yields a function that writes a line to a file, which appears when all is written.
+def written_lines(*paths):
+    """Yields for each file a function that writes a line to it; they appear when all is written.
 
     The bytes of a `.gz` file depend on its lines alone, not on the time.
     """
-    with replacing(path) as partial, contextlib.ExitStack() as stack:
-        stream = stack.enter_context(open(partial, "wb"))
-        if partial.suffix == ".gz":
-            packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0)
-            stream = stack.enter_context(packed)
-        yield lambda line: stream.write(line.encode("utf-8") + b"\n")
+    with contextlib.ExitStack() as stack:
+        partials = [stack.enter_context(replacing(path)) for path in paths]
+        with contextlib.ExitStack() as streams:  # closed before the first file is in its place
+            yield [_writer(partial, streams) for partial in partials]
+
+
+def _writer(path, stack):
+    stream = stack.enter_context(open(path, "wb"))
+    if path.suffix == ".gz":
+        packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0)
+        stream = stack.enter_context(packed)
+    return lambda line: stream.write(line.encode("utf-8") + b"\n")
 
 
 def is_regular_file(path=None):

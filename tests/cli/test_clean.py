@@ -1,7 +1,10 @@
 """`keras-transformer clean`: real cleaning of small files."""
 
+import errno
 import gzip
+import io
 import json
+import os
 import pathlib
 import sys
 import types
@@ -104,6 +107,25 @@ def test_mistakes_are_one_line_and_write_nothing(command, text, tmp_path, write_
         assert set(tmp_path.iterdir()) == there
     assert "Expected --output-source and" in error_of(2, command[:-2])
     assert "Expected --output-source and" in error_of(2, [*command, "--dry-run"])
+
+
+def test_all_files_appear_or_none_where_the_disk_is_full(command, tmp_path, monkeypatch, error_of):
+    monkeypatch.setattr("keras_transformer.files.text.open", _full_for("kept.gz"), raising=False)
+    there = set(tmp_path.iterdir())
+    flags = ["--rejected", str(tmp_path / "rejected"), "--report", str(tmp_path / "report")]
+    assert "No space left" in error_of(1, [*command, *flags])
+    assert set(tmp_path.iterdir()) == there
+
+
+def _full_for(name):
+    """Returns an `open` with which a file of that name takes nothing when it is closed."""
+
+    class Full(io.BytesIO):
+        def close(self):
+            super().close()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return lambda path, mode: Full() if str(path).endswith(name) else open(path, mode)
 
 
 def test_a_ratio_is_above_one(command, capsys):
