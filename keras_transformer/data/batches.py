@@ -112,8 +112,9 @@ class TranslationBatches:
         self.rows = [rows.select(fits) for rows in plain]
         """The `RaggedIds` of source and target, without sampling."""
         self._texts = [list(itertools.compress(side, fits)) if sampling else [] for side in sides]
-        self.num_target_tokens = int(self.rows[1].lengths.sum())
-        """Labels of all pairs, including end tokens, without padding (and without sampling)."""
+        of_parts = np.bincount(self._part_of, self.rows[1].lengths, len(self._weights))
+        self.num_target_tokens = round(of_parts @ self._weights)
+        """Labels of an epoch, including end tokens, without padding (and without sampling)."""
         self.summary = dataclasses.replace(
             corpus.summary,
             num_pairs=int(fits.sum()),

@@ -267,6 +267,9 @@ def test_weights_say_how_often_an_epoch_has_a_pair(tokenizer, sentence_pairs, va
         rows = [tuple(row) for source_ids, *_ in epoch_of(batches, 0) for row in source_ids]
         assert len(set(rows)) > len(sentence_pairs)  # one pair is split in several ways
     else:
+        epochs = [labels for epoch in (0, 1) for *_, labels, _ in epoch_of(batches, epoch)]
+        num_labels = sum(np.count_nonzero(labels) for labels in epochs)
+        assert batches.num_target_tokens == pytest.approx(num_labels / 2, abs=0.5)
         before = epoch_of(batches, 1)
         batches.soft_labels = types.SimpleNamespace(draw=lambda ids, rng: ids)
         assert epoch_of(batches, 1) == before
