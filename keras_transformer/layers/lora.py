@@ -28,8 +28,8 @@ class HasLora:
 
         A projection becomes x (W + A B) + b, with A `(D, r)` and B `(r, F)`, which is zero at the
         beginning (section 4.1, https://arxiv.org/abs/2106.09685; by `keras.layers.Dense`). A model
-        that was compiled is compiled again. What is saved has W + A B in the place of W, so that a
-        model that is loaded is a plain one.
+        that was compiled must be compiled again. What is saved has W + A B in the place of W, so
+        that a model that is loaded is a plain one.
 
         Args:
             rank: r.
@@ -57,7 +57,8 @@ class HasLora:
                 f"Received: {layer.name}, built={layer.built}. Build or call it first, or name "
                 "others as target_layer_names."
             )
-        layer.trainable = True
+        layer.trainable = False  # Keras on TensorFlow ignores what changes nothing
+        layer.trainable = True  # also in parts that were frozen
         for variable in layer.trainable_variables:
             variable.trainable = False
         for part in found:
@@ -65,6 +66,8 @@ class HasLora:
                 for name in part.path.split("/")[:-1]:
                     stack.enter_context(keras.name_scope(name))
                 part.enable_lora(rank)
+        if isinstance(layer, keras.Model):
+            layer.compiled = False  # else `fit` would go on with a step for the other weights
 
 
 def adapted_layers(layer: keras.layers.Layer) -> list[Any]:

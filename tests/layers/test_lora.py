@@ -53,6 +53,16 @@ def test_adapters_alone_learn(model):
     assert len(model.optimizer.variables) == 2  # its step and its rate
 
 
+def test_adapters_of_a_frozen_part_learn_once_the_model_is_compiled_again():
+    model = Transformer(19, num_layers=1, d_model=8, ff_dim=5, num_heads=2)
+    model.encoder.trainable = False
+    model.compile("sgd", "mse")
+    model.enable_lora(2)
+    assert len(model.encoder.trainable_variables) == 4
+    with pytest.raises(ValueError, match="call `compile"):
+        model.fit(INPUTS, np.ones((1, 2, 19)), verbose=0)
+
+
 def test_what_is_saved_is_a_plain_model_with_merged_kernels(model, tmp_path):
     expected = ops.convert_to_numpy(model(INPUTS))
     model.save(tmp_path / "model.keras")
