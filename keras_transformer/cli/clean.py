@@ -74,7 +74,8 @@ def add_arguments(parser):
         metavar="F",
         nargs="+",
         default=[],
-        help="validation and test text, of either language, that must not be in the output",
+        help="validation and test text, of either language or in two columns, that must not be in "
+        "the output",
     )
     parser.add_argument(
         "--score-with",
@@ -187,7 +188,8 @@ def _cleaner(arguments):
     if arguments.max_ratio is not None:
         known.max_ratio = arguments.max_ratio
     if arguments.against:
-        known.held_out = HeldOut(line for path in arguments.against for line in iterate_lines(path))
+        lines = itertools.chain.from_iterable(map(iterate_lines, arguments.against))
+        known.held_out = HeldOut(side for line in lines for side in line.split("\t")[:2])
     if arguments.score_with is None and arguments.min_score is not None:
         raise InputError(
             "Expected --score-with with --min-score. Received: "

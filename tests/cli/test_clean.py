@@ -79,10 +79,11 @@ def test_a_dry_run_only_counts(text, tmp_path, capsys):
 
 
 def test_the_flags_reach_the_filters(command, write_files, capsys, sentence_pairs):
-    (held_out,) = write_files(held_out=f"{sentence_pairs[4][1]}\n")
+    columns = "\t".join([*sentence_pairs[5], sentence_pairs[6][0]])  # the third is no text
+    (held_out,) = write_files(held_out=f"{sentence_pairs[4][1]}\n{columns}\n")
     assert cli.main([*command, "--against", held_out, "--max-ratio", "1.05"]) == 0
     table = capsys.readouterr().out
-    assert "left out: leaked                   1" in table and "left out: ratio" in table
+    assert "left out: leaked                   2" in table and "left out: ratio" in table
 
 
 def test_mistakes_are_one_line_and_write_nothing(command, text, tmp_path, write_files, error_of):
