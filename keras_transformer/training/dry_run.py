@@ -130,7 +130,7 @@ def time_lines(batches, training, state, seconds, compiling):
         f"step        {seconds:.2g} s, {tokens:,.0f} target tokens a second; "
         f"the first one {compiling:.0f} s"
     )
-    steps = training.max_steps - state.step
+    steps = max(0, training.max_steps - state.step)
     epochs, validations = steps / len(batches), math.ceil(steps / training.checkpoint_every)
     yield f"plan        {steps:,} steps, {epochs:,.1f} epochs, {validations:,} validations"
     hours = f"{steps * seconds / 3600:,.1f} hours of steps, and validations"

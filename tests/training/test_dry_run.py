@@ -89,3 +89,6 @@ def test_the_time_is_that_of_the_steps_that_are_left(tokenizer, corpus):
     assert f"0.5 s, {tokens:,.0f} target tokens a second; the first one 4 s" in step
     assert "7,200 steps" in plan and "8 validations" in plan
     assert "1.0 hours of steps" in hours and "max_minutes leaves 1.0" in hours
+    over = TrainingState(step=7400)  # it was killed, and now fewer steps are allowed
+    _, plan, hours = dry_run.time_lines(batches, training, over, 0.5, 4.0)
+    assert "plan        0 steps, 0.0 epochs, 0 validations" in plan and " 0.0 hours of" in hours
