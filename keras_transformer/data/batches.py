@@ -113,7 +113,7 @@ class TranslationBatches:
         """The `RaggedIds` of source and target, without sampling."""
         self._texts = [list(itertools.compress(side, fits)) if sampling else [] for side in sides]
         of_parts = np.bincount(self._part_of, self.rows[1].lengths, len(self._weights))
-        self.num_target_tokens = round(of_parts @ self._weights)
+        self.num_target_tokens = int(np.rint(of_parts @ self._weights))
         """Labels of an epoch, including end tokens, without padding (and without sampling)."""
         self.summary = dataclasses.replace(
             corpus.summary,
