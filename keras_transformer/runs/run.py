@@ -286,6 +286,9 @@ class Run:
         for data in (old["data"], new["data"]):
             for corpus in data["train"] + data["valid"]:  # whose text has a checksum
                 corpus.update(source=None, target=None, tsv="any")
+        for training in (old["training"], new["training"]):
+            if training["guided_alignment"] not in (None, "lexicon"):
+                training["guided_alignment"] = "a file"  # whose links have a checksum
         for group in ("data", "tokenizer", "model", "training"):
             for key in sorted(old[group].keys() | new[group].keys()):
                 then, now = old[group].get(key), new[group].get(key)

@@ -148,6 +148,15 @@ def test_limits_and_the_place_of_the_text_may_change(run, name):
     assert check_start(config, run, None, devices, print) == (config, None)
 
 
+def test_the_file_of_alignments_may_move(run, monkeypatch):
+    guided = BEGINNING.override(["training.guided_alignment=links"])
+    monkeypatch.setattr(Run, "load_config", lambda self: guided)
+    run.check_same(BEGINNING.override(["training.guided_alignment=moved/links"]))
+    for other in ("null", "lexicon"):
+        with pytest.raises(ValueError, match="training.guided_alignment='a file'. Received"):
+            run.check_same(BEGINNING.override([f"training.guided_alignment={other}"]))
+
+
 def test_the_name_of_the_default_model_may_be_left_out_or_given(run):
     assert "name" not in BEGINNING.model
     run.check_same(BEGINNING.merged({"model": {"name": "transformer"}}))
