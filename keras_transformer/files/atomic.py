@@ -29,7 +29,7 @@ def replacing(path):
         yield path  # not resolved: /dev/stdout may lead to a pipe, which has no name
         return
     path = path.resolve()
-    with _naming(path):
+    with naming(path):
         partial = path.with_name(f".{os.getpid()}.{path.name}")
         partial.unlink(missing_ok=True)  # of a killed process that had this number
         if path.exists():
@@ -54,7 +54,7 @@ def copy_owner_and_mode(path, partial):
 
 
 @contextlib.contextmanager
-def _naming(path):
+def naming(path):
     """Adds `path` to an `OSError` that names no file, as those of a full disk."""
     try:
         yield
@@ -90,7 +90,7 @@ def partial_directory(parent):
     is_new = not parent.exists()
     parent.mkdir(parents=True, exist_ok=True)
     partial = parent / f"{PARTIAL}{uuid.uuid4().hex}"
-    with contextlib.ExitStack() as stack, _naming(parent):
+    with contextlib.ExitStack() as stack, naming(parent):
         with contextlib.ExitStack() as briefly:
             lock(parent, briefly, wait=True)  # until ours is locked, nobody may look for leftovers
             for leftover in parent.glob(f"{PARTIAL}*"):

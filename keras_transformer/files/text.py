@@ -12,7 +12,7 @@ import sys
 import zlib
 
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import holds_files, replacing
+from keras_transformer.files.atomic import holds_files, naming, replacing
 
 try:
     from backports import zstd
@@ -122,15 +122,21 @@ def written_lines(*paths):
     with contextlib.ExitStack() as stack:
         partials = [stack.enter_context(replacing(path)) for path in paths]
         with contextlib.ExitStack() as streams:  # closed before the first file is in its place
-            yield [_writer(partial, streams) for partial in partials]
+            yield [_writer(*each, streams) for each in zip(paths, partials, strict=True)]
 
 
-def _writer(path, stack):
-    stream = stack.enter_context(open(path, "wb"))
-    if path.suffix == ".gz":
+def _writer(path, partial, stack):
+    stack.enter_context(naming(path))
+    stream = stack.enter_context(open(partial, "wb"))
+    if partial.suffix == ".gz":
         packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0)
         stream = stack.enter_context(packed)
-    return lambda line: stream.write(line.encode("utf-8") + b"\n")
+
+    def write(line):
+        with naming(path):
+            stream.write(line.encode("utf-8") + b"\n")
+
+    return write
 
 
 def is_regular_file(path=None):

@@ -114,7 +114,7 @@ def test_all_files_appear_or_none_where_the_disk_is_full(command, tmp_path, monk
     monkeypatch.setattr("keras_transformer.files.text.open", _full_for("kept.gz"), raising=False)
     there = set(tmp_path.iterdir())
     flags = ["--rejected", str(tmp_path / "rejected"), "--report", str(tmp_path / "report")]
-    assert "No space left" in error_of(1, [*command, *flags])
+    assert f"No space left on device: '{tmp_path}/kept.gz'" in error_of(1, [*command, *flags])
     assert set(tmp_path.iterdir()) == there
 
 
