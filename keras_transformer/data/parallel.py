@@ -295,8 +295,10 @@ class ParallelCorpus:
         return groups
 
     def checksum(self) -> str:
-        """Returns the SHA-256 of the text, in hexadecimal digits."""
+        """Returns the SHA-256 of the text and of what is in which part, in hexadecimal digits."""
         digest = hashlib.sha256()
+        if len(self.parts) > 1:  # a pair in another part has another weight
+            digest.update(self.part_of.astype("int32").tobytes())
         for side in (self.source, self.target):
             for text in side:
                 digest.update(text.encode("utf-8", "surrogatepass") + b"\n")

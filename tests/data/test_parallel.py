@@ -106,6 +106,18 @@ def test_the_same_text_on_both_sides_is_refused(files, content, remedy):
         ParallelCorpus.from_files(*files(content, content))
 
 
+def test_a_pair_that_moves_to_another_corpus_makes_other_text(tmp_path):
+    lines = [b"a\tA\n", b"b\tB\n", b"c\tC\n"]
+    checksums = []
+    for end in (1, 2):
+        paths = [write(tmp_path / "first", b"".join(lines[:end]))]
+        paths.append(write(tmp_path / "second", b"".join(lines[end:])))
+        corpora = [CorpusConfig(tsv=str(path), weight=i) for i, path in enumerate(paths, start=1)]
+        corpus = ParallelCorpus.from_corpora(corpora)
+        checksums.append(corpus.checksum())
+    assert checksums[0] != checksums[1] == ParallelCorpus.from_corpora(corpora).checksum()
+
+
 def test_a_table_has_a_pair_on_each_line(tmp_path, monkeypatch):
     path = write(tmp_path / "pairs.tsv", b"one\teins\tby A\r\n\n two \t zwei\nthree\t\n")
     corpus = ParallelCorpus.from_tsv(path)
