@@ -87,6 +87,7 @@ def _check_format(arguments):
         "--split-sentences": ("saved_model",) if arguments.split_sentences else FORMATS,
         "--weights": FORMATS_OF_WEIGHTS[arguments.weights],
         "several runs": FORMATS if len(arguments.model) == 1 else ("saved_model",),
+        "--alignment-head": FORMATS if arguments.alignment_head is None else ("saved_model",),
         "--n-best": ("saved_model", "ctranslate2") if arguments.n_best != 1 else FORMATS,
     }
     for given_one, formats in given.items():

@@ -31,6 +31,7 @@ def test_another_format_has_its_own_function_and_flags(calls, run_directory, cap
     "name, flags",
     [
         ("ctranslate2", ["--split-sentences"]),
+        ("ctranslate2", ["--alignment-head", "0", "0"]),
         ("hugging_face", ["--split-sentences"]),
         ("hugging_face", ["--weights", "int8"]),
         ("hugging_face", ["--n-best", "2"]),
