@@ -143,10 +143,22 @@ def tag_groups(sources: Texts) -> dict[str, list[int]]:
     return dict(sorted(groups.items())) if len(groups) > 1 else {}
 
 
-def part_bleu(hypotheses, references, rows, lowercase, tokenize):
-    """Returns the BLEU of the sentences `rows`, a float; the others are the arguments of `bleu`."""
-    references = _reference_streams(hypotheses, references)
-    parts = [[texts[i] for i in rows] for texts in (hypotheses, *references)]
+def part_bleu(
+    hypotheses: Texts,
+    references: Texts | Sequence[Texts],
+    rows: Iterable[int],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> float:
+    """Returns the BLEU of some sentences, without hints.
+
+    Args:
+        rows: their indices.
+        hypotheses, references, lowercase, tokenize: see `bleu`.
+    """
+    rows = list(rows)
+    streams = _reference_streams(hypotheses, references)
+    parts = [[texts[i] for i in rows] for texts in (hypotheses, *streams)]
     return bleu(parts[0], parts[1:], lowercase, tokenize, hints=False).value
 
 
