@@ -51,6 +51,7 @@ SHORTER_PROGRAMS = {
 SAME_COMMANDS = "README.md", "docs/getting-started.md"
 """Pages that train and export the same run: one directory serves both."""
 ONE_COMMAND = re.compile(r'(?:echo "([^"$]*)" \| )?keras-transformer ([^|>;&]*)')
+FILE = re.compile(r"# (\w+\.(?:yaml|py))\n")  # a block that commands of its page read
 INSTALLS_OR_DOWNLOADS = re.compile(r"(pip|python3? -m venv|\.|git|cd|curl|make) ")
 
 
@@ -197,8 +198,8 @@ def run_command(line, directory):
 @pytest.mark.parametrize("page", in_one_process_if_alike(pages_with("sh")))
 def test_the_commands_run(page, multi30k):
     directory = multi30k(page)
-    for block in blocks(page, "yaml"):
-        if name := re.match(r"# (\w+\.yaml)\n", block):
+    for block in blocks(page, "yaml", "python"):
+        if name := FILE.match(block):
             (directory / name[1]).write_text(block, encoding="utf-8")
     commands = [line for line in lines(page, "sh") if line]
     commands = [line for line in commands if not INSTALLS_OR_DOWNLOADS.match(line)]
@@ -215,6 +216,8 @@ def programs(page):
     """The Python programs of a page, each a list of blocks."""
     found = []
     for block in blocks(page, "python"):
+        if FILE.match(block):  # for the commands
+            continue
         if not found or block.startswith("import keras"):
             found.append([])
         found[-1].append(block)
