@@ -13,7 +13,7 @@ import tqdm
 from keras import ops
 
 from keras_transformer import backend
-from keras_transformer.config import Config
+from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.models.from_config import model_class_of
 from keras_transformer.runs.run import Run
@@ -194,7 +194,7 @@ def compiled_model(task, config, devices):
 
 
 def report_on(model, training, devices, write):
-    """Writes the size of the model, who shares a step, and what makes the steps slow."""
+    """Writes the size of the model, who shares a step, and which settings are probably wrong."""
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     part = f", of which {trained:,} are trained" if trained < model.count_params() else ""
     write(f"model       {model.count_params():,} parameters{part}")
@@ -204,6 +204,11 @@ def report_on(model, training, devices, write):
         parts = f" in {num_parts} parts of about {tokens // num_parts:,}"
         parts += "; the learning rate does not change"
     write(f"devices     {devices}, {tokens:,} tokens per step{parts}")
+    if (
+        training.schedule == "noam"
+        and training.peak_learning_rate != TrainingConfig.peak_learning_rate
+    ):
+        write("            the schedule noam has no training.peak_learning_rate: choose another")
     if model.jit_compile and not training.static_shapes:
         write("            XLA compiles each shape of a batch: set training.static_shapes=true")
     if training.mixed_precision and (times := times_float32(training.mixed_precision)) > 1.2:

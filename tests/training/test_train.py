@@ -10,12 +10,13 @@ import re
 import shutil
 import signal
 import time
+import types
 
 import keras
 import numpy as np
 import pytest
 
-from keras_transformer.config import Config
+from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.runs.load import weights_path
 from keras_transformer.runs.run import Run
 from tests import forked
@@ -174,6 +175,24 @@ def test_tensorboard_has_the_validations_by_their_steps_and_samples(trained):
     text = tf.make_ndarray(found["validation/translations"][5].tensor).item().decode()
     first, *_ = pathlib.Path(config.data.valid[0].source).read_text().splitlines()
     assert text.startswith(f"      source       {first}\n") and text.count("translation  ") == 5
+
+
+@pytest.mark.parametrize("schedule, peak, is_said", [
+    ("noam", 0.001, True), ("noam", TrainingConfig.peak_learning_rate, False),
+    ("linear", 0.001, False),
+])  # fmt: skip
+def test_a_peak_that_the_schedule_does_not_have_is_said(schedule, peak, is_said):
+    from keras_transformer.training.train import report_on
+
+    training, lines = TrainingConfig(schedule=schedule, peak_learning_rate=peak), []
+    devices = types.SimpleNamespace(num_replicas=1)
+    report_on(
+        keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]),
+        training,
+        devices,
+        lines.append,
+    )
+    assert any("no training.peak_learning_rate" in line for line in lines) == is_said
 
 
 def test_the_best_weights_are_those_of_the_best_validation(
