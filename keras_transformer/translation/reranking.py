@@ -59,7 +59,8 @@ class RerankingTranslator(BaseTranslator):
             for translation in each
         ]
         translations, sources = ([side[i] for side in pairs] for i in (0, 1))
-        self._check_direction(translations[:NUM_CHECKED], sources[:NUM_CHECKED])
+        best = [(each[0].text, text) for text, each in zip(texts, answers, strict=True) if each[1:]]
+        self._check_direction(best[:NUM_CHECKED])
         scores = iter(self.reverse.score(translations, sources).tolist())
         ordered = []
         for each in answers:
@@ -71,12 +72,13 @@ class RerankingTranslator(BaseTranslator):
             ordered.append(each)
         return ordered
 
-    def _check_direction(self, translations, sources):
+    def _check_direction(self, pairs):
         """Raises `InputError` if the other model would rather translate in the same direction."""
-        if self._is_checked or not sources:
+        if self._is_checked or not pairs:
             return
-        backward = self.reverse.score(translations, sources).sum()
-        if backward < self.reverse.score(sources, translations).sum():
+        translations, sources = map(list, zip(*pairs, strict=True))
+        backward = self.reverse.score(translations, sources)
+        if (backward < self.reverse.score(sources, translations)).mean() > 0.5:
             raise InputError(
                 "Expected a model of the other direction for the reranking, from the target to the "
                 "source. Received: one that finds the translations more probable, given the text, "

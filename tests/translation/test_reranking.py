@@ -93,9 +93,15 @@ def test_a_model_of_the_same_direction_is_refused():
     reranked = RerankingTranslator(Numbered(), reverse)
     assert reranked.translate(["", ""]) == [[Translation("", 0.0, False)]] * 2
     reranked.translate(TEXTS)
-    assert reverse.num_scored == 12 + 2 * 12
+    assert reverse.num_scored == 12 + 2 * 3  # the best of each text, in both directions
     reranked.translate(TEXTS)  # is not looked at again
-    assert reverse.num_scored == 12 + 2 * 12 + 12
+    assert reverse.num_scored == 12 + 2 * 3 + 12
+
+
+def test_one_odd_text_does_not_refuse_a_model():
+    reverse = Reverse()
+    reverse.scores["a0"] = -1000.0
+    RerankingTranslator(Numbered(), reverse).translate(TEXTS)
 
 
 def test_there_must_be_a_choice():
