@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 
 from keras_transformer.cli import console
@@ -86,7 +87,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--min-score",
         metavar="X",
-        type=float,
+        type=_number,
         help="lowest score that is kept (default: what 5 %% of the first pairs do not reach)",
     )
     parser.add_argument(
@@ -223,6 +224,13 @@ def _score_of(path):
 
 def _ratio(text):
     with contextlib.suppress(ValueError):
-        if float(text) > 1:
+        if 1 < float(text) < math.inf:
             return float(text)
     raise argparse.ArgumentTypeError(f"expected a number above 1; received: {text}")
+
+
+def _number(text):
+    with contextlib.suppress(ValueError):
+        if math.isfinite(float(text)):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number; received: {text}")

@@ -129,10 +129,14 @@ def _full_for(name):
     return lambda path, mode: Full() if str(path).endswith(name) else open(path, mode)
 
 
-def test_a_ratio_is_above_one(command, capsys):
+@pytest.mark.parametrize("flag, number, expected", [
+    ("--max-ratio", "1", "a number above 1"), ("--max-ratio", "inf", "a number above 1"),
+    ("--min-score", "nan", "a number"), ("--min-score", "x", "a number"),
+])  # fmt: skip
+def test_numbers_are_numbers(command, capsys, flag, number, expected):
     with pytest.raises(SystemExit, match="^2$"):
-        cli.main([*command, "--max-ratio", "1"])
-    assert "expected a number above 1; received: 1" in capsys.readouterr().err
+        cli.main([*command, flag, number])
+    assert f"expected {expected}; received: {number}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("has_lexicon", [True, False])
