@@ -189,60 +189,78 @@ def _work(arguments, translator):
 
 def _translate(arguments, translator, terms, markup, sampling, output):
     """Writes the translations of the lines that are not done yet, and says what they lack."""
-    show_progress = arguments.output is not None or not sys.stdout.isatty()
-    is_file = is_regular_file(arguments.input)
-    if is_file:
-        chunks = chunks_of(output.rest(iterate_lines(arguments.input)))
-    else:  # whoever writes the lines may wait for their translations
-        ready = iterate_ready_lines(arguments.input)
-        chunks = (chunk for lines in ready for chunk in chunks_of(output.rest(lines)))
-    texts = collections.deque()
-    chunks = _remembered(chunks, texts, translator)
-    prefixes, first = arguments.prefix, output.num_done
-    if arguments.prefixes is not None:
-        prefixes = itertools.islice(iterate_lines(arguments.prefixes), first, None)
-    options = {"prefixes": prefixes, "read_ahead": is_file}
-    if arguments.sample or arguments.mbr or markup is not None:
-        options["first"] = first
-    if arguments.sample or arguments.mbr:
-        options |= sampling
-        answers = translator.sample_chunks(chunks, arguments.mbr or arguments.n_best, **options)
-        if arguments.mbr:
-            from keras_transformer.translation.minimum_bayes_risk import least_risk
-
-            answers = ([[least_risk(samples)] for samples in chunk] for chunk in answers)
-    else:
-        answers = translator.translate_chunks(chunks, arguments.n_best, terms=terms, **options)
-    if arguments.json or arguments.alignments:
+    texts, first = collections.deque(), output.num_done
+    chunks = _remembered(_chunks(arguments, output), texts, translator)
+    answers = _answers(arguments, translator, chunks, first, terms, markup, sampling)
+    is_explained = arguments.json or arguments.alignments
+    if is_explained:
         answers = _explained(translator, answers, texts)
+    show_progress = arguments.output is not None or not sys.stdout.isatty()
+    answers = one_by_one(answers, show_progress, count_lines(arguments.input), first)
     notes = Notes(output)
     plain = str if markup is None else markup.plain
-    answers = one_by_one(answers, show_progress, count_lines(arguments.input), first)
     for number, translations in enumerate(answers, start=first + 1):
-        (text, unknown), best = texts.popleft(), translations[0]
-        explanations = None
-        if arguments.json or arguments.alignments:
+        text, unknown = texts.popleft()
+        explanations = [None] * len(translations)
+        if is_explained:
             translations, explanations = zip(*translations, strict=True)
-            best = translations[0]
+        best = translations[0]
         not_met = [] if terms is None else terms.not_met(plain(text), plain(best.text))
         if arguments.json:
-            line = _as_json(number, translations, explanations, not_met, unknown, markup)
-            output.write(line)
+            output.write(_as_json(number, translations, explanations, not_met, unknown, markup))
         else:
-            for place, translation in enumerate(translations):
-                columns = [" ".join(translation.text.splitlines())]
-                if arguments.scores or arguments.n_best > 1:
-                    columns.insert(0, f"{translation.score:.4f}")
-                if arguments.n_best > 1:
-                    columns.insert(0, str(number))
-                if explanations is not None:
-                    by_words = arguments.alignments == "words"
-                    found = explanations[place]
-                    columns.append(found.alignment if by_words else found.token_alignment)
-                output.write("\t".join(columns))
+            for pair in zip(translations, explanations, strict=True):
+                output.write(_row(arguments, number, *pair))
         notes.add(number, best, text, unknown, not_met)
         output.end_answer(text)
     notes.say()
+
+
+def _chunks(arguments, output):
+    """Yields lists of the lines that are not done yet."""
+    if is_regular_file(arguments.input):
+        yield from chunks_of(output.rest(iterate_lines(arguments.input)))
+        return
+    for lines in iterate_ready_lines(arguments.input):  # whoever writes them may wait for answers
+        yield from chunks_of(output.rest(lines))
+
+
+def _answers(arguments, translator, chunks, first, terms, markup, sampling):
+    """Returns an iterator of the translations of each chunk, a list for each line.
+
+    Args:
+        first: number of lines that were done before; samples and placeholders depend on it.
+        sampling: dict, the options of samples.
+    """
+    prefixes = arguments.prefix
+    if arguments.prefixes is not None:
+        prefixes = itertools.islice(iterate_lines(arguments.prefixes), first, None)
+    options = {"prefixes": prefixes, "read_ahead": is_regular_file(arguments.input)}
+    draws = arguments.sample or arguments.mbr
+    if draws or markup is not None:
+        options["first"] = first
+    if not draws:
+        return translator.translate_chunks(chunks, arguments.n_best, terms=terms, **options)
+    number = arguments.mbr or arguments.n_best
+    answers = translator.sample_chunks(chunks, number, **options, **sampling)
+    if not arguments.mbr:
+        return answers
+    from keras_transformer.translation.minimum_bayes_risk import least_risk
+
+    return ([[least_risk(samples)] for samples in chunk] for chunk in answers)
+
+
+def _row(arguments, number, translation, explanation):
+    """Returns the line of a translation."""
+    columns = [" ".join(translation.text.splitlines())]
+    if arguments.scores or arguments.n_best > 1:
+        columns.insert(0, f"{translation.score:.4f}")
+    if arguments.n_best > 1:
+        columns.insert(0, str(number))
+    if arguments.alignments:
+        by_words = arguments.alignments == "words"
+        columns.append(explanation.alignment if by_words else explanation.token_alignment)
+    return "\t".join(columns)
 
 
 def _explained(translator, answers, texts):
