@@ -62,6 +62,10 @@ class BaseModel(NotQuantized, Layer, keras.Model):
         if self._is_ours():
             self.build(input_shape)
 
+    def get_build_config(self):
+        # a copy is built by its constructor, whatever shape the last call of `build` was given
+        return None if self._is_ours() else super().get_build_config()
+
     def make_train_function(self, force=False):
         # TensorFlow traces a step again if its first trace creates variables. With those of the
         # optimizer there before, a training begins in half the time.
