@@ -130,7 +130,7 @@ class Markup:
         """
         patterns = self._patterns if self._tags else []
         if unknown:
-            patterns = [_words_with(unknown), *patterns]
+            patterns = [*patterns, _words_with(unknown)]  # not a part of a placeholder
         return MarkedText(text, patterns, self._given, self._tags)
 
     def plain(self, text: str, unknown: str = "") -> str:

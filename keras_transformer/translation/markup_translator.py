@@ -96,7 +96,7 @@ class MarkupTranslator:
     def _with_unknown(self, texts):
         """Returns pairs of a text and its characters that are copied because they are unknown."""
         has_none = itertools.repeat("", len(texts))
-        unknown = self.translator.unknown_characters(texts) if self.copy_unknown else has_none
+        unknown = self.unknown_characters(texts) if self.copy_unknown else has_none
         return zip(texts, unknown, strict=True)
 
     def unknown_characters(self, texts: Texts) -> list[str]:

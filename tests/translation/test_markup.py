@@ -324,6 +324,21 @@ def test_a_thousand_random_texts_keep_what_is_unknown():
             assert best.text.count(word) == text.count(word), (text, best.text)
 
 
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("a {0} b", "a  b"),
+        ("a \u0429{name} b", "a  b"),
+        ("\u0429@b.org \U0001f392 {1} a {", "   a "),
+    ],
+)
+def test_what_is_unknown_in_a_placeholder_is_no_word(text, plain, monkeypatch):
+    monkeypatch.setitem(globals(), "UNKNOWN", UNKNOWN + "{}")
+    reordering = Reordering()
+    MarkupTranslator(reordering, copy_unknown=True)([text])
+    assert [source for source, _ in reordering._orders] == [plain]
+
+
 def test_the_texts_before_a_bad_one_are_translated():
     chunks = MarkupTranslator(Reordering()).translate_chunks([["a"], ["b", "</i>", "c"]], first=2)
     assert [len(answers) for answers in itertools.islice(chunks, 2)] == [1, 1]
