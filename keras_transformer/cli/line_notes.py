@@ -27,19 +27,20 @@ class Notes:
         self._output = output
         self._lines = {name: output.notes.setdefault(name, []) for name in WARNINGS}
 
-    def add(self, number, best, text, unknown, not_met):
+    def add(self, number, best, said, text, unknown, not_met):
         """Notes what is wrong with a line.
 
         Args:
             number: of the line, from 1.
             best: its best `Translation`, or `MarkedTranslation`.
+            said: its text without markup.
             text: the line.
             unknown: str, its characters that the tokenizer does not know.
             not_met: list of the terms that the translation lacks.
         """
         if best.truncated:
             self._lines["incomplete"].append(number)
-        if not (is_blank(text) or set(unknown) <= set(best.text)):  # a copy has them
+        if not (is_blank(text) or set(unknown) <= set(said)):  # a copy has them
             self._lines["lost"].append(number)
         if not_met:
             self._lines["lacking"].append(f"line {number} ({', '.join(not_met)})")

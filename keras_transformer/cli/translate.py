@@ -192,6 +192,7 @@ def _translate(arguments, translator, terms, markup, sampling, output):
     texts, first = collections.deque(), output.num_done
     chunks = _remembered(_chunks(arguments, output), texts, translator)
     answers = _answers(arguments, translator, chunks, first, terms, markup, sampling)
+    answers = output.saved(answers)
     is_explained = arguments.json or arguments.alignments
     if is_explained:
         answers = _explained(translator, answers, texts)
@@ -204,14 +205,14 @@ def _translate(arguments, translator, terms, markup, sampling, output):
         explanations = [None] * len(translations)
         if is_explained:
             translations, explanations = zip(*translations, strict=True)
-        best = translations[0]
-        not_met = [] if terms is None else terms.not_met(plain(text), plain(best.text))
+        best, said = translations[0], plain(translations[0].text)
+        not_met = [] if terms is None else terms.not_met(plain(text), said)
         if arguments.json:
             output.write(_as_json(number, translations, explanations, not_met, unknown, markup))
         else:
             for pair in zip(translations, explanations, strict=True):
                 output.write(_row(arguments, number, *pair))
-        notes.add(number, best, text, unknown, not_met)
+        notes.add(number, best, said, text, unknown, not_met)
         output.end_answer(text)
     notes.say()
 

@@ -147,6 +147,12 @@ class ResumableLines:
         if time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES:
             self.save()
 
+    def saved(self, chunks):
+        """Yields chunks of answers, and saves each before it waits for the next."""
+        for chunk in chunks:
+            yield chunk
+            self.save()
+
     def save(self):
         """Makes sure that what is done stays done."""
         if self._state is None or self._num_to_skip:

@@ -196,6 +196,9 @@ def test_lines_that_lost_characters_are_counted(calls, run_directory, type_in, c
     assert cli.main(["translate", run_directory, "--copy-unknown"]) == 0
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("<B> &LT; \u2603\n\u2603\nDOG\u2603\n", "")
+    type_in('<b title="\u2603">a</b> &#9731;\n<b title="\u2603">a</b>\n'.encode())
+    assert cli.main(["translate", run_directory, "--markup"]) == 0
+    assert "1 of 2 lines have characters" in capsys.readouterr().err  # a tag does not replace it
 
 
 def test_lines_that_lack_a_term_are_named(calls, run_directory, type_in, write_files, capsys):
@@ -332,6 +335,23 @@ def test_an_interrupted_command_goes_on_where_it_was(
     capsys.readouterr()
     assert cli.main([*command, "--token-alignments"]) == 2
     assert "Received: another model, search, or file" in capsys.readouterr().err
+
+
+def test_a_chunk_is_saved_before_the_next_is_waited_for(
+    calls, run_directory, tmp_path, write_files, monkeypatch, fake_translator
+):
+    monkeypatch.setattr(arguments, "CHUNK_LINES", 2)
+    state, translate, saved = tmp_path / "out.partial.json", fake_translator.translate, []
+
+    def looking(self, texts, n_best=1):
+        saved.append(json.loads(state.read_text())["lines"] if state.exists() else 0)
+        return translate(self, texts, n_best)
+
+    monkeypatch.setattr(fake_translator, "translate", looking)
+    (source,) = write_files(source="a\n" * 8)
+    command = ["translate", run_directory, "--input", source, "--output", str(tmp_path / "out")]
+    assert cli.main(command) == 0
+    assert saved == [0, 2, 4, 6]
 
 
 def test_tags_that_are_not_balanced_lose_nothing_before_them(
