@@ -47,8 +47,11 @@ class Terminology:
             self._check(source)
         sources = {*self._wanted, *self._forbidden} - {""}
         ordered = sorted(sources, key=lambda term: (-len(term), term))
-        pattern = "|".join(f"({_pattern(term)})" for term in ordered)
+        pattern = "|".join(map(_pattern, ordered))  # a group for each would take quadratic time
         self._sources, self._finder = ordered, re.compile(rf"(?<!\w)(?:{pattern})(?!\w)")
+        self._by_case: dict[str, list[str]] = {}
+        for term in ordered:
+            self._by_case.setdefault(term.casefold(), []).append(term)
 
     @classmethod
     def read(cls, path: StrPath) -> Self:
@@ -104,8 +107,12 @@ class Terminology:
     def terms_of(self, text: str) -> list[str]:
         """Returns the terms that a text has, each once, in the order in which they come."""
         matches = self._finder.finditer(text) if self._sources else ()
-        found = (self._sources[(match.lastindex or 1) - 1] for match in matches)
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(self._term_of(match[0]) for match in matches))
+
+    def _term_of(self, found):
+        """Returns the term that the finder has found: the first one, in its order, that matches."""
+        alike = self._by_case.get(_words(found).casefold(), self._sources)
+        return next(term for term in alike if re.fullmatch(_pattern(term), found))
 
     def cells(self, text: str) -> list[str]:
         """Returns the terms of a text as a SavedModel takes them: of each, forms between tabs."""
