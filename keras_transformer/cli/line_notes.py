@@ -25,7 +25,9 @@ class Notes:
 
     def __init__(self, output):
         self._output = output
-        self._lines = {name: output.notes.setdefault(name, []) for name in WARNINGS}
+        self._lines = {
+            name: output.notes.setdefault(name, {"count": 0, "first": []}) for name in WARNINGS
+        }
 
     def add(self, number, best, said, text, unknown, not_met):
         """Notes what is wrong with a line.
@@ -39,25 +41,31 @@ class Notes:
             not_met: list of the terms that the translation lacks.
         """
         if best.truncated:
-            self._lines["incomplete"].append(number)
+            self._add("incomplete", number)
         if not (is_blank(text) or set(unknown) <= set(said)):  # a copy has them
-            self._lines["lost"].append(number)
+            self._add("lost", number)
         if not_met:
-            self._lines["lacking"].append(f"line {number} ({', '.join(not_met)})")
+            self._add("lacking", f"line {number} ({', '.join(not_met)})")
         if unplaced := getattr(best, "unplaced", ()):
-            self._lines["displaced"].append(f"line {number} ({', '.join(unplaced)})")
+            self._add("displaced", f"line {number} ({', '.join(unplaced)})")
+
+    def _add(self, name, line):
+        self._lines[name]["count"] += 1
+        if len(self._lines[name]["first"]) < MAX_NAMED:  # an input may have any number of lines
+            self._lines[name]["first"].append(line)
 
     def say(self):
         """Writes a warning for each thing that was found."""
         for name, lines in self._lines.items():
-            if lines:
-                of_all = f"{len(lines)} of {self._output.num_done} lines"
-                console.say("warning: " + WARNINGS[name].format(of_all=of_all, named=_named(lines)))
+            if lines["count"]:
+                of_all = f"{lines['count']} of {self._output.num_done} lines"
+                named = _named(**lines)
+                console.say("warning: " + WARNINGS[name].format(of_all=of_all, named=named))
 
 
-def _named(lines):
+def _named(count, first):
     """Returns the first of some lines: numbers, or texts that name them and what they lack."""
-    if isinstance(lines[0], int):
-        return f"the first is line {lines[0]}"
-    more = len(lines) - MAX_NAMED
-    return "; ".join(lines[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    if isinstance(first[0], int):
+        return f"the first is line {first[0]}"
+    more = count - len(first)
+    return "; ".join(first) + (f" and {more} more" if more else "")

@@ -13,6 +13,7 @@ import pytest
 from keras_transformer import cli
 from keras_transformer.cli import arguments
 from keras_transformer.cli import translate as translate_command
+from keras_transformer.cli.line_notes import Notes
 from keras_transformer.models.ensemble import MEANS
 from keras_transformer.translation.base_translator import Translation
 from keras_transformer.translation.minimum_bayes_risk import least_risk
@@ -211,6 +212,14 @@ def test_lines_that_lack_a_term_are_named(calls, run_directory, type_in, write_f
         "that is marked by !: line 2 (dog); line 4 (!CAT); line 5 (dog); line 6 (dog); "
         "line 7 (dog) and 3 more"
     )
+
+
+def test_what_is_noted_of_the_lines_does_not_grow_with_them():
+    output = types.SimpleNamespace(notes={})
+    for number in range(1, 10_000):
+        notes = Notes(output)
+        notes.add(number, Translation("a", 0.0, True), "a", "b", "b", ["dog"])
+    assert len(str(output.notes)) < 500
 
 
 def test_markup_is_kept(calls, run_directory, type_in, write_files, capsys):
