@@ -50,12 +50,13 @@ def run(arguments):
 
     names = "beam_sizes", "length_penalties", "checkpoint", "lowercase", "tokenize"
     given = {name: getattr(arguments, name) for name in names}
-    tuned = tune_decoding(
-        arguments.model,
-        None if files is None else ParallelCorpus.from_files(*files),
-        write=console.say,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    with working("trying searches"):
+        tuned = tune_decoding(
+            arguments.model,
+            None if files is None else ParallelCorpus.from_files(*files),
+            write=console.say,
+            **{name: value for name, value in given.items() if value is not None},
+        )
     found = tuned.decoding
     console.print_result(
         f"BLEU {tuned.bleu:.2f} with beam_size={found.beam_size}, "
