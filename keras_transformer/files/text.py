@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import importlib
 import itertools
 import lzma
 import os
@@ -10,14 +11,14 @@ import re
 import stat
 import sys
 import zlib
+from typing import Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import holds_files, naming, replacing
 
-try:
-    from backports import zstd
-except ImportError:
-    zstd = None
+zstd: Any = None
+with contextlib.suppress(ImportError):
+    zstd = importlib.import_module("backports.zstd")
 
 BLOCK_BYTES = 2**16
 """Bytes that are read at once: what a pipe holds."""
