@@ -62,7 +62,7 @@ class BaseModel(NotQuantized, Layer, keras.Model):
         if self._is_ours():
             self.build(input_shape)
 
-    def get_build_config(self):
+    def get_build_config(self) -> dict[str, Any] | None:
         # a copy is built by its constructor, whatever shape the last call of `build` was given
         return None if self._is_ours() else super().get_build_config()
 
