@@ -6,8 +6,8 @@ starts the command `train --preset tiny` on Multi30k (DATA/multi30k) with a trai
 the same recipe in KerasHub. Then it compares steps with input from `TranslationBatches` with steps
 on the same batches in memory. `benchmarks/startup_side.py` is the timed process.
 
-With `--translate MODEL` or `--serve EXPORT/VERSION` it measures something else: where the time goes
-until `translate` has its first translation, or until `serve` has loaded a version.
+With `--translate MODEL` or `--serve EXPORT/VERSION` it measures something else: where time and
+memory go until `translate` has translated, or until `serve` has loaded a version.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main():
 
 
 def phases(side, model, arguments):
-    """Prints the medians of the seconds of each phase of a start, and of its processor time."""
+    """Prints the medians of what each phase of a start takes."""
     runs = [
         run_pinned(
             "startup_side.py", [side, "--model", model, "--started", time.time()], arguments.cores
@@ -67,14 +67,13 @@ def phases(side, model, arguments):
         for _ in range(arguments.repeats)
     ]
     medians = {
-        name: [statistics.median(run[name][i] for run in runs) for i in range(2)]
+        name: [statistics.median(run[name][i] for run in runs) for i in range(3)]
         for name in runs[0]
     }
-    print(f"\n| {side} | seconds | of the processor |\n|---|---|---|")
-    for name, (seconds, of_processor) in medians.items():
-        print(f"| {name} | {seconds:.2f} | {of_processor:.2f} |")
-    totals = [sum(each[i] for each in medians.values()) for i in range(2)]
-    print(f"| together | {totals[0]:.2f} | {totals[1]:.2f} |", flush=True)
+    medians["together"] = [sum(each[i] for each in medians.values()) for i in range(3)]
+    print(f"\n| {side} | seconds | of the processor | MB |\n|---|---|---|---|")
+    for name, (seconds, of_processor, megabytes) in medians.items():
+        print(f"| {name} | {seconds:.2f} | {of_processor:.2f} | {megabytes:.0f} |", flush=True)
 
 
 def write_inputs(batches_path, tokenizer_path):

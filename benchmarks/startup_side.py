@@ -4,7 +4,10 @@ import argparse
 import json
 import os
 import pathlib
+import resource
 import time
+
+import pinned
 
 PIPELINE_STEPS = 60
 
@@ -92,7 +95,9 @@ def pipeline(arguments):
 
 
 class Phases:
-    """The seconds and the seconds of processor time of each phase of a start.
+    """What each phase of a start takes: seconds, those of the processor, and megabytes.
+
+    The megabytes are what the resident memory has grown by at the end of the phase.
 
     Args:
         started: time.time() of the command.
@@ -100,10 +105,11 @@ class Phases:
 
     def __init__(self, started):
         self.found = {}
-        self.last = started, 0.0
+        self.last = started, 0.0, 0.0
 
     def end(self, name):
-        now = time.time(), time.process_time()
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        now = time.time(), time.process_time(), pages * resource.getpagesize() / 1e6
         self.found[name] = [end - start for end, start in zip(now, self.last, strict=True)]
         self.last = now
 
@@ -115,9 +121,15 @@ def translate(arguments):
     from keras_transformer.cli import console
 
     phases.end("Python and the command")
+    import tensorflow  # noqa: F401
+
+    phases.end("import of TensorFlow")
     console.start_keras(to_search=True)
-    phases.end("import of TensorFlow and Keras")
+    import tensorflow_text  # noqa: F401
+
+    phases.end("import of Keras and tensorflow-text")
     from keras_transformer import load
+    from keras_transformer.files.text import iterate_lines
 
     translator = load(arguments.model)
     phases.end("loading the model")
@@ -125,6 +137,8 @@ def translate(arguments):
     phases.end("first translation")
     translator(["A dog runs on the beach."])
     phases.end("second translation")
+    translator(list(iterate_lines(pinned.multi30k() / "test_2016_flickr.en.gz")))
+    phases.end("1,000 sentences of Multi30k")
     print(json.dumps(phases.found))
 
 
