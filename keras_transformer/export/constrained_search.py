@@ -32,13 +32,15 @@ class ConstrainedSearch:
         self.table = self._prefixes.table
 
     def search(self, source_ids, max_length, prefix, terms, read_decoding_weights):
-        """Returns translations, scores and whether they have ended, each `(B,)`.
+        """Returns translations, scores and whether they have ended, each `(B,)`, and terms met.
 
         Args:
             source_ids: `(B, S)` int32, each ended by the end token, padded with 0.
             max_length: the largest limit of an output, an int scalar.
             prefix, terms: strings `(B,)` and `(B, C)`, see `Signatures`.
             read_decoding_weights: see `Signatures`.
+        Returns:
+            `(translations, scores, finished, terms_met)`; terms_met: bool `(B, C)`.
         """
         prefix_ids, of_prefixes = self._prefixes.read(prefix)
         has_terms, of_terms = self._terms.read(terms, prefix)
@@ -61,4 +63,4 @@ class ConstrainedSearch:
         scores = tf.where(has_terms, with_terms.scores[:, 0], without.scores[:, 0])
         finished = tf.where(has_terms, with_terms.finished[:, 0], without.finished[:, 0])
         translations = self._prefixes.translations(prefix, prefix_ids, of_prefixes[0], ids)
-        return translations, scores, finished
+        return translations, scores, finished, self._terms.met(terms, translations)

@@ -139,16 +139,8 @@ class TermGraph:
         Returns:
             `(has_terms, arrays)`; has_terms: bool `(B,)`.
         """
-        terms = tf.ensure_shape(terms, [None, None])
         none = tf.fill([tf.shape(terms)[0], 1], "")  # so that there is at least one
-        terms = tf.concat([terms, none], axis=1)
-        shape = tf.shape(terms)
-        forms = tf.strings.split(tf.reshape(terms, [-1]), "\t").to_tensor("")  # (B C, F)
-        shape = tf.stack([shape[0], shape[1], tf.shape(forms)[1]])
-        forms = _checked(forms, tf.reduce_prod(shape[1:]) <= MAX_FORMS + shape[2], TOO_MANY)
-        forms = _words(tf.reshape(forms, [-1]))
-        is_forbidden = tf.strings.substr(forms, 0, 1) == NOT
-        forms = _words(tf.strings.regex_replace(forms, f"^{NOT}", ""))
+        forms, is_forbidden, shape = _forms(tf.concat([terms, none], axis=1))
         ids = _known_ids(self._tokenizer, forms, MAX_TOKENS, "terms")
         sizes = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
         ids = tf.reshape(ids, tf.concat([shape, [-1]], axis=0))  # (B, C, F, K)
@@ -161,6 +153,34 @@ class TermGraph:
         flat_ids = tf.reshape(ids, [shape[0], shape[1] * shape[2], tf.shape(ids)[3]])
         has_terms = tf.reduce_any(wanted + forbidden > 0, axis=[1, 2])
         return has_terms, (ids, wanted, flat_ids, flat)
+
+    def met(self, terms, translations):
+        """Returns which terms translations `(B,)` have, without a forbidden form: bool `(B, C)`.
+
+        Args:
+            terms: as of `read`; "" is met.
+        """
+        forms, is_forbidden, shape = _forms(terms)
+        texts = tf.repeat(_words(translations), shape[1] * shape[2])
+        is_wanted = ~is_forbidden & (forms != "")
+        stands, is_wanted = (tf.reshape(x, shape) for x in (_has(texts, forms), is_wanted))
+        has_wanted = tf.reduce_any(stands & is_wanted, axis=2) | ~tf.reduce_any(is_wanted, axis=2)
+        return has_wanted & ~tf.reduce_any(stands & ~is_wanted, axis=2)
+
+
+def _forms(terms):
+    """Returns the forms of terms `(B, C)`, whether each is forbidden, and their shape `(B, C, F)`.
+
+    Both are flat, with "" where a term has fewer forms than others.
+    """
+    terms = tf.ensure_shape(terms, [None, None])
+    num_rows, num_terms = tf.unstack(tf.shape(terms))
+    forms = tf.strings.split(tf.reshape(terms, [-1]), "\t").to_tensor("")  # (B C, F)
+    shape = tf.stack([num_rows, num_terms, tf.shape(forms)[1]])
+    forms = _checked(forms, tf.reduce_prod(shape[1:]) <= MAX_FORMS + shape[2], TOO_MANY)
+    forms = _words(tf.reshape(forms, [-1]))
+    is_forbidden = tf.strings.substr(forms, 0, 1) == NOT
+    return _words(tf.strings.regex_replace(forms, f"^{NOT}", "")), is_forbidden, shape
 
 
 def _known_ids(tokenizer, texts, max_tokens, name):

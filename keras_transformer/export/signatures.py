@@ -58,13 +58,16 @@ class Signatures:
       text differ: where the search has found fewer, the rest are "" with the score `IMPOSSIBLE`.
     - constrained(text, prefix, terms) -> translation, score, truncated, each `(B,)`: translations
       that begin with `prefix` `(B,)` and have the terms `(B, C)`: in each cell a form, or several
-      between tabs, of which one is enough; `!` before a form forbids it, "" is no term. As
+      between tabs, of which one is enough; `!` before a form forbids it, "" is no term. terms_met
+      `(B, C)`: False where a translation lacks a term, or has a form that is forbidden. As
       `Translator.translate` with prefixes and terms; the text is not split into sentences. A prefix
       or form that the tokenizer cannot write is refused, and so are more than `MAX_FORMS` forms.
     - explain(text, target) -> source_words `(B, V)`, and of the given translations words `(B, W)`,
       both padded with ""; word_scores `(B, W)`; alignment `(B, W)`: the number of a word of the
       source, -1 for none; attention `(B, W, V)`, padded with 0; token_alignment `(B, T)`: the same
-      for tokens as alignment for words, -1 at the end. As `Translator.explain`.
+      for tokens as alignment for words, -1 at the end. As `Translator.explain`. Of the text:
+      truncated `(B,)`, whether it was cut, and num_unknown `(B,)`, how many of its tokens are
+      characters that the tokenizer does not know.
     - attention(text) -> translation `(B,)`; source_pieces `(B, S)` and target_pieces `(B, T)`, the
       tokens, padded with ""; weights `(B, layers, H, T, S)` of the cross-attention, padded with 0.
       Left out if the cross-attention is linear, or if there is none.
@@ -164,18 +167,22 @@ class Signatures:
     def _constrained(self, text, prefix, terms):
         text = _with_rows(_with_rows(text, "prefix", prefix), "row of terms", terms)
         at_once = tf.where(tf.reduce_any(terms != ""), MAX_TEXTS_WITH_TERMS, MAX_TEXTS)
-        columns = _some_at_a_time(self._translate_constrained, at_once, text, prefix, terms)
-        return dict(zip(("translation", "score", "truncated"), columns, strict=True))
+        columns = *_no_rows(), tf.zeros([0, tf.shape(terms)[1]], tf.bool)
+        translate = self._translate_constrained
+        columns = _some_at_a_time(translate, at_once, columns, text, prefix, terms)
+        return dict(zip(("translation", "score", "truncated", "terms_met"), columns, strict=True))
 
     def _translate_constrained(self, text, prefix, terms):
-        """Returns three columns; texts without prefix and terms are translated as always."""
+        """Returns four columns; texts without prefix and terms are translated as always."""
         is_plain = (prefix == "") & ~tf.reduce_any(terms != "", axis=1)
         plain = self._translate_whole(tf.boolean_mask(text, is_plain), 1, MAX_TEXTS)
+        plain = [column[:, 0] for column in plain]
+        plain.append(tf.boolean_mask(terms, is_plain) == "")
         others = [tf.boolean_mask(each, ~is_plain) for each in (text, prefix, terms)]
         places = [tf.where(mask)[:, 0] for mask in (is_plain, ~is_plain)]
         places = [tf.cast(each, tf.int32) for each in places]
         pairs = zip(plain, self._search_constrained(*others), strict=True)
-        return [tf.dynamic_stitch(places, [column[:, 0], other]) for column, other in pairs]
+        return [tf.dynamic_stitch(places, pair) for pair in pairs]
 
     def _search_constrained(self, text, prefix, terms):
         source_ids, truncated = self._read(text)
@@ -183,31 +190,38 @@ class Signatures:
         max_length = output_limits(source_ids, self._decoding.max_length)[1]
         read_weights = self._read_decoding_weights
         found = self._constraints.search(source_ids, max_length, prefix, terms, read_weights)
-        translations, scores, finished = found
+        translations, scores, finished, terms_met = found
         translations = tf.where(is_copied, copies, translations)
-        return translations, tf.where(is_copied, 0.0, scores), truncated | ~(finished | is_copied)
+        scores, truncated = tf.where(is_copied, 0.0, scores), truncated | ~(finished | is_copied)
+        return translations, scores, truncated, terms_met
 
     def _explain(self, text, target):
-        source_ids, is_copied, labels = self._read_both(text, target)
+        source_ids, truncated, is_copied, labels = self._read_both(text, target)
         logits, weights = self._force(source_ids, labels)
         log_probs = token_log_probs(logits, labels)
         labels = tf.where(is_copied[:, None], PAD_ID, labels)
         sources = tf.where(is_copied[:, None], PAD_ID, source_ids)
         looks = alignment_of(weights, self._alignment_head) if weights else None
         sides = (self._source_surfaces, sources), (self._target_surfaces, labels)
-        return explain(*sides, log_probs, looks)
+        num_unknown = tf.math.count_nonzero(
+            tf.reduce_any(source_ids[..., None] == self._source.unknown_ids, axis=2),
+            axis=1,
+            dtype=tf.int32,
+        )
+        of_text = {"truncated": truncated, "num_unknown": num_unknown}
+        return {**explain(*sides, log_probs, looks), **of_text}
 
     def _read_both(self, text, target):
-        """Returns ids `(B, S)`, whether each text is copied, and ids `(B, T)` of translations."""
+        """Returns ids `(B, S)`, whether texts are cut, and copied, and ids `(B, T)` of targets."""
         text = _with_rows(text, "target", target)
-        source_ids, _ = self._read(text)
+        source_ids, truncated = self._read(text)
         is_copied, _ = self._source.copies(text, source_ids)
         longest = self._model.longest_text(self._decoding.max_length)
         labels, _ = self._target.encode_padded(target, longest)
-        return source_ids, is_copied, labels
+        return source_ids, truncated, is_copied, labels
 
     def _score(self, text, target):
-        source_ids, is_copied, labels = self._read_both(text, target)
+        source_ids, _, is_copied, labels = self._read_both(text, target)
         logits, _ = self._force(source_ids, labels)
         normalization = self._decoding.length_penalty, self._decoding.length_normalization
         return {"score": tf.where(is_copied, 0.0, score(logits, labels, *normalization))}
@@ -264,16 +278,25 @@ class Signatures:
             some, _ = distinct((translations, found.scores, found.truncated), n_best)
             return some
 
-        return _some_at_a_time(translate, at_once, text, shape=[n_best])
+        return _some_at_a_time(translate, at_once, _no_rows(n_best), text)
 
 
-def _some_at_a_time(translate, at_once, text, *others, shape=()):
-    """Returns the three columns of all texts, translated some at a time.
+def _no_rows(*shape):
+    """Returns columns without rows for translations, scores and whether they were cut.
 
     Args:
-        translate: function of some rows of `text` and `others`; returns strings, float32 and bool.
+        shape: of a row.
+    """
+    return [tf.zeros([0, *shape], dtype) for dtype in (tf.string, tf.float32, tf.bool)]
+
+
+def _some_at_a_time(translate, at_once, columns, text, *others):
+    """Returns the columns of all texts, translated some at a time.
+
+    Args:
+        translate: function of some rows of `text` and `others`; returns their columns.
         at_once: an int scalar, how many rows.
-        shape: of a row of the columns.
+        columns: tensors without rows, to which those of the texts are appended.
     """
     text = tf.ensure_shape(text, [None])  # a server does not check it
 
@@ -282,12 +305,14 @@ def _some_at_a_time(translate, at_once, text, *others, shape=()):
         both = zip(columns, some, strict=True)
         return begin + at_once, *(tf.concat(each, axis=0) for each in both)
 
-    columns = [tf.zeros([0, *shape], dtype) for dtype in (tf.string, tf.float32, tf.bool)]
     _, *columns = tf.while_loop(
         lambda begin, *_: begin < tf.size(text),
         translate_some,
         (0, *columns),
-        shape_invariants=(tf.TensorShape([]), *[tf.TensorShape([None, *shape])] * 3),
+        shape_invariants=(
+            tf.TensorShape([]),
+            *(tf.TensorShape([None, *column.shape[1:]]) for column in columns),
+        ),
         parallel_iterations=1,
     )
     return columns

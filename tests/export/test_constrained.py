@@ -1,5 +1,7 @@
 """Prefixes, terms and explanations in an export, held against those of the `Translator`."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,6 +75,25 @@ def test_terms_become_the_same_arrays(translator, tokenizer):
     assert not nothing[0].numpy().any()
 
 
+def test_terms_are_met_by_whole_words_of_a_translation(translator, tokenizer):
+    translations = ["Die  Katze, sie", "Hauskatze", "", "Haus: Wo ist es?"]
+    cells = ["", "Katze", "Hund\tKatze", "Haus\t!Katze", "!Katze", "!Wo  ist\t!Hund", "es?\tsie"]
+    graph = TermGraph(tokenizer, translator.term_vocabulary)
+    found = graph.met(tf.constant([cells] * len(translations)), tf.constant(translations))
+
+    def is_met(translation, cell):
+        text = " ".join(translation.split())
+        forms = [" ".join(form.split()) for form in cell.split("\t") if form]
+        wanted = [form for form in forms if form[0] != "!"]
+        has = {f: re.search(rf"(?<!\w){re.escape(f.lstrip('!'))}(?!\w)", text) for f in forms}
+        lacks = wanted and not any(has[form] for form in wanted)
+        return not lacks and not any(has[form] for form in forms if form not in wanted)
+
+    expected = [[is_met(translation, cell) for cell in cells] for translation in translations]
+    assert found.numpy().tolist() == expected
+    assert {True, False} <= set(sum(expected, []))
+
+
 def test_an_export_translates_with_prefixes_and_terms(exported_translator, translator, texts):
     sources = [*texts[:36], "", *texts[-3:]]  # more than are searched at once
     words = sorted({word.strip(".,?!") for text in sources for word in text.split()})[::3]
@@ -85,6 +106,11 @@ def test_an_export_translates_with_prefixes_and_terms(exported_translator, trans
         assert (ours.text, ours.truncated) == (theirs.text, theirs.truncated)
         assert ours.score == pytest.approx(theirs.score, abs=1e-4)
         assert ours.text.startswith(prefix) or not ours.text
+    given = [[*terms.cells(text), *[""] * 9][:9] for text in sources]
+    answers = exported_translator.signatures["constrained"](
+        text=tf.constant(sources), prefix=tf.constant(prefixes), terms=tf.constant(given)
+    )
+    assert answers["terms_met"].shape == (len(sources), 9) and answers["terms_met"].numpy().all()
     lacking = [terms.not_met(t, best.text) for t, (best,) in zip(sources, found, strict=True)]
     assert sum(map(len, lacking)) == 0 and sum(map(bool, map(terms.terms_of, sources))) > 3
     ((alone,),) = exported_translator.translate(sources[1:2], 1, prefixes[1:2], terms)
@@ -135,3 +161,13 @@ def test_an_export_explains_as_the_translator_does(exported_translator, translat
     assert all("<b>" in text for text in with_markup)
     with pytest.raises(ValueError, match="Expected a target for each source"):
         exported_translator.explain(texts, targets[1:])
+
+
+def test_an_explanation_tells_of_unknown_and_cut_texts(exported_translator, translator):
+    texts = ["A dog.", "A 🎒 dog 🎒.", "a dog " * 300, ""]
+    explain = exported_translator.signatures["explain"]
+    found = explain(text=tf.constant(texts), target=tf.constant(["Ein Hund."] * len(texts)))
+    ids = translator.tokenizer.encode(texts).to_list()
+    unknown = [sum(i in translator.tokenizer.unknown_ids for i in row) for row in ids]
+    assert found["num_unknown"].numpy().tolist() == unknown and unknown[1] > 1
+    assert found["truncated"].numpy().tolist() == [False, False, True, False]
