@@ -10,6 +10,7 @@ import sys
 import time
 
 from keras_transformer.cli import console
+from keras_transformer.cli.working import working
 from keras_transformer.config import DecodingConfig
 from keras_transformer.config.settings import LARGEST, NUM_CORES, plain_type, settings
 from keras_transformer.config.yaml import yaml_word
@@ -19,6 +20,8 @@ from keras_transformer.files.text import check_no_input, check_readable
 CHUNK_LINES = max(1024, 512 * NUM_CORES)
 """Lines that are read and translated at once, so that memory is bounded for any input: 8 batches
 for each core. Of a file, two such chunks are in memory."""
+FIRST_LINES, SECONDS_OF_CHUNK = 128, 10.0
+"""The lines of the first chunk, and the time below which the next one is larger."""
 
 SECONDS_BETWEEN_LINES = 60.0
 """Between two lines about the progress where standard error is no terminal."""
@@ -243,18 +246,19 @@ def load_translator(arguments, of_run=False):
         given["ensemble"] = ensemble
     if (head := getattr(arguments, "alignment_head", None)) is not None:
         given["alignment_head"] = tuple(head)
-    console.start_keras(to_search=True)
-    from keras_transformer.translation.loading import load
+    with working("loading the model"):
+        console.start_keras(to_search=True)
+        from keras_transformer.translation.loading import load
 
-    translator = load(models[0] if len(models) == 1 else models, arguments.checkpoint, **given)
-    if of_run:
-        _check_run(translator, models[0])
-    if reverse is not None:
-        from keras_transformer.translation.reranking import RerankingTranslator
+        translator = load(models[0] if len(models) == 1 else models, arguments.checkpoint, **given)
+        if of_run:
+            _check_run(translator, models[0])
+        if reverse is not None:
+            from keras_transformer.translation.reranking import RerankingTranslator
 
-        other = load(reverse)
-        _check_run(other, reverse)
-        translator = RerankingTranslator(translator, other)
+            other = load(reverse)
+            _check_run(other, reverse)
+            translator = RerankingTranslator(translator, other)
     return translator
 
 
@@ -274,9 +278,17 @@ def translations_of(translator, lines):
 
 
 def chunks_of(lines):
-    """Yields lists of up to `CHUNK_LINES` lines."""
-    lines = iter(lines)
-    return iter(lambda: list(itertools.islice(lines, CHUNK_LINES)), [])
+    """Yields lists of up to `CHUNK_LINES` lines, fewer where they take long.
+
+    The first ones are short, and they grow while the next one is asked for within
+    `SECONDS_OF_CHUNK`: what an end of the process loses is little, and progress soon shows.
+    """
+    lines, size, begin = iter(lines), min(FIRST_LINES, CHUNK_LINES), time.monotonic()
+    while chunk := list(itertools.islice(lines, size)):
+        yield chunk
+        if time.monotonic() - begin < SECONDS_OF_CHUNK:
+            size = min(2 * size, CHUNK_LINES)
+        begin = time.monotonic()
 
 
 def one_by_one(answers, show_progress=True, total=None, done=0):

@@ -50,6 +50,8 @@ NO_TENSORFLOW = (
 )
 OTHER_DISTRIBUTION = "keras-transformer"
 """Another project on the package index, whose files have the import name of this package."""
+_shown: int | None = None
+"""The descriptor of standard error while number 2 is another, see `_messages_dropped`."""
 
 
 def run(command):
@@ -193,9 +195,13 @@ def end_at_once(signalled):
 
 def say(text):
     """Prints a line to standard error after the program's name; ignored if nobody reads it."""
+    line = f"{PROGRAM}: {shortened(text)}\n"
     with contextlib.suppress(OSError):
+        if _shown is not None:
+            os.write(_shown, line.encode(errors="backslashreplace"))
+            return
         # in one piece: `print` would write the line break by itself, after that of another thread
-        print(f"{PROGRAM}: {shortened(text)}\n", end="", file=sys.stderr, flush=True)
+        print(line, end="", file=sys.stderr, flush=True)
 
 
 def print_result(text, done):
@@ -237,8 +243,10 @@ def _messages_dropped():
     except OSError:  # standard error is closed, or there is no place for a file
         yield
         return
+    global _shown
     sys.stderr.flush()
     os.dup2(written.fileno(), 2)
+    _shown = standard_error
     try:
         yield
     except BaseException:
@@ -249,6 +257,7 @@ def _messages_dropped():
     finally:
         sys.stderr.flush()
         os.dup2(standard_error, 2)
+        _shown = None
         os.close(standard_error)
         written.close()
 

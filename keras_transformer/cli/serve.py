@@ -11,6 +11,7 @@ from keras_transformer.cli.arguments import (
     given_settings,
     whole_number,
 )
+from keras_transformer.cli.working import working
 from keras_transformer.config.settings import plain_type, settings
 from keras_transformer.errors import InputError
 from keras_transformer.files.version_numbers import version_number
@@ -56,7 +57,8 @@ def run(arguments):
     serving = ServingConfig(**given_settings(arguments, "serving"))
     labels = dict(map(_label, arguments.label))
     check_exists(arguments.directory, "an export")
-    console.start_keras()
+    with working("starting the server"):
+        console.start_keras()
     LOG.addHandler(console.LogLines())
     LOG.setLevel(logging.INFO)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # we report errors ourselves
@@ -76,7 +78,8 @@ def run(arguments):
         arguments.directory, arguments.model_name, *address, arguments.versions, labels, serving
     )
     try:
-        server.start()
+        with working("loading the model"):
+            server.start()
         host = in_brackets(server.host)
         console.say(
             f"serving {server.model_name} at http://{host}:{server.port}/v1/models/"

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import os
 import shlex
 import signal
 import subprocess
@@ -218,6 +219,14 @@ def test_keras_starts_without_streams_and_with_one_thread_for_each_operation():
     """
     process = forked.run(["-c", textwrap.dedent(program)])
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+
+
+def test_what_is_said_while_messages_are_dropped_is_shown(capfd):
+    with console._messages_dropped():
+        os.write(2, b"a note of a library\n")
+        console.say("loading")
+    console.say("done")
+    assert capfd.readouterr().err == "keras-transformer: loading\nkeras-transformer: done\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

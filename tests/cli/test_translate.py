@@ -77,6 +77,14 @@ def test_waiting_lines_are_translated_before_more_are_read(
     assert capsysbinary.readouterr().out == b"A\nB\nC\nD\nE\nF\n"
 
 
+@pytest.mark.parametrize("seconds, sizes", [(60.0, [2, 4, 5, 5, 1]), (0.0, [2] * 8 + [1])])
+def test_chunks_grow_unless_they_take_long(seconds, sizes, monkeypatch):
+    for name, value in (("CHUNK_LINES", 5), ("FIRST_LINES", 2), ("SECONDS_OF_CHUNK", seconds)):
+        monkeypatch.setattr(arguments, name, value)
+    chunks = list(arguments.chunks_of(map(str, range(17))))
+    assert list(map(len, chunks)) == sizes and sum(chunks, []) == list(map(str, range(17)))
+
+
 def test_a_file_is_read_one_chunk_ahead(
     calls, run_directory, monkeypatch, capsysbinary, fake_translator, write_files
 ):
