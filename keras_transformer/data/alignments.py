@@ -40,8 +40,10 @@ def read_links(path: StrPath, corpus: ParallelCorpus) -> RaggedIds:
             f"Received: {path}, with {len(lines):,} lines. Align the same text again."
         )
     links = []
-    sides = corpus.source, corpus.untagged_source(), corpus.target
-    for i, tagged, source, target in zip(corpus.lines, *sides, strict=True):
+    new_tags = [part.tag is not None for part in corpus.parts]  # each is one more word
+    num_added = np.array(new_tags)[corpus.part_of] & ~corpus.is_tagged
+    sides = corpus.source, corpus.target
+    for i, added, source, target in zip(corpus.lines, num_added.tolist(), *sides, strict=True):
         place = f"{path} line {i + 1}"
         if not PHARAOH.fullmatch(lines[i]):
             raise InputError(
@@ -49,14 +51,14 @@ def read_links(path: StrPath, corpus: ParallelCorpus) -> RaggedIds:
                 f"{place}: {lines[i]!r:.80}. Correct the line; an empty one aligns nothing."
             )
         found = np.array(lines[i].replace("-", " ").split(), "int32").reshape(-1, 2)
-        sizes = len(source.split()), len(target.split())
+        sizes = len(source.split()) - added, len(target.split())
         for link in found[(found >= sizes).any(axis=1)].tolist():
             raise InputError(
                 f"Expected words from 0 to {sizes[0] - 1} of the source and to {sizes[1] - 1} of "
                 f"the target. Received: {place}: {link[0]}-{link[1]}. Align the text of this "
                 "training, split at white space, the source first."
             )
-        found[:, 0] += len(tagged.split()) - len(source.split())
+        found[:, 0] += added
         links.append(found)
     return RaggedIds(np.concatenate(links), [len(found) for found in links])
 

@@ -70,6 +70,8 @@ class ParallelCorpus:
         lines: int array, the line of each pair in the text that it was read from, from 0, where
             some lines are left out; None: there is no other text.
         num_lines: number of lines of that text.
+        is_tagged: bool array, whether the text that each pair was read from has its tag already;
+            None: no text has one.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class ParallelCorpus:
         part_of: Any = None,
         lines: np.ndarray | None = None,
         num_lines: int | None = None,
+        is_tagged: np.ndarray | None = None,
     ) -> None:
         self.source = source
         self.target = target
@@ -89,6 +92,7 @@ class ParallelCorpus:
         self.part_of = np.zeros(len(source), "int32") if part_of is None else part_of
         self.lines = np.arange(len(source)) if lines is None else lines
         self.num_lines = len(source) if num_lines is None else num_lines
+        self.is_tagged = np.zeros(len(source), bool) if is_tagged is None else is_tagged
 
     def __len__(self) -> int:
         return len(self.source)
@@ -189,6 +193,8 @@ class ParallelCorpus:
     def from_corpora(cls, corpora: Sequence[CorpusConfig], temperature: float = 1.0) -> Self:
         """Returns the pairs of several corpora, one after the other, each with its weight and tag.
 
+        A source that begins with the tag of its corpus already has it once.
+
         Args:
             corpora: list of `CorpusConfig`.
             temperature: T of the sampling by size: the weight of a corpus of n pairs, where the
@@ -203,7 +209,9 @@ class ParallelCorpus:
             is_used = np.arange(len(text)) < (each.max_pairs or len(text))
             text = text._select(is_used, text.summary)
             if each.tag is not None:
-                text.source = [f"{each.tag} {source}" for source in text.source]
+                text.is_tagged = np.array([source.startswith(each.tag) for source in text.source])
+                untagged = (source.removeprefix(each.tag).lstrip() for source in text.source)
+                text.source = [f"{each.tag} {source}" for source in untagged]
             texts.append(text)
         sizes = [len(text) for text in texts]
         before = itertools.accumulate((text.num_lines for text in texts[:-1]), initial=0)
@@ -223,6 +231,7 @@ class ParallelCorpus:
             np.repeat(np.arange(len(sizes)), sizes),
             np.concatenate([text.lines + i for text, i in zip(texts, before, strict=True)]),
             sum(text.num_lines for text in texts),
+            np.concatenate([text.is_tagged for text in texts]),
         )
 
     @classmethod
@@ -309,7 +318,7 @@ class ParallelCorpus:
         target = list(itertools.compress(self.target, chosen))
         summary = dataclasses.replace(summary, num_pairs=len(source))
         parts = self.parts, self.part_of[chosen], self.lines[chosen], self.num_lines
-        return ParallelCorpus(source, target, summary, *parts)
+        return ParallelCorpus(source, target, summary, *parts, self.is_tagged[chosen])
 
 
 def read_lines(path):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from keras_transformer.config import CorpusConfig
 from keras_transformer.data import ParallelCorpus, TranslationBatches
 from keras_transformer.data.alignments import alignment_of_tokens, read_links, word_numbers
 from keras_transformer.data.ragged_ids import RaggedIds
@@ -34,6 +35,16 @@ def test_the_lines_are_those_of_the_text_without_the_pairs_that_are_left_out(wri
     for part in (train, held_out):
         found |= dict(zip(part.source, lists_of(read_links(path, part)), strict=True))
     assert found == {"a b c": [[2, 1], [0, 0]], "d e": [], "f": [[0, 0], [0, 0]]}
+
+
+def test_a_tag_is_one_more_word_unless_the_text_has_it_already(write, tmp_path):
+    text = tmp_path / "pairs.tsv"
+    text.write_text(">>b<< a\tx\na\tx\n")
+    corpus = ParallelCorpus.from_corpora([CorpusConfig(tsv=str(text), tag=">>b<<")])
+    links = read_links(write("1-0", "0-0"), corpus)
+    assert corpus.source == [">>b<< a"] * 2 and lists_of(links) == [[[1, 0]], [[1, 0]]]
+    with pytest.raises(ValueError, match="0 to 0 of the source .* line 2: 1-0"):
+        read_links(write("1-0", "1-0"), corpus)
 
 
 @pytest.mark.parametrize(

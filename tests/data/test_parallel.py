@@ -166,6 +166,16 @@ def test_a_tag_stands_before_each_source_of_its_corpus(tmp_path):
     assert rows and all(rows)
 
 
+def test_a_source_that_has_the_tag_of_its_corpus_does_not_get_it_twice(tmp_path):
+    path = write(tmp_path / "pairs.tsv", b">>b<< one\tA\n>>b<<two\tB\n>>c<< >>b<< three\tC\nd\tD\n")
+    corpus = ParallelCorpus.from_corpora([CorpusConfig(tsv=path, tag=">>b<<")])
+    assert corpus.source == [">>b<< one", ">>b<< two", ">>b<< >>c<< >>b<< three", ">>b<< d"]
+    assert corpus.is_tagged.tolist() == [True, True, False, False]
+    plain = write(tmp_path / "plain.tsv", b"one\tA\ntwo\tB\n>>c<< >>b<< three\tC\nd\tD\n")
+    other = ParallelCorpus.from_corpora([CorpusConfig(tsv=plain, tag=">>b<<")])
+    assert other.checksum() == corpus.checksum()
+
+
 @pytest.mark.parametrize("temperature", [1, 2, 5])
 def test_an_epoch_has_the_powers_of_the_sizes_that_the_temperature_says(tmp_path, temperature):
     sizes, corpora = (7, 100, 20), []
