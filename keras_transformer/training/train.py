@@ -182,6 +182,7 @@ def compiled_model(task, config, devices):
         )
         model = task.build_model(model_class)
         choose_trained_part(model, training)
+        task.check_trained_part(model)
         schedule = schedule_of(training, model.d_model)
         model.compile(
             optimizer=make_optimizer(training, schedule),

@@ -77,7 +77,7 @@ class TranslationTask:
         if init_from is not None and not run.exists and not teachers_of(config.training):
             self._add_tags(write)
         source_tokenizer, target_tokenizer = self.tokenizers
-        check_tags(tags, source_tokenizer)
+        check_tags(tags, source_tokenizer, config.training.distill_from)
         settings = dict(
             tokenizer=source_tokenizer,
             target_tokenizer=target_tokenizer,
@@ -183,6 +183,16 @@ class TranslationTask:
                 "Set model.dropout=0.3, or training.r_drop=0."
             )
         return model
+
+    def check_trained_part(self, model):
+        """Raises `InputError` where new tags would keep the embedding that they begin with."""
+        if self.new_rows and not model.source_embedding.trainable_variables:
+            new = self.tokenizers[0].pieces[-len(self.new_rows) :]
+            raise InputError(
+                "Expected the source embedding to be trained, because it has rows of new tags. "
+                f"Received: {', '.join(new)}, training.freeze={self.config.training.freeze}. "
+                "Freeze other layers, such as encoder/block_0, or leave the tags out."
+            )
 
     def loss(self):
         training = self.config.training
@@ -320,11 +330,21 @@ def make_batches(name, corpus, **settings):
         raise InputError(f"{error} (the {name} text)") from None
 
 
-def check_tags(tags, tokenizer):
-    """Raises `InputError` unless each tag is one token."""
+def check_tags(tags, tokenizer, distill_from=None):
+    """Raises `InputError` unless each tag is one token.
+
+    Args:
+        distill_from: the setting; not None where the tokenizer is that of these runs.
+    """
     for tag in tags:
         (ids,) = tokenizer.encode([tag]).to_list()
         pieces = tokenizer.to_pieces(ids)
+        if tag not in pieces and distill_from:
+            raise InputError(
+                "Expected tags that the runs in distill_from know, because they predict the labels "
+                f"of this text. Received: {tag}, distill_from={distill_from}. Leave the tag out, "
+                "or fine-tune these runs on text with the tag first (--init-from)."
+            )
         if tag not in pieces:
             raise InputError(
                 f"Expected a tokenizer to which the tag {tag} is one token. Received: one that "

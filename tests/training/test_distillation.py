@@ -91,6 +91,15 @@ def test_a_student_has_the_tokenizer_of_its_teachers(teachers, start_training, t
     assert len(checksums) == 1
 
 
+def test_a_tag_that_the_teachers_do_not_know_is_refused(teachers, train_quietly, tmp_path):
+    config, path, _ = teachers
+    (text,) = config.data.train
+    tagged = {"data": {"train": [dataclasses.replace(text, tag=">>new<<")]}}
+    with pytest.raises(ValueError, match=f"know.*Received: >>new<<, .*{path}.*--init-from") as e:
+        train_quietly(distilled(config.merged(tagged), path), tmp_path / "run")
+    assert "SentencePiece" not in str(e.value) and not (tmp_path / "run").exists()
+
+
 @pytest.fixture(scope="module")
 def student(teachers, tmp_path_factory, train_quietly):
     """The settings, the run and the teacher of a student that has ended after one step."""

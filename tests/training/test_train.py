@@ -360,6 +360,10 @@ def test_fine_tuning_adds_new_tags_and_keeps_the_rows_of_the_others(
     with pytest.raises(ValueError, match="adapters leave the embeddings .* >>a<<, >>b<<, lora"):
         of_adapters = config.merged({"training": {"lora_rank": 2}})
         train_quietly(of_adapters, tmp_path / "x", init_from=first)
+    for name in ("source_embedding", "encoder"):
+        frozen = config.merged({"training": {"freeze": name}})
+        with pytest.raises(ValueError, match=f"embedding.*trained.*>>a<<, >>b<<, .*freeze={name}"):
+            train_quietly(frozen, tmp_path / "x", init_from=first)
     shutil.rmtree(first)
     again = start_training(config, second, corpora=None)  # with the vocabulary of its own
     for weight, before in zip(again.model.weights, started.model.weights, strict=True):
