@@ -1,6 +1,7 @@
 """The groups of settings of a run, each with its meaning and its default."""
 
 import dataclasses
+import os
 import re
 from typing import Annotated, Literal
 
@@ -87,6 +88,11 @@ class CorpusConfig(SettingsGroup):
     def paths(self) -> tuple[str, ...]:
         """Its files, one or two."""
         return tuple(path for path in (self.source, self.target, self.tsv) if path is not None)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The same, each by the one path that neither links nor `./` lead to in another way."""
+        return tuple(path if path == "-" else os.path.realpath(path) for path in self.paths)
 
     def __post_init__(self):
         super().__post_init__()
@@ -187,7 +193,7 @@ def _corpora(name, given):
                 )
         except ValueError as error:
             raise InputError(f"{error} ({name}, corpus {number})") from None
-        if any((corpus.paths, corpus.tag) == (each.paths, each.tag) for each in corpora):
+        if any((corpus.files, corpus.tag) == (each.files, each.tag) for each in corpora):
             raise InputError(
                 f"Expected each corpus once. Received: {', '.join(corpus.paths)} twice in {name}. "
                 "Leave one out, and give the other a weight."

@@ -334,6 +334,7 @@ def changed(config, *assignments):
         ("data.train=[{tsv: a, tag_from: b}]", "tag_from only with a tag. Received: tag_from=b"),
         ("data.temperature=0.5", "at least 1. Received: data.temperature=0.5"),
         ("data.train=[{tsv: a}, {tsv: a, weight: 2}]", "each corpus once. Received: a twice"),
+        ("data.train=[{tsv: a}, {tsv: b/.././a}]", "each corpus once. Received: b/.././a twice"),
         ("data.train=[{tsv: -}, {tsv: '-', tag: '>>a<<'}]", "Received: tsv=- more than once"),
     ],
 )
