@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import sys
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import check_exists, chunks_of, one_by_one, whole_number
@@ -36,7 +37,8 @@ def add_arguments(parser):
         parser.add_argument(
             f"--{prefix}tsv",
             metavar="F",
-            help=f"instead, pairs{what}: source and target in two columns separated by a tab",
+            help=f"instead, pairs{what}: source and target in two columns separated by a tab; "
+            f"- for standard {'output' if prefix else 'input'}",
         )
     parser.add_argument(
         "--dry-run", action="store_true", help="only count; without it, an output is needed"
@@ -101,24 +103,26 @@ def add_arguments(parser):
 def run(arguments):
     text = _files(arguments, "")
     kept = _files(arguments, "output_", or_none=arguments.dry_run)
+    to_standard_output = None in kept
     read = [*text, *arguments.against]
     for path in read:
         check_readable(path)
-    written = [path for path in (*kept, arguments.rejected, arguments.report) if path is not None]
+    others = (path for path in (arguments.rejected, arguments.report) if path is not None)
+    written = [*kept, *others]
     for path in written:
         check_writable(path)
         check_no_input(path, read)
-    if len({os.path.realpath(path) for path in written}) < len(written):
-        raise InputError(
-            f"Expected outputs that differ. Received: {', '.join(written)}. Name another file."
-        )
+    if len({os.path.realpath(path or "/dev/stdout") for path in written}) < len(written):
+        names = ", ".join(path or "standard output" for path in written)
+        raise InputError(f"Expected outputs that differ. Received: {names}. Name another file.")
     from keras_transformer.data.cleaning import CleaningReport
 
     cleaner, report = _cleaner(arguments), CleaningReport()
     with written_lines(*written) as writers:
         writer_of = dict(zip(written, writers, strict=True))
         chunks = chunks_of(cleaner.clean(_pairs(text)))
-        for pair in one_by_one(chunks, total=count_lines(text[0])):
+        show_progress = not to_standard_output or not sys.stdout.isatty()
+        for pair in one_by_one(chunks, show_progress, count_lines(text[0])):
             report.add(pair)
             if not pair.reason:
                 sides = pair.source, pair.target
@@ -134,7 +138,7 @@ def run(arguments):
             writer_of[arguments.report](json.dumps(content, ensure_ascii=False, indent=2))
     if not cleaner.known.odds:
         console.say("both sides have the same words, so swapped and untranslated left out nothing")
-    console.print_result(report, "the text is clean")
+    console.print_result(report, "the text is clean", sys.stderr if to_standard_output else None)
 
 
 def _files(arguments, prefix, or_none=False):
@@ -142,18 +146,28 @@ def _files(arguments, prefix, or_none=False):
 
     Args:
         or_none: whether there must be none.
+    Returns:
+        A list of paths; None is standard input or output.
     """
     names = [f"{prefix}{name}" for name in ("source", "target", "tsv")]
     paths = [getattr(arguments, name) for name in names]
     given = [path is not None for path in paths]
+    flags = [f"--{name}".replace("_", "-") for name in names]
     if given not in ([[False] * 3] if or_none else [[True, True, False], [False, False, True]]):
-        flags = [f"--{name}".replace("_", "-") for name in names]
         raise InputError(
             f"Expected {flags[0]} and {flags[1]}, or {flags[2]}. Received: "
             + ", ".join(f"{name}={path}" for name, path in zip(names, paths, strict=True))
             + ". Give two files, or one of two columns"
             + (", or only count, with --dry-run alone." if prefix else ".")
         )
+    if paths[2] == "-":
+        return [None]
+    for path in paths[:2]:
+        if path == "-":
+            raise InputError(
+                f"Expected {flags[2]} for pairs from a pipe or to one. Received: -, for a file of "
+                f"one side. Give {flags[2]} -, or name a file."
+            )
     return [path for path in paths if path is not None]
 
 

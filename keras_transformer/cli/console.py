@@ -204,10 +204,14 @@ def say(text):
         print(line, end="", file=sys.stderr, flush=True)
 
 
-def print_result(text, done):
-    """Prints what a command has made; where the disk is full, the error says that it is `done`."""
+def print_result(text, done, stream=None):
+    """Prints what a command has made; where the disk is full, the error says that it is `done`.
+
+    Args:
+        stream: where to; None: standard output.
+    """
     try:
-        print(text, flush=True)
+        print(text, file=stream, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -118,15 +118,18 @@ def count_lines(path=None):
 def written_lines(*paths):
     """Yields for each file a function that writes a line to it; they appear when all is written.
 
-    The bytes of a `.gz` file depend on its lines alone, not on the time.
+    The bytes of a `.gz` file depend on its lines alone, not on the time. A path that is None is
+    standard output, which gets each line at once.
     """
     with contextlib.ExitStack() as stack:
-        partials = [stack.enter_context(replacing(path)) for path in paths]
+        partials = [path and stack.enter_context(replacing(path)) for path in paths]
         with contextlib.ExitStack() as streams:  # closed before the first file is in its place
             yield [_writer(*each, streams) for each in zip(paths, partials, strict=True)]
 
 
 def _writer(path, partial, stack):
+    if path is None:
+        return lambda line: sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
     stack.enter_context(naming(path))
     stream = stack.enter_context(open(partial, "wb"))
     if partial.suffix == ".gz":
@@ -155,7 +158,12 @@ def _status(path, stream):
 
 
 def check_readable(path):
-    """Raises `ValueError` unless there is a file to read; does not open it, as it may be a pipe."""
+    """Raises `ValueError` unless there is a file to read; does not open it, as it may be a pipe.
+
+    None is standard input, which is always there; in `check_writable`, standard output.
+    """
+    if path is None:
+        return
     path = pathlib.Path(path)
     if path.is_dir() or not os.access(path, os.R_OK):
         reason = "Is a directory" if path.is_dir() else "Permission denied"
@@ -165,6 +173,8 @@ def check_readable(path):
 
 def check_writable(path):
     """Raises `ValueError` unless a file can be written to `path`, before the work for it starts."""
+    if path is None:
+        return
     path = pathlib.Path(path)
     if path.suffix in COMPRESSIONS and path.suffix != ".gz":
         raise InputError(f"Expected .gz, or no compression. Received: {path}. Name another file.")

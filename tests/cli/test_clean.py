@@ -68,6 +68,18 @@ def test_pairs_in_two_columns_are_cleaned_as_two_files_are(command, text, tmp_pa
     assert columns == [list(pair) for pair in zip(source, target, strict=True)]
 
 
+def test_pairs_come_from_a_pipe_and_go_to_one(tmp_path, monkeypatch, capsysbinary):
+    rows = b"A dog runs.\tEin Hund rennt.\tCC BY\nThe sea\t\nA\xc2\xa0cat\tEine Katze\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(rows)))
+    rejected = tmp_path / "rejected.tsv"
+    command = ["clean", "--tsv", "-", "--output-tsv", "-", "--rejected", str(rejected)]
+    assert cli.main(command) == 0
+    captured = capsysbinary.readouterr()
+    assert captured.out.decode() == "A dog runs.\tEin Hund rennt.\nA cat\tEine Katze\n"
+    assert b"left out: blank" in captured.err and rejected.read_text() == "blank\tThe sea\t\n"
+    assert list(tmp_path.iterdir()) == [rejected]
+
+
 def test_a_dry_run_only_counts(text, tmp_path, capsys):
     there = set(tmp_path.iterdir())
     flags = ["--filters", "blank,long", "--mend", "none", "--max-length", "30", "--dry-run"]
@@ -102,6 +114,8 @@ def test_mistakes_are_one_line_and_write_nothing(command, text, tmp_path, write_
         ({"--source": more, "--target": more}, "3 pairs, 3 of them left out by blank"),
         ({"--min-score": "1"}, "Expected --score-with with --min-score."),
         ({"--score-with": "no_run"}, "no_run: no such directory"),
+        ({"--source": "-"}, "Expected --tsv for pairs from a pipe"),
+        ({"--output-target": "-"}, "Give --output-tsv -, or name a file."),
     ):
         flags = dict(zip(command[1::2], command[2::2], strict=True)) | changed
         assert message in error_of(2, ["clean", *(word for pair in flags.items() for word in pair)])
