@@ -1,6 +1,7 @@
 """The benchmarks import what there is, and those that train name settings that exist."""
 
 import ast
+import gzip
 import importlib
 import itertools
 import json
@@ -170,3 +171,50 @@ def test_bad_arguments_are_answered_in_one_line(benchmark, monkeypatch, capsys):
     assert capsys.readouterr().err == "decoding.py: Expected a run. Received: runs/none.\n"
     pinned._show(KeyError, KeyError("a fault"), None)
     assert "KeyError: 'a fault'" in capsys.readouterr().err
+
+
+def test_the_tutorials_model_sees_neither_later_words_nor_the_padding(benchmark, monkeypatch):
+    tutorial = benchmark("tutorial_model")
+    sizes = dict(VOCABULARY=20, LENGTH=6, WIDTH=8, FF_WIDTH=12, HEADS=2)
+    for name, size in sizes.items():
+        monkeypatch.setattr(tutorial, name, size)
+    model = tutorial.tutorial_model()
+    words = tutorial.Words(["Je viens !", "«\xa0J’aime.\u202f»", "je pars"])
+    assert words.words[4] == "je" and set(words.words[5:]) == {"viens", "jaime", "pars"}
+    target = words.ids(["Je viens ici !", "Je viens ici"], 6, begins=True)
+    assert target[:, :1].tolist() == [[2]] * 2 and target[0, 3:].tolist() == [1, 3, 0]
+    source = np.array([[4, 5, 6, 0, 0, 0], [4, 5, 6, 7, 0, 0]], "int32")
+    before = np.array(model((source, target)))
+    target[:, 3:] = 9
+    after = np.array(model((source, target)))
+    np.testing.assert_allclose(after[:, :3], before[:, :3], rtol=1e-5)
+    assert np.abs(after[:, 3:] - before[:, 3:]).max() > 1e-4
+    # the row of a padding token has no effect on the others
+    table = next(w for w in model.weights if w.path.endswith("embeddings") and w.shape[0] == 20)
+    table.assign(np.where(np.arange(20)[:, None] == 0, 9.0, np.array(table)))
+    np.testing.assert_allclose(np.array(model((source, target))), after, rtol=1e-4, atol=1e-6)
+
+
+def test_a_fifth_of_the_pairs_gets_faults_and_those_that_are_left_are_counted(
+    benchmark, tmp_path, capsys
+):
+    dirty_text = benchmark("dirty_text")
+    lines = [f"{i} ü {word}" for i in range(10) for word in ("a b", "c d", "e f", "g h", "i j")]
+    for name in ("en", "de", "fr"):
+        text = "".join(f"{name} {line}\n" for line in lines)
+        (tmp_path / f"train.{name}.gz").write_bytes(gzip.compress(text.encode()))
+    dirty_text.plant(tmp_path, tmp_path / "dirty")
+    names = "dirty.en", "dirty.de", "faults.txt"
+    source, target, faults = ((tmp_path / "dirty" / n).read_text().splitlines() for n in names)
+    before = [(f"en {line}", f"de {line}") for line in lines]
+    pairs = list(zip(source, target, strict=True))
+    good = [pair for pair, fault in zip(pairs, faults, strict=True) if not fault]
+    changed = [new != old for new, old in zip(pairs, before, strict=True)]
+    assert changed == list(map(bool, faults)) and sum(changed) == 10
+    assert set(faults) == {"", *dirty_text.FAULTS}
+    kept = [tmp_path / "kept.en", tmp_path / "kept.de"]
+    for path, side in zip(kept, zip(*good, strict=True), strict=True):
+        path.write_text("\n".join(side))
+    dirty_text.count_kept(tmp_path / "dirty", kept)
+    counts = capsys.readouterr().out.splitlines()
+    assert "| none | 40 | 40 |" in counts and "| swapped | 2 | 0 |" in counts
