@@ -30,6 +30,7 @@ MODULES = (
     "data",
     "data.cleaning",
     "data.pair_filters",
+    "data.shards",
     "config",
     "training",
     "translation.translator",
