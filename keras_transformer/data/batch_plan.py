@@ -6,9 +6,26 @@ not random and need no equal weight: the two have only the sorting in common.
 
 import numpy as np
 
+from keras_transformer.errors import InputError
+
 LENGTH_GROWTH = 1.25  # ratio of one static length to the next
 MULTIPLE = 8  # static lengths are multiples of it, and row counts that are at least as large
 NOISE = 1.0  # in tokens; reorders pairs of the same length, which adds little padding
+
+
+def check_weights(weights, sizes):
+    """Raises `InputError` where the weights of corpora leave no pair to an epoch.
+
+    Args:
+        weights: see `drawn_pairs`.
+        sizes: int array, number of pairs of each corpus.
+    """
+    if max(sizes * np.array(weights)) < 1:
+        raise InputError(
+            "Expected weights that leave a pair to each epoch. Received: "
+            f"weight={', '.join(f'{weight:g}' for weight in weights)} for "
+            f"{', '.join(map(str, sizes))} pairs. Raise a weight."
+        )
 
 
 def drawn_pairs(part_of, weights, seed, epoch):
