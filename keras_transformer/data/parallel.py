@@ -108,6 +108,11 @@ class ParallelCorpus:
         Raises:
             ValueError: an item is no pair of strings, or no pair is left.
         """
+        return cls._from_pairs(pairs)
+
+    @classmethod
+    def _from_pairs(cls, pairs, files=""):
+        """Returns the corpus of `from_pairs`; an error about all pairs names their files."""
         if not isinstance(pairs, Iterable):
             raise InputError(
                 "Expected a list of pairs of strings, or another iterable of them. "
@@ -127,7 +132,7 @@ class ParallelCorpus:
         if not lines:
             raise InputError(
                 "Expected at least one pair with text on both sides. "
-                f"Received: {len(stripped)} pairs, all with a blank side."
+                f"Received: {len(stripped)} pairs, all with a blank side.{files}"
             )
         sources, targets = ([stripped[i][side] for i in lines] for side in (0, 1))
         summary = CorpusSummary(len(lines), len(stripped) - len(lines))
@@ -141,23 +146,8 @@ class ParallelCorpus:
             ValueError: a file is missing, unreadable or not UTF-8, the line counts differ, both
                 have the same text, or no pair has text on both sides.
         """
-        source_lines, target_lines = read_lines(source), read_lines(target)
-        check_parallel(source, source_lines, target, target_lines)
-        if source_lines == target_lines and any(source_lines):
-            has_columns = "\t" in max(source_lines, key=len)
-            raise InputError(
-                "Expected the text of two languages. "
-                f"Received: the same {len(source_lines):,} lines in {source} and {target}. "
-                + (
-                    "They have columns: give the file as tsv (--train F)."
-                    if has_columns
-                    else "Give the other language for one of them."
-                )
-            )
-        try:
-            return cls.from_pairs(zip(source_lines, target_lines, strict=True))
-        except ValueError as error:
-            raise InputError(f"{error} (files: {source}, {target})") from None
+        pairs = pairs_of_files(source, target)
+        return cls._from_pairs(pairs, f" (files: {source}, {target})")
 
     @classmethod
     def from_tsv(cls, path: StrPath) -> Self:
@@ -169,25 +159,7 @@ class ParallelCorpus:
             ValueError: the file is missing, unreadable or not UTF-8, a line that is not blank has
                 one column, or no pair has text on both sides.
         """
-        if path == "-" and sys.stdin.isatty():
-            raise InputError(
-                "Expected text on standard input. Received: a terminal. "
-                "Write the same text to a pipe as at the start of the run."
-            )
-        name = "standard input" if path == "-" else path
-        pairs = []
-        for number, line in enumerate(iterate_lines(None if path == "-" else path), start=1):
-            columns = line.split("\t")
-            if len(columns) == 1 and not is_blank(line):
-                raise InputError(
-                    "Expected source and translation on each line, separated by a tab. Received: "
-                    f"{name}, line {number}: {line!r:.60}. Correct the line, or remove it."
-                )
-            pairs.append((columns[0], columns[1] if len(columns) > 1 else ""))
-        try:
-            return cls.from_pairs(pairs)
-        except ValueError as error:
-            raise InputError(f"{error} (file: {name})") from None
+        return cls._from_pairs(pairs_of_tsv(path), f" (file: {_name_of(path)})")
 
     @classmethod
     def from_corpora(cls, corpora: Sequence[CorpusConfig], temperature: float = 1.0) -> Self:
@@ -197,9 +169,7 @@ class ParallelCorpus:
 
         Args:
             corpora: list of `CorpusConfig`.
-            temperature: T of the sampling by size: the weight of a corpus of n pairs, where the
-                largest has N, is multiplied by (N / n)^(1 - 1 / T), so that an epoch has pairs in
-                proportion to n^(1/T) (Arivazhagan et al., 2019, https://arxiv.org/abs/1907.05019).
+            temperature: see `parts_of`.
         Raises:
             ValueError: what `from_files` and `from_tsv` refuse.
         """
@@ -219,15 +189,7 @@ class ParallelCorpus:
             [source for text in texts for source in text.source],
             [target for text in texts for target in text.target],
             CorpusSummary(sum(sizes), num_blank=sum(text.summary.num_blank for text in texts)),
-            [
-                Part(
-                    each.paths[-1],
-                    each.weight * (max(sizes) / size) ** (1 - 1 / temperature),
-                    each.tag,
-                    each.tag_from,
-                )
-                for each, size in zip(corpora, sizes, strict=True)
-            ],
+            parts_of(corpora, sizes, temperature),
             np.repeat(np.arange(len(sizes)), sizes),
             np.concatenate([text.lines + i for text, i in zip(texts, before, strict=True)]),
             sum(text.num_lines for text in texts),
@@ -263,18 +225,16 @@ class ParallelCorpus:
         Raises:
             ValueError: nothing would be left to train on.
         """
-        num_held_out = min(max(1, round(share * len(self))), limit)
-        if not 0 < num_held_out < len(self):
-            raise InputError(
-                "Expected some pairs to train on and some to hold out. Received: "
-                f"{len(self)} pairs, share={share}, limit={limit}."
-            )
-        held_out = np.zeros(len(self), bool)
-        held_out[np.random.default_rng(seed).permutation(len(self))[:num_held_out]] = True
+        held_out = held_out_pairs(len(self), share, limit, seed)
         return (
             self._select(~held_out, self.summary),
-            self._select(held_out, CorpusSummary(num_held_out)),
+            self._select(held_out, CorpusSummary(int(held_out.sum()))),
         )
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Pairs of each part."""
+        return np.bincount(self.part_of, minlength=len(self.parts))
 
     @property
     def tags(self) -> list[str]:
@@ -321,9 +281,88 @@ class ParallelCorpus:
         return ParallelCorpus(source, target, summary, *parts, self.is_tagged[chosen])
 
 
-def read_lines(path):
-    """Returns the lines that `iterate_lines` reads, without white space at their ends."""
-    return [line.strip() for line in iterate_lines(path)]
+def parts_of(corpora, sizes, temperature):
+    """Returns the `Part` of each `CorpusConfig`.
+
+    Args:
+        sizes: number of pairs of each corpus.
+        temperature: T of the sampling by size: the weight of a corpus of n pairs, where the largest
+            has N, is multiplied by (N / n)^(1 - 1 / T), so that an epoch has pairs in proportion to
+            n^(1/T) (Arivazhagan et al., 2019, https://arxiv.org/abs/1907.05019).
+    """
+    factors = [(max(sizes) / size) ** (1 - 1 / temperature) for size in sizes]
+    return [
+        Part(each.paths[-1], each.weight * factor, each.tag, each.tag_from)
+        for each, factor in zip(corpora, factors, strict=True)
+    ]
+
+
+def held_out_pairs(num_pairs, share, limit, seed):
+    """Returns which of a number of pairs are held out, as bool; see `ParallelCorpus.split`."""
+    num_held_out = min(max(1, round(share * num_pairs)), limit)
+    if not 0 < num_held_out < num_pairs:
+        raise InputError(
+            "Expected some pairs to train on and some to hold out. Received: "
+            f"{num_pairs} pairs, share={share}, limit={limit}."
+        )
+    held_out = np.zeros(num_pairs, bool)
+    held_out[np.random.default_rng(seed).permutation(num_pairs)[:num_held_out]] = True
+    return held_out
+
+
+def pairs_of(corpus):
+    """Yields the pairs of the files of a `CorpusConfig`, one line of text after the other."""
+    if corpus.tsv is None:
+        return pairs_of_files(*corpus.paths)
+    return pairs_of_tsv(corpus.tsv)
+
+
+def pairs_of_files(source, target):
+    """Yields the pairs of two files, see `ParallelCorpus.from_files`."""
+    counts, is_same, is_text, has_tab = [0, 0], True, False, False
+    for pair in itertools.zip_longest(iterate_lines(source), iterate_lines(target)):
+        counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
+        if is_same and None not in pair:
+            first, second = (line.strip() for line in pair)
+            is_same, is_text, has_tab = (
+                first == second,
+                is_text or bool(first),
+                has_tab or "\t" in first,
+            )
+        if counts[0] == counts[1]:
+            yield pair
+    check_parallel(source, range(counts[0]), target, range(counts[1]))
+    if is_same and is_text:
+        raise InputError(
+            "Expected the text of two languages. "
+            f"Received: the same {counts[0]:,} lines in {source} and {target}. "
+            + (
+                "They have columns: give the file as tsv (--train F)."
+                if has_tab
+                else "Give the other language for one of them."
+            )
+        )
+
+
+def pairs_of_tsv(path):
+    """Yields the pairs of a file with two columns, see `ParallelCorpus.from_tsv`."""
+    if path == "-" and sys.stdin.isatty():
+        raise InputError(
+            "Expected text on standard input. Received: a terminal. "
+            "Write the same text to a pipe as at the start of the run."
+        )
+    for number, line in enumerate(iterate_lines(None if path == "-" else path), start=1):
+        columns = line.split("\t")
+        if len(columns) == 1 and not is_blank(line):
+            raise InputError(
+                "Expected source and translation on each line, separated by a tab. Received: "
+                f"{_name_of(path)}, line {number}: {line!r:.60}. Correct the line, or remove it."
+            )
+        yield columns[0], columns[1] if len(columns) > 1 else ""
+
+
+def _name_of(path):
+    return "standard input" if path == "-" else path
 
 
 # === Data sets of TensorFlow Datasets (https://www.tensorflow.org/datasets) ===

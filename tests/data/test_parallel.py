@@ -9,7 +9,11 @@ import tensorflow as tf
 
 from keras_transformer.config import CorpusConfig
 from keras_transformer.data import CorpusSummary, ParallelCorpus, parallel
-from keras_transformer.data.parallel import read_lines
+from keras_transformer.files.text import iterate_lines
+
+
+def read_lines(path):
+    return [line.strip() for line in iterate_lines(path)]
 
 
 def write(path, content):
