@@ -8,6 +8,7 @@ import warnings
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import (
+    add_alignment_head,
     add_decoding,
     add_model,
     load_translator,
@@ -98,24 +99,32 @@ def _draw_attention(arguments):
             f"--{next(iter(given))} with --output {arguments.output}. Leave it out."
         )
     draw = attention_view if _is_page(arguments) else attention_maps
-    _draw(draw, _attention_of(arguments), arguments.output, **given)
+    _draw(draw, _attention_of(arguments, _translator_of(arguments)), arguments.output, **given)
 
 
 def _draw_alignment(arguments):
     from keras_transformer.plots import alignment
 
-    _draw(alignment, _attention_of(arguments), arguments.output, **_given(arguments, "layer"))
-
-
-def _attention_of(arguments):
-    """Returns the `AttentionMap` of the sentence and its translation."""
-    check_utf8("--target", arguments.target or "")
+    given = _given(arguments, "layer")
+    if given and arguments.alignment_head is not None:
+        raise InputError(
+            "Expected --layer, for the mean of its heads, or --alignment-head. Received: "
+            f"layer={arguments.layer}, alignment_head={arguments.alignment_head}. Leave out one."
+        )
     translator = _translator_of(arguments)
+    if not given and translator.alignment_head is not None:  # that of --alignments
+        given["layer"], given["head"] = translator.alignment_head
+    _draw(alignment, _attention_of(arguments, translator), arguments.output, **given)
+
+
+def _attention_of(arguments, translator):
+    """Returns the `AttentionMap` of the sentence and its translation."""
     return translator.attention(arguments.sentence, **_given(arguments, "target"))
 
 
 def _translator_of(arguments):
     check_utf8("the sentence", arguments.sentence)
+    check_utf8("--target", getattr(arguments, "target", None) or "")
     return load_translator(arguments, of_run=True)
 
 
@@ -238,7 +247,8 @@ PICTURES = {
     ),
     "alignment": (
         "draw which source tokens each token of a translation attends to",
-        *(_draw_alignment, _add_sentence, _add_output, _add_translation, add_decoding),
+        *(_draw_alignment, _add_sentence, _add_output, _add_translation, add_alignment_head),
+        add_decoding,
     ),
     "curves": ("draw the learning curves of runs", _draw_curves, _add_runs, _add_output),
     "positions": (

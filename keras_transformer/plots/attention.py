@@ -98,19 +98,24 @@ def attention_maps(
 
 
 def alignment(
-    attention_map: "AttentionMap", path: StrPath | None = None, layer: int = -1
+    attention_map: "AttentionMap",
+    path: StrPath | None = None,
+    layer: int = -1,
+    head: int | None = None,
 ) -> "Figure":
     """Draws which source tokens each token of the translation comes from, in one panel.
 
-    It shows the cross-attention of a layer, the mean over its heads, as Bahdanau et al., 2015, draw
-    theirs (figure 3, https://arxiv.org/abs/1409.0473); but dark is what is attended to.
+    It shows the cross-attention of a layer, of one head or the mean over all, as Bahdanau et al.,
+    2015, draw theirs (figure 3, https://arxiv.org/abs/1409.0473); but dark is what is attended to.
 
     Args:
         attention_map: `AttentionMap` of `Translator.attention`.
         path: file to write, or None.
         layer: index into the layers of the decoder; -1 is the last.
+        head: index into the heads of the layer, such as that of `Translator.alignment_head`; None:
+            the mean of all.
     Raises:
-        ValueError: unknown layer, no cross-attention, or an empty text or translation.
+        ValueError: unknown layer or head, no cross-attention, or an empty text or translation.
     Warns:
         UserWarning: the text or its translation was cut, or no installed font has some letters.
 
@@ -120,7 +125,15 @@ def alignment(
     found = kind_of(attention_map, "cross")
     warn_if_cut(attention_map)
     heads = _heads_of(found, layer)
-    mean = f", mean of {len(heads)} heads" if len(heads) > 1 else ""
+    if head is None:
+        which = f", mean of {len(heads)} heads" if len(heads) > 1 else ""
+    elif 0 <= head < len(heads):
+        which, heads = f", head {head + 1}", heads[head : head + 1]
+    else:
+        raise InputError(
+            f"Expected a head from 0 to {len(heads) - 1}. Received: head={head}. Choose one of "
+            "them, or leave it out for their mean."
+        )
     with figure_style():
         family = families_for(found.queries + found.keys)
         figure, panel = _one_panel(heads.mean(axis=0), found, family, scale=1.25)
@@ -129,7 +142,7 @@ def alignment(
         panel.set_xlabel("source token")
         panel.xaxis.set_label_position("top")
         panel.set_ylabel("token of the translation")
-        figure.suptitle(f"alignment: {_title(found, layer)}{mean}")
+        figure.suptitle(f"alignment: {_title(found, layer)}{which}")
         write(figure, path)
     return figure
 

@@ -66,6 +66,10 @@ def test_the_attention_of_an_export_is_not_drawn(calls, export_directory, tmp_pa
             ("alignment", ("attention of A dog. with 3 beams", "F"), {"layer": 1}),
         ),
         (
+            ["alignment", "RUN", "A dog.", "--alignment-head", "1", "2"],
+            ("alignment", ("attention of A dog. with 2 beams", "F"), {"layer": 1, "head": 2}),
+        ),
+        (
             ["beam", "RUN", "A dog.", "--beam-size", "3"],
             ("beam_tree", ("tree of A dog. with 3 beams", "F"), {}),
         ),
@@ -98,6 +102,12 @@ def test_each_picture_is_drawn_as_the_flags_ask(calls, tmp_path, monkeypatch, ar
         pathlib.Path(run, "metrics.jsonl").touch()
     assert cli.main(["plot", *arguments, "--output", "F"]) == 0
     assert [call for call in calls if call != "keras"] == [expected]
+
+
+def test_an_alignment_is_of_a_layer_or_of_a_head(calls, run_directory, tmp_path, error_of):
+    arguments = ["plot", "alignment", run_directory, "A", "--output", str(tmp_path / "a.png")]
+    error = error_of(2, [*arguments, "--layer", "0", "--alignment-head", "0", "1"])
+    assert "Received: layer=0, alignment_head=[0, 1]. Leave out one." in error and calls == []
 
 
 def test_html_is_an_interactive_view_of_everything(calls, run_directory, tmp_path, error_of):

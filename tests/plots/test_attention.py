@@ -97,6 +97,16 @@ def test_an_alignment_is_the_mean_of_the_heads(attention_map, tmp_path):
     assert (tmp_path / "alignment.svg").read_text().count("␣Hund") > 0
 
 
+def test_an_alignment_is_that_of_a_head(attention_map):
+    figure = plots.alignment(attention_map, layer=1, head=3)
+    (panel,) = panels_of(figure)
+    np.testing.assert_allclose(panel.images[0].get_array(), attention_map.weights["cross"][1][3])
+    assert figure.get_suptitle() == "alignment: cross-attention, layer 2 of 2, head 4"
+    for head in (-1, 6):
+        with pytest.raises(ValueError, match=f"from 0 to 5. Received: head={head}"):
+            plots.alignment(attention_map, head=head)
+
+
 def test_an_alignment_needs_cross_attention(attention_map):
     encoder_only = attention_map._replace(weights={"encoder": attention_map.weights["encoder"]})
     with pytest.raises(ValueError, match="kind='cross'. Choose one of: encoder;"):
