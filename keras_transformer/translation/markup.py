@@ -119,23 +119,25 @@ class Markup:
             _compiled(pattern, place)
         return cls(pattern for pattern, _ in patterns if pattern.strip())
 
-    def parse(self, text: str, unknown: str = "") -> "MarkedText":
+    def parse(self, text: str, unknown: str = "", words: bool = True) -> "MarkedText":
         """Returns the parts of a text.
 
         Args:
-            unknown: characters that are copied, with the word in which they are. Those that are no
-                letters, or of a script without spaces between words, are copied alone.
+            unknown: characters that the model does not know. Entities that stand for them are
+                copied.
+            words: whether the words in which they are are copied, too. Those that are no letters,
+                or of a script without spaces between words, are copied alone.
         Raises:
             ValueError: tags that are not balanced; the message names one.
         """
         patterns = self._patterns if self._tags else []
-        if unknown:
+        if unknown and words:
             patterns = [*patterns, _words_with(unknown)]  # not a part of a placeholder
-        return MarkedText(text, patterns, self._given, self._tags)
+        return MarkedText(text, patterns, self._given, self._tags, unknown)
 
-    def plain(self, text: str, unknown: str = "") -> str:
+    def plain(self, text: str, unknown: str = "", words: bool = True) -> str:
         """Returns a text without what is copied, see `parse`."""
-        return self.parse(text, unknown).plain
+        return self.parse(text, unknown, words).plain
 
 
 class MarkedText:
@@ -153,9 +155,10 @@ class MarkedText:
         patterns: Sequence[re.Pattern[str]],
         tag_patterns: Sequence[re.Pattern[str]],
         tags: bool = True,
+        unknown: str = "",
     ) -> None:
         self.source, self.plain = source, ""
-        self._tags = tags
+        self._tags, self._unknown = tags, unknown
         self._entities: dict[str, str] = {}  # from a character to the entity that is written for it
         self._raw: set[str] = set()  # characters that are written as they are
         self._has_markup = False  # tags or entities
@@ -188,8 +191,9 @@ class MarkedText:
             is_entity = match.re is ENTITY
             self._has_markup |= is_entity
             character = _character_of(match[0]) if is_entity else None
-            if character is None or character.isspace():
-                self._add_copied(match, separates=character is not None)
+            is_space = character is not None and character.isspace()
+            if character is None or is_space or not set(character).isdisjoint(self._unknown):
+                self._add_copied(match, separates=is_space)
             else:
                 self.plain += character
                 self._entities.setdefault(character, match[0])

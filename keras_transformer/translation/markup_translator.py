@@ -88,16 +88,19 @@ class MarkupTranslator:
     def explain(self, sources: Texts, targets: Texts) -> list[Explanation]:
         """Returns what the model says of the words of translations, without what is copied."""
         plain = (
-            [self.markup.plain(*each) for each in self._with_unknown(list_of_texts(texts))]
+            [
+                self.markup.plain(*each, words=self.copy_unknown)
+                for each in self._with_unknown(list_of_texts(texts))
+            ]
             for texts in (sources, targets)
         )
         return self.translator.explain(*plain)
 
     def _with_unknown(self, texts):
-        """Returns pairs of a text and its characters that are copied because they are unknown."""
-        has_none = itertools.repeat("", len(texts))
-        unknown = self.unknown_characters(texts) if self.copy_unknown else has_none
-        return zip(texts, unknown, strict=True)
+        """Returns pairs of a text and its unknown characters, as far as they may be copied."""
+        concerns = [self.copy_unknown or "&" in text for text in texts]  # as words, or as entities
+        unknown = iter(self.unknown_characters(list(itertools.compress(texts, concerns))))
+        return [(text, next(unknown) if c else "") for text, c in zip(texts, concerns, strict=True)]
 
     def unknown_characters(self, texts: Texts) -> list[str]:
         """Returns the characters that the tokenizer does not know, without those of the markup."""
@@ -138,7 +141,7 @@ class MarkupTranslator:
             try:
                 for text, unknown in self._with_unknown(list_of_texts(texts)):
                     number += 1
-                    marked = self.markup.parse(text, unknown)
+                    marked = self.markup.parse(text, unknown, words=self.copy_unknown)
                     parsed.append(marked)
                     plain.append(marked.plain)
             except InputError as error:

@@ -339,6 +339,16 @@ def test_what_is_unknown_in_a_placeholder_is_no_word(text, plain, monkeypatch):
     assert [source for source, _ in reordering._orders] == [plain]
 
 
+@pytest.mark.parametrize("copy_unknown", [False, True])
+def test_entities_of_unknown_characters_are_copied(copy_unknown, monkeypatch):
+    monkeypatch.setitem(globals(), "UNKNOWN", "<")
+    reordering = Reordering()
+    translator = MarkupTranslator(reordering, copy_unknown=copy_unknown)
+    (found,) = translator(["a &lt; <b>b</b> &amp; c &#60;."])
+    assert [source for source, _ in reordering._orders] == ["a  b & c."]
+    assert found.count("&lt;") == found.count("&#60;") == 1
+
+
 def test_the_texts_before_a_bad_one_are_translated():
     chunks = MarkupTranslator(Reordering()).translate_chunks([["a"], ["b", "</i>", "c"]], first=2)
     assert [len(answers) for answers in itertools.islice(chunks, 2)] == [1, 1]
