@@ -164,11 +164,13 @@ def shortened(line):
     """A command line that does the same for a few steps."""
     if "keras-transformer train " in line:
         settings = FEW_STEPS if "--init-from" in line else FEW_STEPS + SMALL_MODEL
-        if "distill_from" in line:  # the tokenizer is that of the teacher
+        if "distill_from" in line or "--prepared" in line:  # which have a tokenizer
             settings = [setting for setting in settings if not setting.startswith("tokenizer")]
         line = re.sub(r"--max-(minutes|steps) \S+", "", line)
         few = f" --set {' '.join(settings)} "
         line = re.sub(r"keras-transformer train [^|>;&]*", lambda call: call[0] + few, line)
+    if "keras-transformer prepare " in line:
+        line = f"{line} --set {SMALL_MODEL[0]}"
     return " ".join(line.split())  # so that pages with the same command have the same line
 
 

@@ -14,6 +14,7 @@ from keras_transformer.cli import (
     info,
     lexicon,
     plot,
+    prepare,
     quickstart,
     serve,
     train,
@@ -26,6 +27,7 @@ from keras_transformer.files.version_numbers import PACKAGE_VERSION
 COMMANDS = {
     "quickstart": quickstart,
     "clean": clean,
+    "prepare": prepare,
     "train": train,
     "import": import_,
     "translate": translate,

@@ -98,6 +98,18 @@ def add_settings(parser, group_class, metavar, names, show_default=False):
         parser.add_argument(f"--{name.replace('_', '-')}", **arguments)
 
 
+def add_set(parser):
+    """Adds the flag for any setting."""
+    parser.add_argument(
+        "--set",
+        metavar="group.key=value",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="any setting, such as model.d_model=256; `train --help` lists them",
+    )
+
+
 def given_settings(arguments, group):
     """Returns the settings of a group that are given as flags: dict from name to value."""
     return {

@@ -6,7 +6,7 @@ import os
 import pathlib
 
 from keras_transformer.cli import console
-from keras_transformer.cli.arguments import add_settings, given_settings
+from keras_transformer.cli.arguments import add_set, add_settings, check_exists, given_settings
 from keras_transformer.config import (
     GROUPS,
     STRATEGIES,
@@ -34,6 +34,7 @@ def add_arguments(parser):
             side = name.partition("-")[0] if "-" in name else "tsv"
             parser.add_argument(f"--{name}", metavar="F", dest=f"{split}.{side}", help=what)
     add_settings(parser, DataConfig, "NAME", ["dataset"])
+    add_settings(parser, DataConfig, "DIR", ["prepared"])
     parser.add_argument("--output", metavar="RUN", required=True, help="directory of the run")
     add_config(parser)
     parser.add_argument(
@@ -74,14 +75,7 @@ def add_config(parser):
         help="settings of the model and its training; a recipe also has its data (default: tiny, "
         "unless there is a --config)",
     )
-    parser.add_argument(
-        "--set",
-        metavar="group.key=value",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="any setting, such as model.d_model=256; `train --help` lists them",
-    )
+    add_set(parser)
 
 
 def run(arguments):
@@ -91,21 +85,30 @@ def run(arguments):
             "Expected no settings of a model that comes from another run. "
             f"Received: --init-from {arguments.init_from} --set {of_model[0]}. Leave one out."
         )
+    named = _text_of(arguments)
+    if "prepared" in named and (others := named.keys() & {"train", "dataset"}):
+        raise InputError(
+            "Expected prepared text, or text to read. Received: "
+            f"prepared={named['prepared']} and {others.pop()}. Leave one out."
+        )
+    if "prepared" in named:
+        check_exists(named["prepared"], "prepared text")
     if arguments.strategy != "multi_worker" and "TF_CONFIG" not in os.environ:
         check_directory(arguments.output)  # of several workers, only the first writes to it
     saved = pathlib.Path(arguments.output, "config.yaml")
     config = config_of(arguments, saved, arguments.init_from)
     of_tokenizer = [text for text in arguments.set if text.startswith("tokenizer.")]
-    if config.training.distill_from and of_tokenizer:
-        raise InputError(
-            "Expected no settings of a tokenizer that comes from the runs in distill_from. "
-            f"Received: training.distill_from={config.training.distill_from} and --set "
-            f"{of_tokenizer[0]}. Leave one out."
-        )
-    data = config.data
+    data, training = config.data, config.training
+    owners = {"training.distill_from": training.distill_from, "data.prepared": data.prepared}
+    for name, owner in owners.items():
+        if owner and of_tokenizer:
+            raise InputError(
+                f"Expected no settings of the tokenizer, which comes with {name}. "
+                f"Received: {name}={owner} and --set {of_tokenizer[0]}. Leave one out."
+            )
     if saved.exists():
-        data = DataConfig(**_text_of(arguments))  # a finished run needs no text
-    for corpus in data.train + data.valid:
+        data = DataConfig(**named)  # a finished run needs no text
+    for corpus in () if data.prepared else data.train + data.valid:
         for path in corpus.paths:
             if path != "-":
                 check_readable(path)

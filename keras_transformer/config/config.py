@@ -25,6 +25,13 @@ from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
 from keras_transformer.types import Self, StrPath
 
+OF_TEXT = (
+    ("tokenizer", "sampling"),
+    ("training", "distill_from"),
+    ("training", "guided_alignment"),
+)
+"""The settings that need all of the training text."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -52,6 +59,14 @@ class Config:
                 f"tokenizer.sampling={self.tokenizer.sampling}, "
                 f"training.distill_from={self.training.distill_from}. Leave one of them out."
             )
+        if self.data.prepared is not None:
+            for group, name in OF_TEXT:
+                if value := getattr(getattr(self, group), name):
+                    raise InputError(
+                        f"Expected no {group}.{name} with prepared text, which is tokenized once, "
+                        f"and of which one shard is read at a time. Received: {name}={value}, "
+                        f"prepared={self.data.prepared}. Leave one of them out."
+                    )
 
     @property
     def model_arguments(self) -> dict[str, Any]:

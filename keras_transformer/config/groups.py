@@ -127,6 +127,11 @@ class DataConfig(SettingsGroup):
         str | None,
         "A TensorFlow data set instead of files, such as tfds:ted_hrlr_translate/pt_to_en.",
     ] = None
+    prepared: Annotated[
+        str | None,
+        "A directory of `keras-transformer prepare`, whose tokenized pairs are read instead of the "
+        "text; train may be left out, or have other weights.",
+    ] = None
     temperature: Annotated[
         Factor,
         "Sampling temperature T: an epoch has the largest corpus once, and more of the others, so "
@@ -143,7 +148,7 @@ class DataConfig(SettingsGroup):
 
     @property
     def names_training_text(self) -> bool:
-        return bool(self.train) or self.dataset is not None
+        return bool(self.train) or (self.dataset or self.prepared) is not None
 
     def __post_init__(self):
         for name in ("train", "valid"):

@@ -3,6 +3,7 @@
 from keras_transformer.data.batches import TranslationBatches
 from keras_transformer.data.masked_tokens import MaskedTokenBatches, mask_id, mask_tokens
 from keras_transformer.data.parallel import CorpusSummary, ParallelCorpus
+from keras_transformer.data.prepared import PreparedBatches, PreparedCorpus
 from keras_transformer.data.text_windows import TextWindows
 from keras_transformer.data.tf_data import bert_inputs, training_example
 
@@ -10,6 +11,8 @@ __all__ = [
     "CorpusSummary",
     "MaskedTokenBatches",
     "ParallelCorpus",
+    "PreparedBatches",
+    "PreparedCorpus",
     "TextWindows",
     "TranslationBatches",
     "bert_inputs",

@@ -50,8 +50,6 @@ class PlannedBatches:
             in `shapes`, for compilers that compile each shape.
     """
 
-    rows: Sequence[RaggedIds]
-    """The `RaggedIds` of source and target."""
     links: RaggedIds | None = None
     """Links `(L, 2)` of the words of each pair, see `read_links`; with them, batches have
     alignments."""

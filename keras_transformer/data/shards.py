@@ -125,11 +125,11 @@ def parse_shard(content: bytes) -> Shard:
         len(target_ids),
     ):
         raise InputError("lengths that do not fit the ids")
-    sides = [
+    source, target = (
         RaggedIds(ids.astype("int32"), lengths.astype("int32"))
         for ids, lengths in ((source_ids, source), (target_ids, target))
-    ]
-    return Shard(*sides, part_of.astype("int32"))
+    )
+    return Shard(source, target, part_of.astype("int32"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -231,11 +231,7 @@ class Run:
         """Writes the tokenizers, then the settings, which make the directory a run."""
         shutil.rmtree(self.tokenizer_path, ignore_errors=True)  # left by a killed process
         self.finished_path.unlink(missing_ok=True)  # left when somebody removed the other files
-        if source_tokenizer is target_tokenizer:
-            source_tokenizer.save(self.tokenizer_path)
-        else:
-            source_tokenizer.save(self.tokenizer_path, "source")
-            target_tokenizer.save(self.tokenizer_path, "target")
+        save_tokenizers(self.tokenizer_path, source_tokenizer, target_tokenizer)
         config.save(self.config_path)
 
     def write_identity(self, identity: Identity) -> None:
@@ -264,19 +260,14 @@ class Run:
 
         Those of an imported run share a vocabulary and split text in two ways: it has two files.
         """
-        from keras_transformer.tokenizers import load  # needs TensorFlow, which training may not
-
-        if config.tokenizer.shared and not any(self.tokenizer_path.glob("source.*")):
-            tokenizers = [load(self.tokenizer_path)] * 2
-        else:
-            tokenizers = [load(self.tokenizer_path, name) for name in ("source", "target")]
+        tokenizers = load_tokenizers(self.tokenizer_path, config.tokenizer.shared)
         expected = self.identity.tokenizers
         if expected not in (None, checksum_of_tokenizers(tokenizers)):
             raise InputError(
                 f"Expected the tokenizers that the run began with. Received: other or damaged "
                 f"files in {self.tokenizer_path}. Restore a copy of the right files."
             )
-        return tokenizers[0], tokenizers[1]
+        return tokenizers
 
     def check_same(self, config: Config) -> None:
         """Raises `InputError` if `config` describes another model or training than this run's."""
@@ -284,6 +275,7 @@ class Run:
         for model in (old["model"], new["model"]):
             model["name"] = model_name(model)  # which need not be named
         for data in (old["data"], new["data"]):
+            data["prepared"] = data["prepared"] and "a directory"  # likewise
             for corpus in data["train"] + data["valid"]:  # whose text has a checksum
                 corpus.update(source=None, target=None, tsv="any")
         for training in (old["training"], new["training"]):
@@ -311,6 +303,28 @@ class Run:
                 "damaged. Remove it to go on training."
             ) from None
         return finished
+
+
+def save_tokenizers(directory, source, target):
+    """Writes the two tokenizers, or the one for both, to a directory."""
+    if source is target:
+        source.save(directory)
+    else:
+        source.save(directory, "source")
+        target.save(directory, "target")
+
+
+def load_tokenizers(directory, shared):
+    """Returns the `(source, target)` that `save_tokenizers` wrote.
+
+    Args:
+        shared: whether they share a vocabulary; they may be two even then.
+    """
+    from keras_transformer.tokenizers import load  # needs TensorFlow, which training may not
+
+    if shared and not any(directory.glob("source.*")):
+        return (load(directory),) * 2
+    return load(directory, "source"), load(directory, "target")
 
 
 def checksum_of_tokenizers(tokenizers):

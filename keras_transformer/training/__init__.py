@@ -4,6 +4,7 @@ from keras_transformer.training.callbacks import BleuCallback, SampleTranslation
 from keras_transformer.training.interruption import Interrupted
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+from keras_transformer.training.prepare import prepare
 from keras_transformer.training.schedules import (
     CosineDecay,
     InverseSquareRoot,
@@ -26,6 +27,7 @@ __all__ = [
     "TokenAccuracy",
     "TokenCrossEntropy",
     "TunedDecoding",
+    "prepare",
     "train",
     "tune_decoding",
     "write_lexicon",

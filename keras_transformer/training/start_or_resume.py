@@ -6,6 +6,7 @@ import shutil
 import keras
 import numpy as np
 
+from keras_transformer.data.prepared import PreparedCorpus
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 from keras_transformer.models.from_config import check_model, check_model_settings
@@ -52,6 +53,8 @@ def check_start(config, run, init_from, devices, write):
             f"training.lora_rank={config.training.lora_rank} without --init-from. Name the run: "
             "--init-from RUN, or set training.lora_rank=0."
         )
+    if config.data.prepared is not None:
+        config = _with_settings_of_prepared(config, run, init_from, write)
     teachers = teachers_of(config.training)
     if teachers:
         like = run if run.exists else Run(teachers[0])
@@ -86,12 +89,30 @@ def _with_settings_of(other, config, groups, write):
     """Returns `config` with groups of the settings of another run, and says what it replaces."""
     of_other = other.load_config()
     taken = {group: getattr(of_other, group) for group in groups}
-    if teachers_of(config.training):  # whose labels are of one tokenization
+    if teachers_of(config.training) or config.data.prepared:  # which are of one tokenization
         taken["tokenizer"] = dataclasses.replace(taken["tokenizer"], sampling=0.0)
     replaced = [f"{group}.*" for group in groups if taken[group] != getattr(config, group)]
     if replaced:
         write(f"The settings {' and '.join(replaced)} are those of the run {other.path}.")
     return dataclasses.replace(config, **taken)
+
+
+def _with_settings_of_prepared(config, run, init_from, write):
+    """Returns `config` with the settings that its prepared text has fixed."""
+    corpus = PreparedCorpus(config.data.prepared, config.data)
+    tokenizer = config.tokenizer
+    if run.exists:
+        tokenizer = run.load_config().tokenizer
+    elif init_from is None:
+        tokenizer = corpus.manifest.tokenizer
+    replaced = []
+    if corpus.data.max_length != config.data.max_length:
+        replaced.append(f"data.max_length={corpus.data.max_length}")
+    if tokenizer != config.tokenizer:
+        replaced.append("tokenizer.*")
+    if replaced:
+        write(f"The settings {' and '.join(replaced)} are those of the text in {corpus.path}.")
+    return dataclasses.replace(config, data=corpus.data, tokenizer=tokenizer)
 
 
 def create_or_restore(config, run, init_from, model, task, write):

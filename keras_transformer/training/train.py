@@ -15,6 +15,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.data import ParallelCorpus
+from keras_transformer.data.prepared import PreparedCorpus
 from keras_transformer.models.from_config import model_class_of
 from keras_transformer.runs.run import Run
 from keras_transformer.training import distribution
@@ -95,6 +96,9 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
         )
         if own_data.names_training_text:  # each worker may have its files at another path
             config = dataclasses.replace(config, data=own_data)
+            if own_data.prepared is not None:
+                data = PreparedCorpus(own_data.prepared, own_data).data
+                config = dataclasses.replace(config, data=data)
         if finished:
             return finished["metrics"]
         training = config.training

@@ -69,6 +69,8 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
             )
             to_checkpoint = every
     except Exception as error:
+        if batches.failure is not None:  # of which `tf.data` has made an error of its own
+            raise batches.failure from None
         signal_number = saver.interruption.signal_number
         if signal_number is None or not saver.interruption.at_once:
             raise

@@ -2,18 +2,20 @@
 
 import contextlib
 import dataclasses
-
-import numpy as np
+import itertools
+import pathlib
 
 from keras_transformer.data import ParallelCorpus, TranslationBatches
 from keras_transformer.data.alignments import read_links
 from keras_transformer.data.parallel import from_tfds
+from keras_transformer.data.prepared import PreparedBatches, PreparedCorpus
 from keras_transformer.data.remarks import remarks
+from keras_transformer.data.shards import TOKENIZER
 from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.load import build_model
-from keras_transformer.runs.run import Identity, Run
+from keras_transformer.runs.run import Identity, Run, checksum_of_tokenizers, load_tokenizers
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.distillation import predicted_labels, teachers_of
 from keras_transformer.training.guided_alignment import LEXICON, links_of_batches
@@ -39,7 +41,7 @@ class TranslationTask:
         tokenizers: `(source, target)`; the run directory stores them.
         new_rows: for each token that was added to those of the run to start from, the id of the
             token whose embedding it begins with, or None for the mean of all.
-        batches, valid_batches: `TranslationBatches`.
+        batches, valid_batches: `TranslationBatches`, or `PreparedBatches` and these.
     """
 
     monitor = "val_bleu"
@@ -65,6 +67,9 @@ class TranslationTask:
         if self.corpora is None:
             self.corpora = read_corpora(config.data, config.training.seed, write)
         train_corpus, valid_corpus = self.corpora
+        is_prepared = isinstance(train_corpus, PreparedCorpus)
+        if is_prepared:
+            train_corpus.check_tokenizers(checksum_of_tokenizers(tokenizers))
         tags = list(dict.fromkeys(train_corpus.tags + valid_corpus.tags))
         guide = config.training.guided_alignment
         links = None
@@ -78,20 +83,24 @@ class TranslationTask:
             self._add_tags(write)
         source_tokenizer, target_tokenizer = self.tokenizers
         check_tags(tags, source_tokenizer, config.training.distill_from)
+        planned = dict(
+            batch_tokens=config.training.batch_tokens,
+            static_shapes=config.training.static_shapes,
+        )
         settings = dict(
             tokenizer=source_tokenizer,
             target_tokenizer=target_tokenizer,
-            batch_tokens=config.training.batch_tokens,
             max_length=config.data.max_length,
-            static_shapes=config.training.static_shapes,
+            **planned,
         )
-        self.batches = make_batches(
-            "training",
-            train_corpus,
-            seed=config.training.seed,
-            sampling=config.tokenizer.sampling,
-            **settings,
-        )
+        seed = config.training.seed
+        if is_prepared:
+            self.batches = PreparedBatches(train_corpus, seed=seed, **planned)
+        else:
+            sampling = config.tokenizer.sampling
+            self.batches = make_batches(
+                "training", train_corpus, seed=seed, sampling=sampling, **settings
+            )
         self.valid_batches = make_batches("validation", valid_corpus, shuffle=False, **settings)
         self._bleu = BleuCallback(
             valid_corpus.source,
@@ -106,16 +115,16 @@ class TranslationTask:
             write=write,
         )
         if len(train_corpus.parts) > 1:
-            sizes = np.bincount(train_corpus.part_of, minlength=len(train_corpus.parts))
-            for part, size in zip(train_corpus.parts, sizes, strict=True):
+            for part, size in zip(train_corpus.parts, train_corpus.sizes, strict=True):
                 name = f"{part.tag} {part.name}" if part.tag else part.name
                 write(f"corpus      {name}: {size:,} pairs, {part.weight:.3g} times an epoch")
         write(f"training    {self.batches.summary}; {len(self.batches):,} batches an epoch")
         write(f"validation  {self.valid_batches.summary}")
         if hint := tokenizer_hint(valid_corpus.target, config.training.bleu_tokenizer):
             write(f"            {hint} (training.bleu_tokenizer)")
-        for remark in remarks(train_corpus, valid_corpus, self.batches.rows):
-            write(remark)
+        if not is_prepared:  # its text is not here
+            for remark in remarks(train_corpus, valid_corpus, self.batches.rows):
+                write(remark)
         if teachers_of(config.training):
             self.batches.soft_labels = devices.from_chief(lambda: self._soft_labels(run, write))
 
@@ -252,6 +261,9 @@ def ready_tokenizers(config, run, init_from):
         return Run(init_from).load_tokenizers(config)
     if teachers := teachers_of(config.training):
         return Run(teachers[0]).load_tokenizers(config)
+    if config.data.prepared is not None:
+        directory = pathlib.Path(config.data.prepared, TOKENIZER)
+        return load_tokenizers(directory, config.tokenizer.shared)
     if config.tokenizer.model is not None:
         return (from_file(config.tokenizer.model),) * 2
     return None
@@ -259,6 +271,9 @@ def ready_tokenizers(config, run, init_from):
 
 def read_corpora(data, seed, write):
     """Returns the `(training, validation)` corpora that a `DataConfig` names."""
+    if data.prepared is not None:
+        corpus = PreparedCorpus(data.prepared, data)
+        return corpus, corpus.validation()
     valid_corpus = ParallelCorpus.from_corpora(data.valid) if data.valid else None
     train_corpus, its_own = _training_text(data)
     valid_corpus = valid_corpus or its_own
@@ -289,7 +304,7 @@ def training_text_of_run(run, config, write):
         InputError: it cannot be read.
     """
     with _text_of_run(run, "other parallel text"):
-        if config.data.valid:  # nothing was held out
+        if config.data.valid or config.data.prepared:  # nothing is held out
             return _training_text(config.data)[0]
         return read_corpora(config.data, config.training.seed, write)[0]
 
@@ -301,7 +316,7 @@ def validation_text_of_run(run, config, write):
         InputError: it cannot be read, or is not the text that the run was validated with.
     """
     with _text_of_run(run, "other parallel text that the model was not trained on"):
-        if config.data.valid:
+        if config.data.valid and config.data.prepared is None:
             corpus = ParallelCorpus.from_corpora(config.data.valid)
         else:
             _, corpus = read_corpora(config.data, config.training.seed, write)
@@ -356,7 +371,7 @@ def train_tokenizers(config, corpus, tags, write):
     """Returns the `(source, target)` tokenizers that the settings describe.
 
     Args:
-        corpus: the `ParallelCorpus` to learn from.
+        corpus: the `ParallelCorpus` to learn from, or the `StreamedText`.
         tags: list of str, user symbols beside those of the settings.
     """
     from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
@@ -384,7 +399,7 @@ def train_tokenizers(config, corpus, tags, write):
 
     if settings.shared:
         write(f"tokenizer   training one with {settings.vocab_size:,} tokens")
-        tokenizer = trained_on([*corpus.source, *corpus.target])
+        tokenizer = trained_on(itertools.chain(corpus.source, corpus.target))
         return tokenizer, tokenizer
     write(f"tokenizers  training two with {settings.vocab_size:,} tokens each")
     return trained_on(corpus.source), trained_on(corpus.target)

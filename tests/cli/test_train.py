@@ -98,6 +98,17 @@ def test_train_takes_a_data_set(calls, tmp_path, trained_config):
     assert config.data.dataset == "tfds:ted_hrlr_translate/pt_to_en"
 
 
+def test_train_takes_prepared_text_with_a_file_that_names_the_text(
+    calls, tmp_path, write_files, trained_config
+):
+    (path,) = write_files(mine="data: {train: [{tsv: moved.tsv, weight: 2.0}]}\n")
+    config = trained_config(
+        ["--prepared", str(tmp_path), "--config", path, "--output", str(tmp_path / "run")]
+    )
+    assert config.data.prepared == str(tmp_path)
+    assert config.data.train == (CorpusConfig(tsv="moved.tsv", weight=2.0),)
+
+
 def test_text_in_a_flag_replaces_that_of_a_recipe(
     calls, pair, tmp_path, trained_config, monkeypatch
 ):
@@ -134,6 +145,14 @@ def test_text_in_a_flag_replaces_that_of_a_recipe(
             ["--set", "training.distill_from=a", "tokenizer.shared=false"],
             "Received: training.distill_from=a and --set tokenizer.shared=false",
         ),
+        (["--prepared", ".", "--train", "b"], "Received: prepared=. and train. Leave one out"),
+        (["--prepared", ".", "--dataset", "tfds:b"], "Received: prepared=. and dataset. Leave"),
+        (["--prepared", "none"], "the directory of prepared text. Received: none: no such"),
+        (
+            ["--prepared", ".", "--set", "tokenizer.vocab_size=9"],
+            "Received: data.prepared=. and --set tokenizer.vocab_size=9",
+        ),
+        (["--prepared", ".", "--set", "training.distill_from=a"], "no training.distill_from with"),
     ],
 )
 def test_train_refuses_bad_flags_before_keras_starts(calls, tmp_path, arguments, message, error_of):

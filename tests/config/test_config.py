@@ -103,6 +103,7 @@ def test_set_reaches_every_setting():
     assert all_names == {
         *OTHER_VALUES,
         "data.dataset",
+        "data.prepared",
         "tokenizer.model",
         "training.distill_from",
     }

@@ -17,6 +17,7 @@ PAPER = {
         "valid": (),
         "temperature": 1.0,
         "dataset": None,
+        "prepared": None,
         "max_length": 128,
         "validation_share": 0.01,
         "validation_limit": 2000,

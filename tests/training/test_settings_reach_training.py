@@ -122,6 +122,7 @@ DATA = {
     "data.train",
     "data.valid",
     "data.dataset",
+    "data.prepared",  # in test_prepare.py
     "data.temperature",
     "data.validation_share",
     "data.validation_limit",
