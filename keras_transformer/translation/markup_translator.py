@@ -89,8 +89,8 @@ class MarkupTranslator:
         """Returns what the model says of the words of translations, without what is copied."""
         plain = (
             [
-                self.markup.plain(*each, words=self.copy_unknown)
-                for each in self._with_unknown(list_of_texts(texts))
+                self.markup.plain(text, unknown, self.copy_unknown)
+                for text, unknown in self._with_unknown(list_of_texts(texts))
             ]
             for texts in (sources, targets)
         )
@@ -141,7 +141,7 @@ class MarkupTranslator:
             try:
                 for text, unknown in self._with_unknown(list_of_texts(texts)):
                     number += 1
-                    marked = self.markup.parse(text, unknown, words=self.copy_unknown)
+                    marked = self.markup.parse(text, unknown, self.copy_unknown)
                     parsed.append(marked)
                     plain.append(marked.plain)
             except InputError as error:
