@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -48,6 +49,10 @@ from keras_transformer.types import StrPath
 
 WORK, BEGUN = ".work", "begun.json"
 """A directory of chunks beside the shards, until all is done, and in it what they are made of."""
+FILES = "|".join([*map(re.escape, (MANIFEST, VALIDATION)), SHARD_NAME.pattern])
+OWN = re.compile("|".join([FILES, *map(re.escape, (TOKENIZER, WORK))]))
+UNFINISHED = re.compile(rf"\.\d+\.({FILES})")
+"""What `files.atomic.replacing` leaves in a process that is killed."""
 
 
 def prepare(
@@ -175,12 +180,10 @@ def locked(output):
                 f"Expected a directory that no other process prepares. Received: {output}, where "
                 "another one does, or whose file system has no locks. Wait, or name another."
             )
-        names = {MANIFEST, VALIDATION, TOKENIZER, WORK}
         for path in output.iterdir():
-            if not (path.name in names or SHARD_NAME.fullmatch(path.name)):
-                if path.name.startswith("."):  # of `replacing`, in a killed process
-                    path.unlink()
-                    continue
+            if UNFINISHED.fullmatch(path.name):
+                path.unlink()
+            elif not OWN.fullmatch(path.name):
                 raise InputError(
                     "Expected a new or empty directory, or one of an unfinished preparation. "
                     f"Received: {output}, which holds {path.name}. Name another."

@@ -304,9 +304,12 @@ def test_text_without_short_pairs_or_of_one_language_is_refused(config, tmp_path
 @pytest.mark.usefixtures("small_chunks")
 def test_a_directory_of_something_else_is_left_as_it_is(config, tmp_path, out, monkeypatch):
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "notes").write_text("mine")
-    with pytest.raises(InputError, match="Expected a new or empty directory.*holds notes"):
-        prepare(config, tmp_path / "own", 1, **SILENT)
+    for name in (".hidden", "notes"):
+        (tmp_path / "own" / name).write_text("mine")
+    for name in ("notes", ".hidden"):
+        with pytest.raises(InputError, match="Expected a new or empty directory.*, which holds "):
+            prepare(config, tmp_path / "own", 1, **SILENT)
+        (tmp_path / "own" / name).unlink()  # still there
     before = content_of(out)
     with pytest.raises(InputError, match="was prepared. Received: others. Name another"):
         prepare(config.override(["data.max_length=99"]), out, 1, **SILENT)
