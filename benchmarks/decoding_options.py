@@ -35,6 +35,7 @@ def main():
     parser.add_argument("run", help="a run directory, trained on raw Multi30k")
     parser.add_argument("--sentences", type=count, default=1000)
     parser.add_argument("--repeats", type=count, default=3)
+    parser.add_argument("--only", nargs="+", help="these options beside the first, by their names")
     parser.add_argument(
         "--output", type=pathlib.Path, default=HERE / "results" / "decoding-options.json"
     )
@@ -42,7 +43,9 @@ def main():
 
     import keras_transformer
     from keras_transformer.files.text import iterate_lines
+    from keras_transformer.translation.markup import Markup
     from keras_transformer.translation.markup_translator import MarkupTranslator
+    from keras_transformer.translation.minimum_bayes_risk import least_risk
 
     sources, references = (
         list(iterate_lines(multi30k() / f"test_2016_flickr.{side}.gz"))[: arguments.sentences]
@@ -63,7 +66,21 @@ def main():
     ]
     options["--json or --alignments"] = explained
     options["--markup, without any"] = MarkupTranslator(translator)
+    options["--copy-unknown, without any"] = MarkupTranslator(translator, Markup(tags=False), True)
     options["--sample"] = translator.sample
+    if pathlib.Path(arguments.run, "lexicon.npz").exists():
+        options["--shortlist 50"] = load(shortlist=50)
+
+    def of_samples(texts):
+        ((*answers,),) = translator.sample_chunks([texts], 20, temperature=0.7)
+        return [least_risk(samples).text for samples in answers]
+
+    options["--mbr 20 --temperature 0.7"] = of_samples
+    if arguments.only:
+        first, *names = options
+        options = {
+            name: options[name] for name in (first, *names) if name in (first, *arguments.only)
+        }
 
     seconds = {name: [] for name in options}
     bleu = {}
