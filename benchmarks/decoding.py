@@ -5,10 +5,11 @@
 translates Multi30k's 1,000 test sentences (DATA/multi30k) with the weights of RUN, a run of the
 preset `tiny`: with our exported SavedModel without XLA, as TensorFlow Serving runs it, and with the
 same weights in CTranslate2 and in Hugging Face. Sides named "shortlist" choose from `--shortlist`
-likely translations of each source token, by the same lexicon. Times are from string to string,
-including tokenization. `benchmarks/decoding_side.py` is the timed process; its search settings are
-as similar as the options of the peers allow. Where a translation differs from ours, our model
-scores both, to tell which search has found the more probable one.
+likely translations of each source token, by the same lexicon. Sides named "int8" compute in int8,
+ours only on processors with VNNI or AMX, whose features are printed. Times are from string to
+string, including tokenization. `benchmarks/decoding_side.py` is the timed process; its search
+settings are as similar as the options of the peers allow. Where a translation differs from ours,
+our model scores both, to tell which search has found the more probable one.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import tempfile
 
 import sacrebleu
 from decoding_side import LENGTH_PENALTY, SIDES, export_name
-from pinned import HERE, count, multi30k, run_pinned, write_results
+from pinned import HERE, count, machine, multi30k, run_pinned, write_results
 
 BEAM_SIZES = (1, 4)
 TASKS = {  # (beam size, sentences at once)
@@ -46,6 +47,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="where to write the JSON")
     arguments = parser.parse_args()
     results = {}
+    print(" ".join(map(str, machine().values())), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         text = write_models(arguments.run, folder, arguments.sides, arguments.shortlist)
@@ -84,7 +86,11 @@ def write_models(run, folder, sides, num_translations):
         for size in [0, num_translations] if lexicon else [0]:
             search = dataclasses.replace(plain.decoding, beam_size=beam_size, shortlist=size)
             translator = Translator(plain.model, plain.tokenizer, None, search, lexicon=lexicon)
-            export_saved_model(translator, folder / export_name(beam_size, shortlist=bool(size)))
+            kind = "-shortlist" if size else ""
+            export_saved_model(translator, folder / export_name(beam_size, kind))
+            if "keras_transformer int8" in sides and not size:
+                path = folder / export_name(beam_size, "-int8")
+                export_saved_model(translator, path, weights="int8")
     for name in ("ctranslate2", "ctranslate2-shortlist"):
         (folder / name).mkdir()
         write_ctranslate2(plain, folder / name)

@@ -60,12 +60,12 @@ def max_tokens(longest):
     return min(256, 2 * longest + 10)
 
 
-def export_name(beam_size, shortlist=False):
-    """Returns the name of the directory with our export."""
-    return f"export-{beam_size}{'-shortlist' if shortlist else ''}"
+def export_name(beam_size, kind=""):
+    """Returns the name of the directory with our export; `kind` is "", "-shortlist" or "-int8"."""
+    return f"export-{beam_size}{kind}"
 
 
-def exported(folder, beam_size, threads, shortlist=False):
+def exported(folder, beam_size, threads, kind=""):
     """Our SavedModel, in a session without XLA, as on TensorFlow Serving."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401, registers the tokenizers' operations
@@ -77,7 +77,7 @@ def exported(folder, beam_size, threads, shortlist=False):
         intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
     )
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
-    path = folder / export_name(beam_size, shortlist) / "1"
+    path = folder / export_name(beam_size, kind) / "1"
     meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
     signature = meta_graph.signature_def["serving_default"]
     text, translation = signature.inputs["text"].name, signature.outputs["translation"].name
@@ -86,7 +86,11 @@ def exported(folder, beam_size, threads, shortlist=False):
 
 
 def exported_with_shortlist(folder, beam_size, threads):
-    return exported(folder, beam_size, threads, shortlist=True)
+    return exported(folder, beam_size, threads, kind="-shortlist")
+
+
+def exported_int8(folder, beam_size, threads):
+    return exported(folder, beam_size, threads, kind="-int8")
 
 
 def ctranslate2(folder, beam_size, threads, compute_type="float32", shortlist=False):
@@ -155,6 +159,7 @@ def hugging_face(folder, beam_size, threads):
 SIDES = {
     "keras_transformer": exported,
     "keras_transformer, shortlist": exported_with_shortlist,
+    "keras_transformer int8": exported_int8,
     "CTranslate2": ctranslate2,
     "CTranslate2, shortlist": ctranslate2_with_shortlist,
     "CTranslate2 int8": ctranslate2_int8,

@@ -3,7 +3,8 @@
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/formats.py RUN
 
 exports RUN, a run trained on raw Multi30k, in each format, and translates Multi30k's 1,000 test
-sentences (DATA/multi30k) from string to string, by greedy search, 64 at a time and one at a time.
+sentences (DATA/multi30k) from string to string, by greedy search or with a beam, 64 at a time and
+one at a time. It prints the processor, as int8 computes in int8 on those with VNNI or AMX alone.
 `benchmarks/formats_side.py` is the timed process; the formats take turns.
 """
 
@@ -13,16 +14,17 @@ import statistics
 import tempfile
 
 import sacrebleu
-from pinned import HERE, count, multi30k, run_pinned, write_results
+from pinned import HERE, count, machine, multi30k, run_pinned, write_results
 
-SAVED_MODEL = ("float32", "float16", "bfloat16", "int8")
-CTRANSLATE2 = ("float32", "float16", "bfloat16", "int8")
+TYPES = ("float32", "float16", "bfloat16", "int8")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run", help="a run directory, trained on raw Multi30k")
     parser.add_argument("--repeats", type=count, default=3)
+    parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
+    parser.add_argument("--beam-size", type=count, default=1)
     parser.add_argument("--alone", type=count, default=100, help="sentences translated alone")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "formats.json")
     arguments = parser.parse_args()
@@ -34,7 +36,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "source.txt").write_text("\n".join(source) + "\n")
-        versions = export(arguments.run, folder)
+        versions = export(arguments, folder)
         runs = {name: [] for name in versions}
         for _ in range(arguments.repeats):
             for name, version in versions.items():
@@ -47,22 +49,21 @@ def main():
     for name, of_one in runs.items():
         found = of_one[0]["translations"]
         results[name]["same_as_first"] = sum(map(str.__eq__, found, first)) / len(first)
-    write_results(arguments.output, {"repeats": arguments.repeats, "results": results})
+    settings = {name: getattr(arguments, name) for name in ("repeats", "beam_size")}
+    write_results(arguments.output, {**settings, "results": results})
+    print(" ".join(map(str, machine().values())))
     print_table(results)
 
 
-def export(run, folder):
+def export(arguments, folder):
     """Returns the path of each export: dict from the name of a row."""
     from keras_transformer import load
     from keras_transformer.export import export_ctranslate2, export_saved_model
 
-    translator = load(run, beam_size=1)
+    translator = load(arguments.run, beam_size=arguments.beam_size)
     versions = {}
-    for label, write, types in (
-        ("SavedModel", export_saved_model, SAVED_MODEL),
-        ("CTranslate2", export_ctranslate2, CTRANSLATE2),
-    ):
-        for weights in types:
+    for label, write in (("SavedModel", export_saved_model), ("CTranslate2", export_ctranslate2)):
+        for weights in arguments.types:
             versions[f"{label} {weights}"] = write(translator, folder / label, weights=weights)
     return versions
 

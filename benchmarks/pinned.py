@@ -167,9 +167,13 @@ def text_file(name):
 
 
 def machine():
+    """Returns a description of this machine; "features" are those that products depend on."""
+    from keras_transformer.config.settings import processor_features
+
     name = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return {
         "processor": name[1] if name else platform.processor(),
+        "features": processor_features(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
     }

@@ -339,6 +339,12 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     ("int8 axis", "axis=-1 if is_table else 0)", "axis=0 if is_table else -1)", "export"),
     (
+        "int8 scale of the batch",
+        "tf.reduce_max(tf.abs(x), axis=1, keepdims=True)",
+        "tf.reduce_max(tf.abs(x), keepdims=True)",
+        "export",
+    ),
+    (
         "truncated flag",
         "bool(copies[i].truncated or not has_ended)",
         "bool(copies[i].truncated and not has_ended)",

@@ -10,7 +10,7 @@ import platform
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import check_exists
-from keras_transformer.config.settings import NUM_CORES
+from keras_transformer.config.settings import NUM_CORES, processor_features
 from keras_transformer.errors import InputError
 from keras_transformer.files.version_numbers import PACKAGE_VERSION, is_version, versions_in
 
@@ -19,8 +19,6 @@ LIBRARIES = (
     *("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "protobuf"),
     *("jax", "torch", "ctranslate2", "transformers"),
 )
-FEATURES = ("avx2", "avx512f", "avx512_vnni", "amx_int8", "asimd", "sve")
-"""Features of processors on which the speed of products depends."""
 VARIABLES = ("KERAS_BACKEND", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TF_ENABLE_ONEDNN_OPTS")
 
 
@@ -42,7 +40,7 @@ def run(arguments):
         "backend": keras.backend.backend(),
         "devices": ", ".join(_devices(keras.backend.backend())),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "cores": f"{NUM_CORES} of {os.cpu_count()}, {_features() or 'features unknown'}",
+        "cores": f"{NUM_CORES} of {os.cpu_count()}, {processor_features() or 'features unknown'}",
         **{name: os.environ[name] for name in VARIABLES if name in os.environ},
         **({} if arguments.model is None else _model(arguments.model)),
     }
@@ -59,14 +57,6 @@ def _devices(backend):
     import keras
 
     return keras.distribution.list_devices()
-
-
-def _features():
-    """Returns those of the processor that matter for speed; "" where nothing says it."""
-    with contextlib.suppress(OSError):
-        words = pathlib.Path("/proc/cpuinfo").read_text().split()
-        return " ".join(name for name in FEATURES if name in words)
-    return ""
 
 
 def _model(path):

@@ -4,11 +4,13 @@ A field is written as `name: Annotated[type, meaning] = default`. Error messages
 command line show the meaning.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import functools
 import math
 import os
+import pathlib
 import sys
 import types
 import typing
@@ -25,6 +27,14 @@ class Range(NamedTuple):
     accepts: typing.Callable
 
 
+def processor_features() -> str:
+    """Returns those of `PROCESSOR_FEATURES` that this processor has; "" where nothing says it."""
+    with contextlib.suppress(OSError):
+        words = pathlib.Path("/proc/cpuinfo").read_text().split()
+        return " ".join(name for name in PROCESSOR_FEATURES if name in words)
+    return ""
+
+
 def between(least, most, what="a whole number"):
     """Returns the `Range` of the numbers from `least` to `most`."""
     return Range(f"{what} from {least} to {most:,}", lambda number: least <= number <= most)
@@ -33,6 +43,9 @@ def between(least, most, what="a whole number"):
 NUM_CORES = (  # that this process may use, if the system reports them
     len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 )
+PROCESSOR_FEATURES = "avx2", "avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "asimd", "sve"
+"""Features of processors on which the speed of products depends."""
+
 LARGEST = 2**31 - 1  # limit of sizes and seeds in TensorFlow and NumPy
 Count = Annotated[int, Range(f"a whole number from 1 to {LARGEST}", lambda n: 1 <= n <= LARGEST)]
 CountOrZero = Annotated[

@@ -1,8 +1,9 @@
-"""Weights that a SavedModel stores in fewer bits, and that are float32 when it is loaded.
+"""Weights that a SavedModel stores in fewer bits, and that are expanded when it is loaded.
 
-TensorFlow's product of int8 matrices is slow on a CPU, and its product of bfloat16 matrices is fast
-with many rows only, so all products stay in float32 (benchmarks/README.md has the numbers). A
-weight is expanded once, by the operations that a server runs when it has restored the variables.
+Products of 16 bits are fast with many rows only, so with float16 and bfloat16 all products stay in
+float32 (benchmarks/README.md has the numbers). With int8, the large products of decoding are
+computed in int8. A weight is expanded once, by the operations that a server runs when it has
+restored the variables.
 """
 
 import uuid
@@ -12,6 +13,7 @@ import tensorflow as tf
 from keras import quantizers
 
 from keras_transformer.export.exportable import check_float16
+from keras_transformer.export.int8_products import has_int8_product, with_int8_kernels
 
 WEIGHTS = ("float32", "float16", "bfloat16", "int8")
 """The types in which the matrices of an export can be stored; vectors are always float32."""
@@ -21,13 +23,15 @@ class QuantizedWeights:
     """The weights of a model, rounded and stored small.
 
     int8 has a scale for each channel, an output of a matrix or a token of a table, by Keras's
-    `abs_max_quantize`.
+    `abs_max_quantize`. Where TensorFlow has the product, the large kernels among the model's
+    `decoding_weights` are then `Int8Kernel`s, which also quantize what they are multiplied by.
 
     Args:
         model: built model, whose weights are float32.
         dtype: "float16", "bfloat16" or "int8".
     Attributes:
         model: a copy of the model with the rounded weights.
+        products: "int8" or "float32", in which the large products of decoding are computed.
     Raises:
         ValueError: a matrix has numbers that are too large for float16.
     """
@@ -40,6 +44,10 @@ class QuantizedWeights:
         self.model.build()
         for weight, parts in zip(self.model.weights, self._stored, strict=True):
             weight.assign(_expanded(parts))
+        self.products = "int8" if dtype == "int8" and has_int8_product() else "float32"
+        if self.products == "int8":
+            model = self.model
+            model.decoding_weights = lambda: with_int8_kernels(type(model).decoding_weights(model))
 
     def track(self):
         """Returns what to save, and two functions for `Signatures`.
@@ -51,7 +59,8 @@ class QuantizedWeights:
         """
         tracked, weights = tf.Module(), self.model.weights
         structure = self.model.decoding_weights()
-        shapes = [tensor.shape for tensor in [*weights, *tf.nest.flatten(structure)]]
+        parts = [*weights, *tf.nest.flatten(structure)]
+        specs = [tf.TensorSpec(part.shape, part.dtype) for part in parts]
 
         def expand():
             values = [_expanded(parts) for parts in self._stored]
@@ -59,10 +68,10 @@ class QuantizedWeights:
                 return [*values, *tf.nest.flatten(self.model.decoding_weights())]
 
         tracked.stored = self._stored
-        tracked.expanded = _Expanded(shapes, expand)
+        tracked.expanded = _Expanded(specs, expand)
 
         def read_decoding_weights():
-            numbers = range(len(weights), len(shapes))
+            numbers = range(len(weights), len(specs))
             return tf.nest.pack_sequence_as(structure, list(map(tracked.expanded.read, numbers)))
 
         def reading_weights(function):
@@ -76,25 +85,24 @@ class QuantizedWeights:
 
 
 class _Expanded(tf.saved_model.experimental.TrackableResource):
-    """Float32 variables that are not stored, but computed when the SavedModel is loaded.
+    """Variables that are not stored, but computed when the SavedModel is loaded.
 
     The SavedModel knows the first one as a resource, whose initialization assigns all of them; the
     others are found by their names. With a resource for each, loading takes three times as long.
 
     Args:
-        shapes: their shapes.
+        specs: their `tf.TensorSpec`s.
         compute: function that returns their values, from variables that are stored.
     """
 
-    def __init__(self, shapes, compute):
+    def __init__(self, specs, compute):
         super().__init__()
-        self._shapes, self._compute = shapes, compute
+        self._specs, self._compute = specs, compute
         self._name = uuid.uuid4().hex  # two exports that one process loads must not share variables
 
     def _handle(self, number):
-        return tf.raw_ops.VarHandleOp(
-            dtype=tf.float32, shape=self._shapes[number], shared_name=f"{self._name}_{number}"
-        )
+        spec, name = self._specs[number], f"{self._name}_{number}"
+        return tf.raw_ops.VarHandleOp(dtype=spec.dtype, shape=spec.shape, shared_name=name)
 
     def _create_resource(self):
         return self._handle(0)
@@ -105,8 +113,9 @@ class _Expanded(tf.saved_model.experimental.TrackableResource):
 
     def read(self, number):
         """Returns the value of a variable, a tensor."""
-        value = tf.raw_ops.ReadVariableOp(resource=self._handle(number), dtype=tf.float32)
-        return tf.ensure_shape(value, self._shapes[number])
+        spec = self._specs[number]
+        value = tf.raw_ops.ReadVariableOp(resource=self._handle(number), dtype=spec.dtype)
+        return tf.ensure_shape(value, spec.shape)
 
 
 def _stored(weight, dtype):

@@ -62,19 +62,29 @@ def dense_weights(
     return {name: ops.cast(weight, dtype) for name, weight in weights.items()}
 
 
+def product(x: Tensor, kernel: Any) -> Tensor:
+    """Returns `(R, F)`, the product of `x` `(R, D)` and a kernel `(D, F)`.
+
+    Args:
+        kernel: a tensor, or an object with a method `multiply`, such as the `Int8Kernel` of an
+            export.
+    """
+    return kernel.multiply(x) if hasattr(kernel, "multiply") else ops.matmul(x, kernel)
+
+
 def project_rows(x: Tensor, weights: Any) -> Tensor:
     """Returns `(R, F)`, the output of the dense layers for `x` `(R, D)`.
 
     Args:
         weights: from `dense_weights`.
     """
-    y = ops.matmul(x, weights["kernel"])
+    y = product(x, weights["kernel"])
     return backend.add_bias(y, weights["bias"]) if "bias" in weights else y
 
 
 def add_projection(x: Tensor, inner: Tensor, weights: Any) -> Tensor:
     """Returns `x` `(R, F)` plus the output `(R, F)` of the dense layers for `inner` `(R, D)`."""
-    y = x + ops.matmul(inner, weights["kernel"])
+    y = x + product(inner, weights["kernel"])
     return y + weights["bias"] if "bias" in weights else y
 
 

@@ -13,6 +13,7 @@ from keras_transformer import backend
 from keras_transformer.decoding import DecodingStart, Shortlist
 from keras_transformer.errors import InputError
 from keras_transformer.layers import Dense
+from keras_transformer.layers.decoding_step import product
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.types import Tensor
 
@@ -122,7 +123,7 @@ class DecoderModel(TokenModel):
         def step_fn(ids, step, state):
             ids = ops.reshape(self.ids_to_embed(ids), (-1, num_hypotheses))  # N may be unknown
             x, state = self.decoder.decode_step(ids, step, state, weights["decoder"])
-            logits = ops.matmul(x, output)
+            logits = product(x, output)
             if biases is not None:
                 logits = logits + biases
             logits = ops.cast(logits, "float32")

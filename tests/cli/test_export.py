@@ -1,9 +1,13 @@
 """`keras-transformer export`."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from keras_transformer import cli
 from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import InputError
 
 
 def test_export_prints_the_new_version(calls, run_directory, capsys):
@@ -71,3 +75,35 @@ def test_flags_change_the_search_of_a_run(calls, run_directory, fake_translator)
 def test_an_export_is_not_exported_again(calls, export_directory, error_of):
     error = error_of(2, ["export", export_directory, "models"])
     assert f"Expected the directory of a run. Received: {export_directory}: an export." in error
+
+
+@pytest.mark.parametrize(
+    "has_product, has_text, said",
+    [
+        (True, True, ""),
+        (True, False, "the BLEU of int8 is not compared with that of float32: no text"),
+        (False, True, "TensorFlow has no int8 product here: the export computes in float32"),
+    ],
+)
+def test_int8_is_compared_on_the_validation_text(
+    has_product, has_text, said, calls, run_directory, monkeypatch, capsys
+):
+    def validation_text_of_run(*_):
+        if not has_text:
+            raise InputError("no text")
+        return SimpleNamespace(source=["a"], target=["b"])
+
+    config = SimpleNamespace(training=SimpleNamespace(bleu_tokenizer="zh"))
+    for name, functions in {
+        "export.int8_products": dict(has_int8_product=lambda: has_product),
+        "training.translation_task": dict(validation_text_of_run=validation_text_of_run),
+        "runs.run": dict(Run=lambda path: SimpleNamespace(load_config=lambda: config)),
+    }.items():
+        module = SimpleNamespace(**functions)
+        monkeypatch.setitem(sys.modules, f"keras_transformer.{name}", module)
+    assert cli.main(["export", run_directory, "models", "--weights", "int8"]) == 0
+    keywords = calls[1][2]
+    given = {"validation": (["a"], ["b"]), "bleu_tokenizer": "zh"}
+    found = {name: keywords[name] for name in given if name in keywords}
+    assert found == (given if has_product and has_text else {})
+    assert said in capsys.readouterr().err
