@@ -8,7 +8,12 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.export import serving_session, verification
-from keras_transformer.export.verification import ExportError, _is_near_tie, verify
+from keras_transformer.export.verification import (
+    INT8_TOLERANCE,
+    ExportError,
+    _is_near_tie,
+    verify,
+)
 from keras_transformer.translation.base_translator import Translation
 
 
@@ -120,3 +125,7 @@ def test_near_ties_are_told_from_errors():
     ):
         with pytest.raises(ExportError, match="Expected.*Received"):
             _is_near_tie(b"", expected, wrong)
+    tolerances = (INT8_TOLERANCE,) * 2
+    assert _is_near_tie(b"", expected, ["Der Hund.", -1.26, False], *tolerances)
+    with pytest.raises(ExportError, match="Expected.*Received"):
+        _is_near_tie(b"", expected, ["Der Hund.", -1.28, False], *tolerances)
