@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+import sacrebleu
 
 from keras_transformer import cli
 from keras_transformer.config import Config
@@ -100,6 +101,17 @@ def test_evaluate_finds_the_model_behind_the_references(
     assert cli.main(["evaluate", *flags, "--tokenize", "none"]) == 0
     assert "nrefs:2" in capsys.readouterr().out
     assert fake_translator.loaded == (run_directory, None)
+
+
+def test_a_blank_line_is_no_further_reference(write_files, capsys):
+    hypotheses = ["the cat sat on the mat", "a dog runs in the park"]
+    first = ["the cat sat on a mat", "one dog runs in parks"]
+    lines = (hypotheses, first, ["", hypotheses[1]])
+    names = ("hypothesis", "first", "second")
+    paths = write_files(**{n: "\n".join(each) for n, each in zip(names, lines, strict=True)})
+    assert cli.main(["evaluate", "--hypothesis", paths[0], "--target", *paths[1:], "--json"]) == 0
+    expected = sacrebleu.corpus_bleu(hypotheses, [first, [None, hypotheses[1]]])
+    assert json.loads(capsys.readouterr().out)["BLEU"]["score"] == pytest.approx(expected.score)
 
 
 def test_several_runs_are_evaluated_as_one(
