@@ -12,7 +12,7 @@ BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/deco
 	tests/training/test_schedules.py tests/test_without_tensorflow.py
 
 .PHONY: help install quickstart test test-slow test-docs test-notebooks test-types test-package \
-	test-lowest test-contract test-backends test-backends-short test-jax test-torch test-jax-short \
+	test-lowest test-beam test-contract test-backends test-backends-short test-jax test-torch test-jax-short \
 	test-torch-short benchmark docs lint format clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-package   build the wheel and try it in an empty virtual environment"
 	@echo "make test-lowest    the tests with the lowest versions that setup.cfg allows"
 	@echo "make install        install at once what CI needs, but for the notebooks"
+	@echo "make test-beam      the pipelines of Apache Beam, in an environment of their own"
 	@echo "make test-contract  TensorFlow Serving's interface, of any server (export/README.md)"
 	@echo "make test-backends  the tests of layers, models and decoding on JAX and PyTorch"
 	@echo "make test-backends-short  one test of each layer, model, search and loss on these"
@@ -67,6 +68,13 @@ test-lowest: .venv/installed
 		--editable '.[dev]'
 	.venv/lowest/bin/python -m pytest -rsfE tests/layers tests/models tests/decoding tests/tokenizers \
 		tests/cli tests/translation/test_translator.py tests/export/test_saved_model.py
+
+# Apache Beam takes older versions of what others require, such as protobuf 6
+test-beam: .venv/installed
+	.venv/bin/python -m pip install --quiet uv
+	.venv/bin/uv venv --quiet --clear .venv/beam
+	.venv/bin/uv pip install --quiet --python .venv/beam/bin/python --editable '.[dev,beam]'
+	.venv/beam/bin/python -m pytest -rsfE -m "slow or not slow" tests/pipelines
 
 # tests the server in KERAS_TRANSFORMER_SERVER and KERAS_TRANSFORMER_SERVER_GRPC, or else ours
 test-contract: .venv/installed

@@ -21,7 +21,12 @@ def test_a_library_that_is_not_installed_is_one_line_with_a_command(monkeypatch)
 
 @pytest.mark.parametrize(
     "library, extra",
-    [("ctranslate2", "ctranslate2"), ("tokenizers", "convert"), ("py3langid", "clean")],
+    [
+        ("apache_beam", "beam"),
+        ("ctranslate2", "ctranslate2"),
+        ("tokenizers", "convert"),
+        ("py3langid", "clean"),
+    ],
 )
 def test_the_packages_are_those_of_the_extra(library, extra):
     """An installed package has no clone: an extra of it could not be named."""

@@ -32,12 +32,12 @@ SUBPACKAGES = (  # each may import those that stand before it
     *("files", "config", "backend", "layers", "decoding", "models"),
     *("tokenizers", "data", "runs", "translation", "plots", "training"),
     *("convert", "export", "serving", "quickstart"),
-    *("cli", "__main__"),
+    *("cli", "pipelines", "__main__"),
 )
 PORTABLE_SUBPACKAGES = ("layers/", "models/", "decoding/", "backend/")
 OTHER_BACKENDS = {"jax", "torch"}
 WITHOUT_TENSORFLOW = {name for name in SUBPACKAGES if f"{name}/" not in TENSORFLOW_AT_ONCE} - {
-    *("quickstart", "cli", "__main__"),  # programs, which translate
+    *("quickstart", "cli", "pipelines", "__main__"),  # programs, which translate
 }
 
 

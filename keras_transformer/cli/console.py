@@ -134,7 +134,7 @@ def start_keras(with_text=True, to_search=False):
         os.environ.setdefault(LOG_LEVEL, "3")
         warnings.simplefilter("ignore")
         shown = os.environ[LOG_LEVEL] == "0"
-        with _signals_held(), contextlib.nullcontext() if shown else _messages_dropped():
+        with _signals_held(), contextlib.nullcontext() if shown else messages_dropped():
             importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
         for library in ("absl", "tensorflow", "matplotlib"):
             logging.getLogger(library).setLevel(logging.ERROR)
@@ -237,7 +237,7 @@ def _signals_held():
 
 
 @contextlib.contextmanager
-def _messages_dropped():
+def messages_dropped():
     """Drops what is written to file descriptor 2, also by C++ code, unless the block fails.
 
     TensorFlow 2.21 writes notes in its import before it reads `TF_CPP_MIN_LOG_LEVEL`.

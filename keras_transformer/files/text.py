@@ -261,30 +261,54 @@ def check_parallel(source_path, source, target_path, target):
 def _open(path):
     if path is None:
         return contextlib.nullcontext(sys.stdin.buffer)
+    return decompressing(path, path)
+
+
+def decompressing(path, source):
+    """Returns a binary stream of what is in a file, decompressed as its name says.
+
+    Args:
+        path: path or address of the file.
+        source: what is read: a path, or an open binary stream.
+    Raises:
+        ValueError: no package is installed that decompresses it.
+    """
     match pathlib.Path(path).suffix:
         case ".gz":
-            return gzip.open(path)
+            return gzip.open(source)
         case ".xz":
-            return lzma.open(path)
+            return lzma.open(source)
         case ".zst":
             if zstd is None:
                 raise InputError(
                     "Expected a package that decompresses .zst files. "
                     f"Received: {path}, but no such package. Run `pip install backports.zstd`."
                 )
-            return zstd.open(path)
+            return zstd.open(source)
         case _:
-            return open(path, "rb")
+            return open(source, "rb") if isinstance(source, str | os.PathLike) else source
 
 
 def _decode(line, name, number):
     try:
-        text = line.decode("utf-8")
+        return decode_line(line, number)
     except UnicodeDecodeError as error:
         raise InputError(
             f"Expected UTF-8 text. Received: {name}, line {number}: {error.reason} "
             f"(byte 0x{line[error.start]:02x}). Convert it to UTF-8."
         ) from None
+
+
+def decode_line(line, number):
+    """Returns the text of a line of bytes, without a byte order mark and carriage return.
+
+    Args:
+        line: bytes, without the line feed.
+        number: of the line in its file, from 1.
+    Raises:
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    text = line.decode("utf-8")
     if number == 1:
-        text = text.removeprefix("\ufeff")  # a byte order mark
+        text = text.removeprefix("\ufeff")
     return text.removesuffix("\r")

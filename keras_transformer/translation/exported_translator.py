@@ -5,7 +5,7 @@ import json
 import pathlib
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.errors import InputError, import_library
+from keras_transformer.errors import InputError, check_positive_integers, import_library
 from keras_transformer.files.checksums import CHECKSUMS, check_export
 from keras_transformer.files.regular import is_named, read_regular
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS
@@ -18,6 +18,8 @@ class ExportedTranslator(BaseTranslator):
 
     Args:
         path: directory of one version.
+        num_threads: number of threads that translate; None: one for each core that the process may
+            use. With a number, a SavedModel also computes each operation in one thread.
     Attributes:
         settings: dict from `assets.extra/keras_transformer.json`: versions, model, verification.
         decoding: the `DecodingConfig` of the search, which is fixed in the export.
@@ -26,8 +28,9 @@ class ExportedTranslator(BaseTranslator):
         ValueError: `path` is not an export of a translator, or it is damaged.
     """
 
-    def __init__(self, path: StrPath) -> None:
-        self.path = pathlib.Path(path)
+    def __init__(self, path: StrPath, num_threads: int | None = None) -> None:
+        check_positive_integers(("num_threads",), num_threads=num_threads)
+        self.path, self.num_threads = pathlib.Path(path), num_threads
         if not is_named(path, EXPORT_SETTINGS):
             raise InputError(
                 f"Expected an export of this package. Received: path={path}, without "
@@ -53,14 +56,19 @@ class ExportedTranslator(BaseTranslator):
 
     def __reduce__(self):
         """For `pickle` and `copy`: the export is loaded again from its path."""
-        return type(self), (self.path,)
+        return type(self), (self.path, self.num_threads)
 
     def checksum(self) -> str:
-        content = read_regular(self.path, CHECKSUMS, "the checksums of an export")
-        return hashlib.sha256(content).hexdigest()
+        return checksum_of_export(self.path)
 
     def _limit_of_n_best(self):
         return f"exported with n_best={self.n_best}. Export with a larger n_best."
+
+
+def checksum_of_export(path: StrPath) -> str:
+    """Returns the `checksum` of the translator of one version of an export, which is not loaded."""
+    content = read_regular(path, CHECKSUMS, "the checksums of an export")
+    return hashlib.sha256(content).hexdigest()
 
 
 class CTranslate2Translator(ExportedTranslator):
@@ -76,9 +84,10 @@ class CTranslate2Translator(ExportedTranslator):
         load("export/models/fast")(["A dog runs."])
     """
 
-    def __init__(self, path: StrPath) -> None:
-        super().__init__(path)
-        self._search = ctranslate2_search(self.path, self.settings)
+    def __init__(self, path: StrPath, num_threads: int | None = None) -> None:
+        super().__init__(path, num_threads)
+        options = {} if num_threads is None else {"num_threads": num_threads}
+        self._search = ctranslate2_search(self.path, self.settings, **options)
 
     def _submit(self, n_best, terms, submit, texts, prefixes):
         answers = self._search.submit(list_of_texts(texts), n_best)
@@ -88,9 +97,9 @@ class CTranslate2Translator(ExportedTranslator):
         return list(map(self._search.has_unknown, texts))
 
 
-def ctranslate2_search(path, settings):
+def ctranslate2_search(path, settings, **options):
     """Returns the `CTranslate2Search` of a version; `ValueError` without the library."""
     import_library("ctranslate2")
     from keras_transformer.translation.ctranslate2_search import CTranslate2Search
 
-    return CTranslate2Search(path, settings)
+    return CTranslate2Search(path, settings, **options)

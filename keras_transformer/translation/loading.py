@@ -62,14 +62,11 @@ def load(
     if len(paths) != 1 or ensemble is not None:
         return _load_ensemble(paths, checkpoint, ensemble, alignment_head, decoding)
     path = pathlib.Path(paths[0])
-    if not is_version(path):
-        versions = versions_in(path)
-        if not versions:
-            from keras_transformer.runs import load_run
+    if not is_version(path) and not versions_in(path):
+        from keras_transformer.runs import load_run
 
-            found = load_run(path, checkpoint, adapter)
-            return _translator(path, found, alignment_head, decoding)
-        path = versions[max(versions)]
+        found = load_run(path, checkpoint, adapter)
+        return _translator(path, found, alignment_head, decoding)
     if alignment_head is not None:
         raise InputError(
             "Expected no choice of a head with an export, in which it is fixed. Received: "
@@ -80,6 +77,7 @@ def load(
             "Expected no choice of weights with an export, which holds one set of weights. "
             f"Received: checkpoint={checkpoint!r}. Leave it out, or load the run."
         )
+    path = version_path(path)
     translator = _load_version(path)
     for name, value in decoding.items():
         exported = getattr(translator.decoding, name)
@@ -90,6 +88,44 @@ def load(
                 "Leave it out, or translate with the run."
             )
     return translator
+
+
+def load_export(path: StrPath, num_threads: int | None = None) -> "ExportedTranslator":
+    """Returns the translator of an export, whatever its format.
+
+    Args:
+        path: directory of one version, or of versions, of which the highest is loaded.
+        num_threads: number of threads that translate; None: one for each core. Where each core has
+            a process of its own, as in Beam, Ray and Spark, it is 1.
+    Returns:
+        `SavedModelTranslator` or `CTranslate2Translator`.
+    Raises:
+        ValueError: `path` is not an export of a translator, or it is damaged.
+
+    Example:
+        load_export("export/models/translator", num_threads=1)("A dog runs.")
+    """
+    return _load_version(version_path(path), num_threads)
+
+
+def version_path(path: StrPath) -> pathlib.Path:
+    """Returns the directory of the version that `load_export` loads.
+
+    Args:
+        path: directory of one version, or of versions, of which the highest is meant.
+    Raises:
+        ValueError: there is no export at `path`.
+    """
+    path = pathlib.Path(path)
+    if is_version(path):
+        return path
+    versions = versions_in(path)
+    if not versions:
+        raise InputError(
+            f"Expected an export of a translator. Received: {path}, where there is none. "
+            "Check the name, or write one: keras-transformer export RUN DIR"
+        )
+    return versions[max(versions)]
 
 
 def _load_ensemble(paths, checkpoint, ensemble, alignment_head, decoding):
@@ -125,12 +161,12 @@ def _translator(path, loaded, alignment_head, decoding):
     return Translator(*parts, search, lexicon=lexicon, alignment_head=alignment_head)
 
 
-def _load_version(path):
+def _load_version(path, num_threads=None):
     """Returns the translator of one version of an export, by its format."""
     if (path / SAVED_MODEL).exists():
         from keras_transformer.translation.saved_model_translator import SavedModelTranslator
 
-        return SavedModelTranslator(path)
+        return SavedModelTranslator(path, num_threads)
     from keras_transformer.translation.exported_translator import CTranslate2Translator
 
-    return CTranslate2Translator(path)
+    return CTranslate2Translator(path, num_threads)

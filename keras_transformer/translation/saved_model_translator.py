@@ -35,8 +35,10 @@ class SavedModelTranslator(ExportedTranslator):
 
     can_be_steered = True
 
-    def __init__(self, path: StrPath) -> None:
-        super().__init__(path)
+    def __init__(self, path: StrPath, num_threads: int | None = None) -> None:
+        super().__init__(path, num_threads)
+        if num_threads is not None:
+            backend.one_thread_per_operation()
         self._saved_model = tf.saved_model.load(self.path)  # keeps the signatures' variables alive
         self.signatures = self._saved_model.signatures
         self._compiled = {
@@ -44,7 +46,7 @@ class SavedModelTranslator(ExportedTranslator):
         }
 
     def _threads(self):
-        return parallel_calls(backend.num_search_threads())
+        return parallel_calls(self._num_searches())
 
     def _submit(self, n_best, terms, submit, texts, prefixes):
         texts = list_of_texts(texts)
@@ -63,7 +65,7 @@ class SavedModelTranslator(ExportedTranslator):
                 {name: [each[i] for i in indices] for name, each in inputs.items()}, n_best
             )
 
-        batches = [(indices, submit(translate, indices)) for indices in _batches(texts)]
+        batches = [(indices, submit(translate, indices)) for indices in self._batches(texts)]
 
         def answers():
             found = [[Translation("", 0.0, False)] for _ in texts]
@@ -73,6 +75,12 @@ class SavedModelTranslator(ExportedTranslator):
             return found
 
         return answers
+
+    def _num_searches(self):
+        return self.num_threads or backend.num_search_threads()
+
+    def _batches(self, texts):
+        return length_batches([len(text) for text in texts], BATCH_SIZE, self._num_searches())
 
     def _search(self, inputs, n_best):
         """Returns the list of the best `Translation`s of each text."""
@@ -92,7 +100,7 @@ class SavedModelTranslator(ExportedTranslator):
 
     def _explain(self, sources, targets):
         explained = [Explanation([], []) for _ in sources]
-        for indices in _batches(sources):
+        for indices in self._batches(sources):
             text, target = ([side[i] for i in indices] for side in (sources, targets))
             found = self._answer("explain", {"text": text, "target": target})
             names = "source_words", "words", "word_scores", "alignment", "attention"
@@ -117,11 +125,6 @@ class SavedModelTranslator(ExportedTranslator):
                 raise
             raise InputError(refusal[1]) from None
         return {key: tensor.numpy() for key, tensor in found.items()}
-
-
-def _batches(texts):
-    lengths = [len(text) for text in texts]
-    return length_batches(lengths, BATCH_SIZE, backend.num_search_threads())
 
 
 def _constraints(texts, prefixes, terms):

@@ -1,5 +1,6 @@
 """An export read back into Python translates as its translator does."""
 
+import pickle
 import shutil
 
 import pytest
@@ -8,7 +9,7 @@ import keras_transformer
 from keras_transformer import backend
 from keras_transformer.translation import loading
 from keras_transformer.translation.exported_translator import ExportedTranslator
-from keras_transformer.translation.loading import load
+from keras_transformer.translation.loading import load, load_export
 
 
 def test_translates_as_the_translator_does(exported_translator, translator, texts):
@@ -34,7 +35,20 @@ def test_any_number_of_threads_gives_the_same_translations(exported_translator, 
         found.append(exported_translator(texts))
         chunks = exported_translator.translate_chunks([texts[:3], [], texts[3:]])
         found.append([best.text for answers in chunks for (best,) in answers])
+        monkeypatch.setattr(exported_translator, "num_threads", num_threads)  # whatever cores
+        assert exported_translator._batches(["a"] * 10)[0] == list(range(10 // num_threads))
     assert all(each == found[0] for each in found)
+
+
+def test_an_export_is_loaded_for_some_threads(exported_ctranslate2, tmp_path):
+    loaded = load_export(exported_ctranslate2.parent, num_threads=2)
+    assert loaded._search._translator.num_translators == 2
+    again = pickle.loads(pickle.dumps(loaded))
+    assert (again.path, again.num_threads) == (exported_ctranslate2, 2)
+    with pytest.raises(ValueError, match="num_threads must be a whole number of at least 1"):
+        load_export(exported_ctranslate2, num_threads=0)
+    with pytest.raises(ValueError, match="where there is none"):
+        load_export(tmp_path)
 
 
 def test_half_of_a_surrogate_pair_is_a_replacement_character(exported_translator):
