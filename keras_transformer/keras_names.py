@@ -17,7 +17,7 @@ CLASSES = {
         *("FeedForward", "GridPositions", "HeadwiseDense", "LayerNormalization"),
         *("LearnedPositions", "LinearAttention", "LocalAttention", "MultiHeadAttention"),
         *("PatchEmbedding", "PositiveRandomFeatures", "Residual", "RnnDecoder", "RnnEncoder"),
-        *("ScaledDotProductAttention", "SinusoidalPositions", "StridedAttention"),
+        *("ScaledDotProductAttention", "SinusoidalPositions", "Ssru", "StridedAttention"),
         *("TokenEmbedding", "WordDropout"),
     ),
     "models": (

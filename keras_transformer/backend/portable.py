@@ -205,6 +205,33 @@ def scan(step, carry, inputs):
     return ops.scan(step, carry, inputs)
 
 
+def linear_recurrence(decay, added):
+    """Returns c with c_t = decay_t c_{t-1} + added_t and c before the first position 0.
+
+    Args:
+        decay, added: `(B, T, D)`.
+    """
+    if keras.backend.backend() == "torch":  # whose associative scan makes its arrays on the CPU
+        return recurrence_in_order(scan, decay, added)
+
+    def both(first, second):
+        return first[0] * second[0], second[0] * first[1] + second[1]
+
+    return ops.associative_scan(both, (decay, added), axis=1)[1]
+
+
+def recurrence_in_order(scan, decay, added):
+    """Does what `linear_recurrence` does, position by position, with the `scan` of a backend."""
+
+    def step(state, inputs):
+        state = inputs[0] * state + inputs[1]
+        return state, state
+
+    decay, added = (ops.transpose(x, (1, 0, 2)) for x in (decay, added))
+    _, states = scan(step, ops.zeros(ops.shape(added)[1:], added.dtype), (decay, added))
+    return ops.transpose(states, (1, 0, 2))
+
+
 def _no_outputs(step, carry, inputs):
     """Returns the outputs of no step, `(0, ...)`, whose shapes `ops.scan` may not know."""
     zeros = keras.tree.map_structure(lambda x: ops.zeros(x.shape[1:], x.dtype), inputs)

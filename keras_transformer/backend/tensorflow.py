@@ -494,6 +494,11 @@ def scan(step, carry, inputs):
     return carry, tf.nest.map_structure(stacked, outputs)
 
 
+def linear_recurrence(decay, added):
+    """As in `portable.py`; on a CPU, the loop takes a fifth of the time of an associative scan."""
+    return portable.recurrence_in_order(scan, decay, added)
+
+
 def compile_function(function, variables=()):
     """As in `portable.py`: one graph for all sizes, which reads the variables in every call."""
     graph = None

@@ -119,7 +119,7 @@ class OtherLibrary(NamedTuple):
             raise self.refusal("a Transformer", f"the model {type(model).__name__}")
         for name in model.ATTENTION_SETTINGS:
             attention = plain(getattr(model, name))
-            if attention not in ("dense", {"name": "dense"}):
+            if attention not in (None, "dense", {"name": "dense"}):
                 raise self.refusal("dense attention", f"{name}={attention!r}")
         if activation_of(model) not in self.activations:
             raise self.refusal(

@@ -16,6 +16,7 @@ from keras_transformer.layers.attention.scores import (
     multiplicative_scores,
     scaled_dot_product_scores,
 )
+from keras_transformer.layers.attention.ssru import Ssru
 from keras_transformer.layers.attention.strided import StridedAttention
 from keras_transformer.layers.bert_embedding import BertEmbedding
 from keras_transformer.layers.convolutional_embedding import ConvolutionalEmbedding
@@ -70,6 +71,7 @@ __all__ = [
     "RnnEncoder",
     "ScaledDotProductAttention",
     "SinusoidalPositions",
+    "Ssru",
     "StridedAttention",
     "TokenEmbedding",
     "WordDropout",

@@ -7,12 +7,13 @@ Shapes: B batch, T target length, S source length, D d_model, H heads, N hypothe
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.attention.from_config import CROSS_ATTENTIONS
 from keras_transformer.layers.attention.sparse import SparseAttention
+from keras_transformer.layers.attention.ssru import Ssru
 from keras_transformer.layers.base import config_of_shared
+from keras_transformer.layers.decoding_step import minus_mean
 from keras_transformer.layers.encoder_block import Block
 from keras_transformer.layers.masks import known_padding_mask
 from keras_transformer.types import Shape, Tensor
@@ -30,7 +31,7 @@ class DecoderBlock(Block):
     `keras.layers.Embedding(mask_zero=True)` does, the block applies it, and padding may be
     anywhere.
 
-    Args: those of `EncoderBlock`, and
+    Args: those of `EncoderBlock`, whose attention may also be "ssru" or an `Ssru`, and
         cross_attention: what `attention` is, for the attention to the source: "dense", "linear" or
             "performer".
         has_cross_attention: False for a block without a source.
@@ -81,7 +82,7 @@ class DecoderBlock(Block):
         self.cross_attention_residual: Any = None
         if has_cross_attention:
             self.cross_attention = self._new_attention("cross_attention", cross_attention)
-            check_cross_attention(self.cross_attention.attention, cross_attention)
+            check_cross_attention(self.cross_attention, cross_attention)
             self.cross_attention_residual = self._new_residual("cross_attention")
         self._add_feed_forward()
 
@@ -172,7 +173,7 @@ class DecoderBlock(Block):
 
     def ready_to_decode(self, x: Tensor) -> Tensor:
         """Returns `x` `(R, D)` as `decode_step` expects it: with pre-norm, minus its mean."""
-        return x - ops.mean(x, axis=-1, keepdims=True) if self.normalize_first else x
+        return minus_mean(x) if self.normalize_first else x
 
     def decode_step(
         self, x: Tensor, step: Any, cache: Any, memory: Any, num_hypotheses: int, weights: Any
@@ -215,7 +216,7 @@ class DecoderBlock(Block):
 
 def check_cross_attention(layer, given):
     """Raises `InputError` for a layer that needs distances; `given` is the argument."""
-    if isinstance(layer, SparseAttention):
+    if isinstance(getattr(layer, "attention", layer), SparseAttention | Ssru):
         raise InputError(
             f"cross_attention must be one of {', '.join(CROSS_ATTENTIONS)}: a source token has "
             f"no distance from a target token. Received: cross_attention={given!r}."

@@ -49,8 +49,8 @@ def dense_weights(
     dtype = layers[0].compute_dtype
     kernel = ops.concatenate([ops.cast(layer.kernel, "float32") for layer in layers], axis=1)
     bias = None
-    if layers[0].bias is not None:
-        bias = ops.concatenate([ops.cast(layer.bias, "float32") for layer in layers], axis=0)
+    if any(layer.bias is not None for layer in layers):
+        bias = ops.concatenate([_bias(layer) for layer in layers], axis=0)
     if norm is not None:
         beta = ops.matmul(ops.cast(norm.beta, "float32")[None], kernel)[0]
         bias = beta if bias is None else beta + bias
@@ -60,6 +60,12 @@ def dense_weights(
         bias = None if bias is None else bias - ops.mean(bias)
     weights = {"kernel": kernel} if bias is None else {"kernel": kernel, "bias": bias}
     return {name: ops.cast(weight, dtype) for name, weight in weights.items()}
+
+
+def _bias(layer):
+    if layer.bias is None:
+        return ops.zeros(layer.kernel.shape[1:], "float32")
+    return ops.cast(layer.bias, "float32")
 
 
 def product(x: Tensor, kernel: Any) -> Tensor:
@@ -86,6 +92,11 @@ def add_projection(x: Tensor, inner: Tensor, weights: Any) -> Tensor:
     """Returns `x` `(R, F)` plus the output `(R, F)` of the dense layers for `inner` `(R, D)`."""
     y = x + product(inner, weights["kernel"])
     return y + weights["bias"] if "bias" in weights else y
+
+
+def minus_mean(x: Tensor) -> Tensor:
+    """Returns the rows of `x` `(R, D)`, each minus its mean."""
+    return x - ops.mean(x, axis=-1, keepdims=True)
 
 
 def standardized(x: Tensor, epsilon: float) -> Tensor:

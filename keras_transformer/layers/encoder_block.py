@@ -7,7 +7,10 @@ from typing import Any
 
 import keras
 
+from keras_transformer.errors import InputError
+from keras_transformer.layers.attention.from_config import attention_from_config
 from keras_transformer.layers.attention.multi_head import MultiHeadAttention
+from keras_transformer.layers.attention.ssru import Ssru
 from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import known_padding_mask
@@ -47,6 +50,16 @@ class Block(TracedShape, Layer):
         self.self_attention_residual = self._new_residual("self_attention")
 
     def _new_attention(self, name, attention, rotary=False):
+        if isinstance(attention, str | dict):
+            options = dict(dtype=self.dtype_policy, name="attention")
+            attention = attention_from_config(attention, **options)
+        if isinstance(attention, Ssru):
+            if rotary:
+                raise InputError(
+                    "Rotary positions turn queries and keys, which an SSRU does not have. "
+                    "Received: rotary=True, attention='ssru'. Choose other positions."
+                )
+            return attention
         options = dict(rotary=rotary, dtype=self.dtype_policy, name=name)
         return MultiHeadAttention(self.num_heads, attention=attention, **options)
 
@@ -81,8 +94,9 @@ class Block(TracedShape, Layer):
 
     @property
     def attention(self) -> keras.layers.Layer:
-        """The layer that attends within each head."""
-        return self.self_attention.attention
+        """The layer that attends within each head; an `Ssru` has none."""
+        layer = self.self_attention
+        return layer if isinstance(layer, Ssru) else layer.attention
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -133,6 +147,12 @@ class EncoderBlock(Block):
     ) -> None:
         arguments = num_heads, ff_dim, dropout, normalize_first, activation, attention, rotary
         super().__init__(*arguments, layer_norm_epsilon, ff_dropout, **kwargs)
+        if isinstance(self.self_attention, Ssru):
+            raise InputError(
+                "Expected an attention that sees all positions in an encoder. Received: "
+                "attention='ssru', which reads from the start. Use it in the decoder, as "
+                "decoder_attention of a Transformer."
+            )
         self._add_feed_forward()
 
     def build(self, input_shape: Shape) -> None:

@@ -16,8 +16,8 @@ from keras_transformer.types import Tensor
 FACTORS = ("lora_kernel_a", "lora_kernel_b")
 """The names of Keras for the weights of an adapter, A and B."""
 
-PROJECTIONS = ("query", "key", "value", "output", "inner", "outer")
-"""The names of the projections of attention and of feed-forward networks."""
+PROJECTIONS = ("query", "key", "value", "output", "forget", "candidate", "inner", "outer")
+"""The names of the projections of attention, of an `Ssru`, and of feed-forward networks."""
 
 
 class HasLora:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_transformer.layers.base import Layer, TracedShape
-from keras_transformer.layers.decoding_step import add_projection, standardized
+from keras_transformer.layers.decoding_step import add_projection, minus_mean, standardized
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.types import Shape, Tensor
@@ -96,7 +96,11 @@ class Residual(TracedShape, Layer):
         Args:
             x: `(R, D)`.
             inner: `(R, F)`, the input of the sublayer's last projection.
-            weights: of this projection, from `dense_weights`; with pre-norm, centered.
+            weights: of this projection, from `dense_weights`; with pre-norm, centered. {}: there is
+                none, and inner `(R, D)` is the sublayer's output.
         """
-        x = add_projection(x, inner, weights)
+        if weights:
+            x = add_projection(x, inner, weights)
+        else:
+            x = x + (minus_mean(inner) if self.normalize_first else inner)
         return x if self.normalize_first else self.normalization(x)

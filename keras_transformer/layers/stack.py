@@ -134,7 +134,7 @@ class Stack(TracedShape, Layer):
         if self.positions == "alibi":
             if not isinstance(layer, ScaledDotProductAttention):
                 raise InputError(
-                    "ALiBi adds to the scores, which linear attention does not have. Received: "
+                    "ALiBi adds to scores, which this attention does not have. Received: "
                     f"positions='alibi', attention={self.attention!r}. Choose other positions."
                 )
             layer.alibi = True

@@ -38,7 +38,8 @@ def check_model_settings(config: Config) -> None:
         check_known(name, parameters, "an argument of the model")
         default, expected = parameters[name].default, parameters[name].annotation
         if name in model_class.ATTENTION_SETTINGS:
-            attention_from_config(value)
+            if value is not None or default is not None:
+                attention_from_config(value)
             for argument, number in value.items() if isinstance(value, dict) else ():
                 _check_size(f"{name}.{argument}", number)
             continue

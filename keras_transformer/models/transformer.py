@@ -47,6 +47,8 @@ class Transformer(TranslationModel):
         attention: the self-attention of encoder and decoder: "dense", "local", "block", "strided",
             "linear" or "performer"; or a dict of a name and the layer's arguments, such as
             {"name": "local", "window": 8}.
+        decoder_attention: the self-attention of the decoder, as `attention`, or "ssru", the
+            recurrent `layers.Ssru`; None: that of the encoder.
         cross_attention: the decoder's attention to the source: "dense", "linear" or "performer".
         attention_dropout: rate on the attention weights; linear attention has none.
         ff_dropout: rate within the feed-forward networks, after the activation.
@@ -79,7 +81,7 @@ class Transformer(TranslationModel):
     """
 
     NAME = "transformer"
-    ATTENTION_SETTINGS = ("attention", "cross_attention")
+    ATTENTION_SETTINGS = ("attention", "decoder_attention", "cross_attention")
 
     def __init__(
         self,
@@ -103,6 +105,7 @@ class Transformer(TranslationModel):
         output_bias: bool = False,
         layer_norm_epsilon: float = 1e-6,
         attention: str | dict[str, Any] = "dense",
+        decoder_attention: str | dict[str, Any] | None = None,
         cross_attention: str | dict[str, Any] = "dense",
         attention_dropout: float = 0.0,
         ff_dropout: float = 0.0,
@@ -133,6 +136,7 @@ class Transformer(TranslationModel):
         self.output_bias = output_bias
         self.layer_norm_epsilon = layer_norm_epsilon
         self.attention = attention
+        self.decoder_attention = decoder_attention
         self.cross_attention = cross_attention
         self.attention_dropout = attention_dropout
         self.ff_dropout = ff_dropout
@@ -149,17 +153,19 @@ class Transformer(TranslationModel):
             position_layout=position_layout,
             position_base=position_base,
             max_length=max_length,
-            attention=plain(attention),
             layer_norm_epsilon=layer_norm_epsilon,
             attention_dropout=attention_dropout,
             ff_dropout=ff_dropout,
             word_dropout=word_dropout,
             dtype=self.dtype_policy,
         )
-        self.encoder = Encoder(source_embedding, num_layers, **stack, name="encoder")
+        self.encoder = Encoder(
+            source_embedding, num_layers, attention=plain(attention), **stack, name="encoder"
+        )
         self.decoder = Decoder(
             target_embedding,
             num_decoder_layers or num_layers,
+            attention=plain(decoder_attention or attention),
             cross_attention=plain(cross_attention),
             **stack,
             name="decoder",

@@ -272,6 +272,18 @@ def test_projected_cross_entropy_of_extreme_logits(implementation):
     assert float(losses.loss) == pytest.approx(2e4)
 
 
+@pytest.mark.parametrize("length", [5, 4, 1, 0])
+@pytest.mark.parametrize("implementation", [portable, backend])
+def test_a_linear_recurrence_equals_the_loop(implementation, length):
+    rng = np.random.default_rng(3)
+    decay, added = rng.uniform(size=(2, 3, length, 2)).astype("float32")
+    state, expected = np.zeros((3, 2)), np.zeros((3, length, 2))
+    for t in range(length):
+        expected[:, t] = state = decay[:, t] * state + added[:, t]
+    found = implementation.linear_recurrence(*map(ops.convert_to_tensor, (decay, added)))
+    np.testing.assert_allclose(ops.convert_to_numpy(found), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("length", [5, 1, 0])
 @pytest.mark.parametrize("implementation", [portable, backend])
 def test_scan_equals_the_loop(implementation, length):

@@ -293,6 +293,8 @@ def changed(config, *assignments):
         ("model.source_vocab_size=9", "an argument of the model: .* source_vocab_size"),
         ("model.target_vocab_size=9", "an argument of the model: .* target_vocab_size"),
         ("model.attention=locl", "one of dense, local, .* Received: attention='locl'"),
+        ("model.attention=null", "one of dense, local, .* Received: attention=None"),
+        ("model.decoder_attention={name: ssru, units: 3}", "attention layer 'ssru'"),
         ("model.attention={name: local, width: 3}", "arguments of the attention layer 'local'"),
         ("model.cross_attention={name: linear, chunk_size: 2.5}", "Received: chunk_size=2.5"),
         ("model.num_heads=two", "a whole number. Received: model.num_heads='two'"),

@@ -195,5 +195,6 @@ def test_what_the_model_of_a_preset_leaves_to_the_constructor(name):
         "ff_dropout": 0.0,
         "word_dropout": 0.0,
         "attention": "dense",
+        "decoder_attention": None,
         "cross_attention": "dense",
     }

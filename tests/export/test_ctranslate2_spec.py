@@ -96,6 +96,7 @@ def test_translations_and_scores_are_the_translators(
     [
         (dict(attention="local"), "attention='local'"),
         (dict(cross_attention="linear"), "cross_attention='linear'"),
+        (dict(decoder_attention="ssru"), "decoder_attention='ssru'"),
         (dict(positions="alibi"), "positions='alibi'"),
         (dict(activation="elu"), "activation='elu'"),
         (dict(source_vocab_size=151), "151 source embeddings for 150 tokens"),

@@ -76,6 +76,7 @@ LAYERS = {
     "ScaledDotProductAttention": (dict(alibi=True, dropout=0.2), [HEADS, HEADS, HEADS]),
     "SinusoidalPositions": (dict(layout="concatenated", base=500.0, combine="concatenate",
                                  width=6), [X]),
+    "Ssru": (dict(), [X]),
     "StridedAttention": (dict(stride=2, alibi=True, dropout=0.2), [HEADS, HEADS, HEADS]),
     "TokenEmbedding": (dict(vocab_size=19, d_model=12, scale=False, stddev=0.02), [IDS]),
     "WordDropout": (dict(rate=0.3, seed=5), [X]),

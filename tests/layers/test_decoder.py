@@ -58,6 +58,7 @@ VARIANTS = [
     dict(positions="rotary", attention={"name": "local", "window": 2}, num_layers=1),
     dict(positions="alibi", num_layers=1),
     dict(attention="linear", num_layers=1),
+    dict(attention="ssru", num_layers=1),
 ]
 
 

@@ -45,6 +45,7 @@ ATTENTION_VARIANTS = {
         attention={"name": "performer", "num_features": 5},
         cross_attention={"name": "performer", "num_features": 7},
     ),
+    "ssru": dict(decoder_attention="ssru", normalize_first=True),
 }
 
 

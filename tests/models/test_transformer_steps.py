@@ -7,7 +7,7 @@ from keras import ops, tree
 from keras_transformer import Transformer, backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import decode
-from keras_transformer.special_ids import END_ID, START_ID
+from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 
 
 def targets(rows, length, seed=5):
@@ -142,9 +142,26 @@ def test_learned_positions_end_an_output():
     assert whole_pass(model, source_ids, ids).shape == (1, 6, 23)
 
 
-@pytest.mark.parametrize("name", ["local attention", "linear attention"])
+@pytest.mark.parametrize("name", ["local attention", "ssru"])
+def test_a_beam_search_has_the_scores_of_the_whole_pass(shared_model, variants, batch, name):
+    """It reorders the cache of each hypothesis, of keys and values, or of one vector."""
+    model, source_ids = shared_model(**variants[name]), batch["source_ids"]
+    config = DecodingConfig(beam_size=3, max_length=5, length_penalty=0.0)
+    found = decode(model, source_ids, config, n_best=3)
+    for row, (ids, scores) in enumerate(zip(found.ids, found.scores, strict=True)):
+        ids = ops.convert_to_numpy(ids)
+        previous = np.concatenate([np.full((3, 1), START_ID), ids[:, :-1]], axis=1)
+        source = np.repeat(source_ids[row : row + 1], 3, axis=0)
+        logits = whole_pass(model, source, previous)
+        log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+        chosen = np.take_along_axis(log_probs, ids[..., None], axis=-1)[..., 0]
+        expected = np.where(ids == PAD_ID, 0.0, chosen).sum(axis=1)
+        np.testing.assert_allclose(ops.convert_to_numpy(scores), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["local attention", "linear attention", "ssru"])
 def test_greedy_search_finds_the_tokens_that_a_whole_pass_does(shared_model, variants, batch, name):
-    """With a cache of keys and values, and with one of sums."""
+    """With a cache of keys and values, with one of sums, and with one vector."""
     model, source_ids = shared_model(**variants[name]), batch["source_ids"]
     found = decode(model, source_ids, DecodingConfig(beam_size=1, max_length=4))
     found = ops.convert_to_numpy(found.ids)[0, 0]

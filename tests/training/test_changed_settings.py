@@ -57,6 +57,7 @@ OTHER_MODEL = {
     "output_bias": True,
     "layer_norm_epsilon": 1e-5,
     "attention": "local",
+    "decoder_attention": "ssru",
     "cross_attention": "linear",
     "attention_dropout": 0.1,
     "ff_dropout": 0.1,

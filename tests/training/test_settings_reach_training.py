@@ -423,6 +423,7 @@ MODEL = {
     "output_bias": True,
     "layer_norm_epsilon": 1e-5,
     "attention": {"name": "local", "window": 3},
+    "decoder_attention": {"name": "block", "block_size": 4},
     "cross_attention": {"name": "dense"},
     "attention_dropout": 0.11,
     "ff_dropout": 0.12,

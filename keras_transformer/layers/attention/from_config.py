@@ -6,11 +6,16 @@ from keras_transformer.layers.attention.feature_maps import PositiveRandomFeatur
 from keras_transformer.layers.attention.linear import LinearAttention
 from keras_transformer.layers.attention.local import LocalAttention
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.attention.ssru import Ssru
 from keras_transformer.layers.attention.strided import StridedAttention
 
 
 def _performer(num_features=256, seed=None, **options):
     return LinearAttention(PositiveRandomFeatures(num_features, seed, name="features"), **options)
+
+
+def _ssru(name=None, **options):
+    return Ssru(name=name and "self_attention", **options)  # it is the whole of it
 
 
 ATTENTIONS = {
@@ -20,6 +25,7 @@ ATTENTIONS = {
     "strided": StridedAttention,
     "linear": LinearAttention,
     "performer": _performer,
+    "ssru": _ssru,
 }
 
 CROSS_ATTENTIONS = ("dense", "linear", "performer")
@@ -27,7 +33,7 @@ CROSS_ATTENTIONS = ("dense", "linear", "performer")
 
 
 def attention_from_config(attention, dropout=0.0, **options):
-    """Returns a new layer that attends within heads.
+    """Returns a new layer that attends within heads, or an `Ssru`, which has none.
 
     Args:
         attention: a name in `ATTENTIONS`, or a dict of a name and the layer's arguments, which are
@@ -62,7 +68,7 @@ def attention_from_config(attention, dropout=0.0, **options):
                 f"Received: {argument}={value!r}."
             )
     if dropout:
-        if name in ("linear", "performer"):
+        if name in ("linear", "performer", "ssru"):
             raise InputError(
                 "Expected attention with weights, some of which can be dropped. Received: "
                 f"attention_dropout={dropout}, attention={attention!r}, which computes none. "

@@ -12,6 +12,7 @@ from keras import ops
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.from_config import attention_from_config
 from keras_transformer.layers.attention.scores import MASKED_SCORE, scaled_dot_product_scores
+from keras_transformer.layers.attention.ssru import Ssru
 from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense, HeadwiseDense
@@ -91,6 +92,11 @@ class MultiHeadAttention(TracedShape, Layer):
                 "dense" if attention is None else attention,
                 dtype=self.dtype_policy,
                 name="attention",
+            )
+        if isinstance(attention, Ssru):
+            raise InputError(
+                "Expected an attention within heads. Received: attention='ssru', which has none. "
+                "Use the layer Ssru in the place of MultiHeadAttention."
             )
         self.num_heads = num_heads
         self.head_dim = head_dim

@@ -15,7 +15,8 @@ def test_each_name_makes_a_new_layer():
         layer = attention_from_config(name, dtype="mixed_bfloat16")
         assert layer is not attention_from_config(name)
         assert layer.compute_dtype == "bfloat16"
-        assert hasattr(layer, "attend_to_memory") and hasattr(layer, "decode_step")
+        assert hasattr(layer, "decode_step")
+        assert hasattr(layer, "attend_to_memory") or name == "ssru"
     assert set(CROSS_ATTENTIONS) < set(ATTENTIONS)
 
 
