@@ -152,15 +152,12 @@ class BaseTranslator(abc.ABC):
         among them, as a training does not see their bytes.
         """
         texts = list_of_texts(texts)
-        characters = {
-            character
-            for text, is_unknown in zip(texts, self._have_unknown(texts), strict=True)
-            if is_unknown
-            for character in text
-        }
-        alone = sorted(characters)
+        alone = sorted(set().union(*texts))
         unknown = set(itertools.compress(alone, self._have_unknown(alone)))
-        return ["".join(dict.fromkeys(filter(unknown.__contains__, text))) for text in texts]
+        # of others, such as a combining accent, the tokenizer may know what they are a part of
+        found = ["".join(dict.fromkeys(filter(unknown.__contains__, text))) for text in texts]
+        rest = iter(self._have_unknown(list(itertools.compress(texts, found))))
+        return [characters if characters and next(rest) else "" for characters in found]
 
     @abc.abstractmethod
     def _have_unknown(self, texts: list[str]) -> Sequence[bool]:

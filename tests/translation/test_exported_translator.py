@@ -66,6 +66,14 @@ def test_characters_that_the_tokenizer_does_not_know(
         assert each.unknown_characters([]) == []
 
 
+def test_a_part_of_a_character_is_known_where_the_character_is(
+    translator, exported_translator, exported_ctranslate2
+):
+    texts = ["u\u0308", "\u0308", "A dog runs."]  # two are normalized to one, alone it is unknown
+    for each in (translator, exported_translator, load(exported_ctranslate2)):
+        assert each.unknown_characters(texts) == ["", "\u0308", ""]
+
+
 def test_carries_the_search_that_was_exported(exported_translator, translator):
     assert exported_translator.decoding == translator.decoding
     for n_best in (0, 3):
