@@ -166,17 +166,16 @@ class Translator(BaseTranslator):
         rows, copies = self._encode_sources(texts)
         # several hypotheses may have the same text
         num_hypotheses = self.decoding.beam_size if n_best > 1 else 1
-        batches = []
+        of_prefixes = [] if begun is None else [begun.searched]
+        ways = []
         if terms is not None:
             steered = self._term_rows(terms, texts, prefixes or [""] * len(texts))
-            has_terms = list(map(any, steered))
-            both = [TermRows(self.term_vocabulary, steered)]
-            if begun is not None:
-                both.insert(0, begun.searched)
-            some = _only(rows, has_terms)
-            batches += self._batch_search.submit_search(submit, some, num_hypotheses, both)
-            rows = _only(rows, [not has_any for has_any in has_terms])
-        for some, steering in _by_prefix(rows, prefixes, begun):
+            both = [*of_prefixes, TermRows(self.term_vocabulary, steered)]
+            ways.append((list(map(any, steered)), both))
+        if begun is not None:
+            ways.append((prefixes, of_prefixes))
+        batches = []
+        for some, steering in _by_steering(rows, ways):
             batches += self._batch_search.submit_search(submit, some, num_hypotheses, steering)
         found = ((indices, result()) for indices, result in batches)
 
@@ -273,7 +272,8 @@ class Translator(BaseTranslator):
         rows, copies = self._encode_sources(texts)
         draws = list(itertools.islice(draws, len(rows)))
         batches = []
-        for some, steering in _by_prefix(rows, prefixes, begun):
+        ways = [] if begun is None else [(prefixes, [begun.searched])]
+        for some, steering in _by_steering(rows, ways):
             batches += self._batch_search.submit_samples(submit, some, draws, *options, steering)
         found = ((indices, result()) for indices, result in batches)
 
@@ -507,20 +507,18 @@ def _checked_head(head, model):
     return layer, number
 
 
-def _only(rows, is_kept):
-    """Returns the rows that are kept; the others are empty, so that they are not searched for."""
-    return [row if keep else row[:0] for row, keep in zip(rows, is_kept, strict=True)]
+def _by_steering(rows, ways):
+    """Yields the rows that a way steers and its steering, for each, and then those without any.
 
+    So the translation of a text without a prefix or terms is the same beside texts that have some.
 
-def _by_prefix(rows, prefixes, begun):
-    """Yields the rows with a prefix and what steers their search, and then those without one.
-
-    So the translation of a text without a prefix is the same beside texts that have one.
+    Args:
+        ways: pairs of what each row has, true in the rows that are steered, and of a list of
+            `SteeredRows`. A row goes the first way that steers it.
     """
-    if begun is not None:
-        has_prefix = list(map(bool, prefixes))
-        yield _only(rows, has_prefix), [begun.searched]
-        rows = _only(rows, [not has_any for has_any in has_prefix])
+    for given, steering in ways:
+        yield [row if has else row[:0] for row, has in zip(rows, given, strict=True)], steering
+        rows = [row[:0] if has else row for row, has in zip(rows, given, strict=True)]
     yield rows, []
 
 
