@@ -29,7 +29,7 @@ def main(arguments=None):
 
 
 def _parser():
-    from keras_transformer.pipelines import translate
+    from keras_transformer.pipelines import prepare, translate
 
     parser = _Parser(
         prog="python -m keras_transformer.pipelines",
@@ -37,7 +37,7 @@ def _parser():
         "place. All other options are those of Beam and of its runner.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, pipeline in {"translate": translate}.items():
+    for name, pipeline in {"prepare": prepare, "translate": translate}.items():
         summary = pipeline.SUMMARY
         added = commands.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."

@@ -89,16 +89,8 @@ def prepare(
         text = StreamedText(config.data, config.training.seed)
         write(f"text        {text.summary}")
         num_shards = math.ceil(text.num_train / shard_pairs)
-        begun = begun_of(config, text, num_shards)
+        begin_or_go_on(config, text, output, num_shards, write)
         work = output / WORK
-        if not (work / BEGUN).exists():
-            begin(config, text, output, begun, write)
-        elif (work / BEGUN).read_text(encoding="utf-8") != begun:
-            raise InputError(
-                "Expected the text and the settings of data and tokenizer with which the "
-                f"preparation in {output} was begun. Received: others. Name another directory, or "
-                f"remove {output}."
-            )
         tokenizers = load_tokenizers(output / TOKENIZER, config.tokenizer.shared)
 
         # === Chunks of the text, in a file each; then the shards, made of their pieces ===
@@ -208,6 +200,19 @@ def begun_of(config, text, num_shards):
         "num_shards": num_shards,
     }
     return json.dumps(content, indent=1)
+
+
+def begin_or_go_on(config, text, output, num_shards, write):
+    """Begins a preparation, or raises `InputError` where another one has been begun."""
+    begun, path = begun_of(config, text, num_shards), output / WORK / BEGUN
+    if not path.exists():
+        begin(config, text, output, begun, write)
+    elif path.read_text(encoding="utf-8") != begun:
+        raise InputError(
+            "Expected the text and the settings of data and tokenizer with which the "
+            f"preparation in {output} was begun. Received: others. Name another directory, or "
+            f"remove {output}."
+        )
 
 
 def begin(config, text, output, begun, write):
