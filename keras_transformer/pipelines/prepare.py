@@ -43,8 +43,6 @@ from keras_transformer.files.text import check_directory, check_readable
 from keras_transformer.pipelines.running import options_of, run_pipeline
 from keras_transformer.runs.run import checksum_of_tokenizers, load_tokenizers
 
-SUMMARY = "tokenize text into shards, for train --prepared"
-
 
 def add_arguments(parser):
     parser.add_argument(

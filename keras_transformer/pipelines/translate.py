@@ -43,7 +43,6 @@ from keras_transformer.pipelines.storage import (
 from keras_transformer.translation.exported_translator import checksum_of_export
 from keras_transformer.translation.loading import load_export, version_path
 
-SUMMARY = "translate files of text with an export"
 BLOCK_LINES = 512
 """Lines that a worker translates at once, and that a kill may take: 8 batches."""
 CUT = "cut: the text or its translation is longer than the export allows"
