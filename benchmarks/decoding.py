@@ -98,7 +98,7 @@ def write_models(run, folder, sides, num_translations):
         path = folder / "ctranslate2-shortlist" / "vmap.txt"
         peer_models.write_vocabulary_map(lexicon.top(num_translations), plain.tokenizer, path)
     if "Hugging Face" in sides:
-        peer_models.write_hugging_face(plain, folder / "hugging_face.pt")
+        peer_models.write_hugging_face(plain.model, folder / "hugging_face.pt")
     (tokenizer,) = pathlib.Path(run).glob("tokenizer/*.model")
     shutil.copy(tokenizer, folder / "tokenizer.model")
     source = list(iterate_lines(data / "test_2016_flickr.en.gz"))

@@ -30,15 +30,18 @@ def write_vocabulary_map(lexicon, tokenizer, path):
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_hugging_face(translator, path):
-    """Writes a pickle of the model as Hugging Face's `M2M100`, which is pre-norm with sinusoids.
+def write_hugging_face(model, path):
+    """Writes a pickle: Hugging Face's own format would leave out the table of sinusoids."""
+    import torch
 
-    Hugging Face's own format would leave out the table of sinusoids.
-    """
+    torch.save(hugging_face(model), path)
+
+
+def hugging_face(model):
+    """Returns a model as Hugging Face's `M2M100`, which is pre-norm with sinusoids."""
     import torch
     import transformers
 
-    model = translator.model
     config = transformers.M2M100Config(
         vocab_size=model.source_vocab_size,
         d_model=model.d_model,
@@ -88,7 +91,7 @@ def write_hugging_face(translator, path):
             stack.embed_positions.weights[1 : 1 + MAX_POSITIONS] = torch.from_numpy(
                 _positions(model)
             )
-    torch.save(peer, path)
+    return peer
 
 
 def _attention(name, attention):

@@ -8,7 +8,12 @@ a run that was trained to read terms in its source, as docs/guides/trained-terms
 
     python benchmarks/terms.py runs/multi30k --trained runs/terms
 
-In `transformers`, `force_words_ids` has moved to code on the Hub with release 5, which is not here.
+`--force-words` adds `force_words_ids` of Hugging Face, with the same weights and width of the beam.
+It needs PyTorch, and in an environment of its own `pip install "transformers<4.50"`: with release
+5, this search has moved to code on the Hub.
+
+    taskset -c 1 python benchmarks/terms.py runs/multi30k --sentences 100 --force-words \
+        --output benchmarks/results/force-words.json
 """
 
 import argparse
@@ -29,6 +34,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run", help="a run directory, trained on raw Multi30k")
     parser.add_argument("--trained", help="a run that was trained with terms in its source")
+    parser.add_argument(
+        "--force-words", action="store_true", help="compare with force_words_ids of transformers 4"
+    )
     parser.add_argument("--sentences", type=count, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "terms.json")
@@ -45,13 +53,17 @@ def main():
     sources, references = (side[: arguments.sentences] for side in test)
     dice = dice_of(zip(*train, strict=True))
     translator = keras_transformer.load(arguments.run)
-    plain = timed(translator, sources)
+    plain = timed(ours(translator), sources)
     draw = random.Random(arguments.seed)
     texts = zip(sources, references, plain[0], strict=True)
     terms = [term_of(*each, dice, draw) for each in texts]
-    rows = {"plain": plain, "terms": timed(translator, sources, terms)}
+    rows = {"plain": plain, "terms": timed(ours(translator), sources, terms)}
+    if arguments.force_words:
+        peer = hugging_face(translator)
+        rows["transformers"] = timed(peer, sources)
+        rows["transformers, force_words_ids"] = timed(peer, sources, terms)
     if arguments.trained:
-        trained = keras_transformer.load(arguments.trained)
+        trained = ours(keras_transformer.load(arguments.trained))
         rows["trained, without terms"] = timed(trained, sources)
         annotated = [with_term(*each) for each in zip(sources, terms, strict=True)]
         rows["trained, terms in the source"] = timed(trained, annotated)
@@ -102,16 +114,56 @@ def with_term(source, term):
     return source
 
 
-def timed(translator, sources, terms=None):
+def ours(translator):
+    """Returns a function that translates a source with its terms, a dict."""
+
+    def translate(source, terms):
+        return translator.translate([source], terms=terms or None)[0][0].text
+
+    return translate
+
+
+def hugging_face(translator):
+    """Returns the same function of `transformers`, for the same weights."""
+    import peer_models
+    import torch
+    from decoding_side import FORBIDDEN, max_tokens
+
+    from keras_transformer.decoding.terms import TermVocabulary
+    from keras_transformer.export.hugging_face import GNMT_SLOPE
+    from keras_transformer.special_ids import END_ID
+
+    torch.set_num_threads(1)
+    model = peer_models.hugging_face(translator.model)
+    decoding, tokenizer = translator.decoding, translator.tokenizer
+
+    @torch.no_grad()
+    def translate(source, terms):
+        (ids,) = tokenizer.encode([source]).to_list()
+        forms = tokenizer.encode(list(terms.values())).to_list() if terms else None
+        found = model.generate(
+            input_ids=torch.tensor([[*ids, END_ID]]),
+            force_words_ids=forms,
+            num_beams=TermVocabulary.BEAM_SIZE if terms else decoding.beam_size,
+            do_sample=False,
+            length_penalty=GNMT_SLOPE * decoding.length_penalty,
+            early_stopping=False,
+            max_new_tokens=max_tokens(len(ids)),
+            suppress_tokens=list(FORBIDDEN),
+        )
+        row = [i for i in found[0].tolist() if i > END_ID]
+        return tokenizer.decode([row]).numpy()[0].decode()
+
+    return translate
+
+
+def timed(translate, sources, terms=None):
     """Returns the translation of each source, and the seconds of the processor."""
-    calls = [
-        ([source], term or None)
-        for source, term in zip(sources, terms or [None] * len(sources), strict=True)
-    ]
-    for texts, term in calls[:8]:
-        translator.translate(texts, terms=term)  # compiles
+    calls = list(zip(sources, terms or [{}] * len(sources), strict=True))
+    for call in calls[:8]:
+        translate(*call)  # compiles
     start = time.process_time()
-    found = [translator.translate(texts, terms=term)[0][0].text for texts, term in calls]
+    found = [translate(*call) for call in calls]
     return found, time.process_time() - start
 
 
