@@ -163,11 +163,11 @@ class LateBatchesTask(TranslationTask):
         batches, tokens, plan = self.batches, self.batches.batch_tokens, self.batches._plan
         first = round(config.training.max_steps * 2 / 3 / len(batches))
 
-        def plan_epoch(epoch):
+        def plan_section(epoch, section):
             batches.batch_tokens = tokens if epoch < first else 2 * tokens
-            return plan(epoch)
+            return plan(epoch, section)
 
-        batches._plan = plan_epoch
+        batches._plan = plan_section
 
 
 TASKS = {

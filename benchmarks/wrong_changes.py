@@ -249,8 +249,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     (
         "resume index",
-        "while index >= self._count(epoch):",
-        "while index > self._count(epoch):",
+        "if left < 0:\n                    return epoch, index",
+        "if left <= 0:\n                    return epoch, index",
         "training",
     ),
     (
