@@ -180,8 +180,7 @@ class ParallelCorpus:
             text = text._select(is_used, text.summary)
             if each.tag is not None:
                 text.is_tagged = np.array([source.startswith(each.tag) for source in text.source])
-                untagged = (source.removeprefix(each.tag).lstrip() for source in text.source)
-                text.source = [f"{each.tag} {source}" for source in untagged]
+                text.source = [with_tag(source, each.tag) for source in text.source]
             texts.append(text)
         sizes = [len(text) for text in texts]
         before = itertools.accumulate((text.num_lines for text in texts[:-1]), initial=0)
@@ -279,6 +278,11 @@ class ParallelCorpus:
         summary = dataclasses.replace(summary, num_pairs=len(source))
         parts = self.parts, self.part_of[chosen], self.lines[chosen], self.num_lines
         return ParallelCorpus(source, target, summary, *parts, self.is_tagged[chosen])
+
+
+def with_tag(source, tag):
+    """Returns a source that begins with a tag and a space, once."""
+    return f"{tag} {source.removeprefix(tag).lstrip()}"
 
 
 def parts_of(corpora, sizes, temperature):

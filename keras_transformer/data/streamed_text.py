@@ -15,6 +15,7 @@ from keras_transformer.data.parallel import (
     held_out_pairs,
     pairs_of,
     parts_of,
+    with_tag,
 )
 from keras_transformer.data.preparation import Chunk
 from keras_transformer.errors import InputError
@@ -98,10 +99,10 @@ class StreamedText:
         """Yields `(source, target, is_held_out)` for each pair of a part that has no blank side."""
         pairs = (pair for pair in self._stripped(part) if not any(map(is_blank, pair)))
         before = sum(self.sizes[:part])
-        tag = f"{self.parts[part].tag} " if self.parts[part].tag else ""
+        tag = self.parts[part].tag
         is_held_out = self._is_held_out[before : before + self.sizes[part]].tolist()
         for (source, target), out in zip(pairs, is_held_out, strict=False):  # as max_pairs says
-            yield tag + source, target, out
+            yield source if tag is None else with_tag(source, tag), target, out
 
     @property
     def tags(self) -> list[str]:

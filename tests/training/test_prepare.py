@@ -30,12 +30,14 @@ SILENT = {"write": lambda line: None}
 
 @pytest.fixture
 def text(tmp_path, sentence_pairs):
-    """The settings of two corpora, of which one has blank sides, and of a small vocabulary."""
+    """The settings of two corpora, one of them with blank sides, and of a small vocabulary."""
     table = tmp_path / "pairs.tsv"
     table.write_text("".join(f"{a}\t{b}\n" for a, b in sentence_pairs), encoding="utf-8")
     for side, index in (("source", 1), ("target", 0)):
         lines = [pair[index] for pair in sentence_pairs]
         lines[3 + index] = " "
+        if side == "source":
+            lines[7] = f">>en<< {lines[7]}"  # has its tag already
         (tmp_path / f"back.{side}").write_text("\n".join(lines), encoding="utf-8")
     back = {side: str(tmp_path / f"back.{side}") for side in ("source", "target")}
     data = {
