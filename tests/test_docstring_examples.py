@@ -42,10 +42,11 @@ class Checker(doctest.OutputChecker):
 
 
 @pytest.fixture(scope="module")
-def directory(translator, exported, exported_ctranslate2, tmp_path_factory):
-    """A directory with a run and exports of the translator, where examples look for them."""
+def directory(translator, exported, exported_ctranslate2, sentence_pairs, tmp_path_factory):
+    """A directory with a run, exports and prepared text, where examples look for them."""
     from keras_transformer.config import Config
     from keras_transformer.runs import Run
+    from keras_transformer.training.prepare import prepare
 
     path = tmp_path_factory.mktemp("examples")
     shutil.copytree(exported, path / "export/models/translator/1")
@@ -60,6 +61,10 @@ def directory(translator, exported, exported_ctranslate2, tmp_path_factory):
         '{"step": 1, "limit": "max_steps", "value": 1, "reason": "", "checkpoint": "averaged",'
         ' "metrics": {}}'
     )
+    table, model_path = path / "pairs.tsv", run.tokenizer_path / "tokenizer.model"
+    table.write_text("".join(f"{a}\t{b}\n" for a, b in sentence_pairs), encoding="utf-8")
+    text = {"data": {"train": [{"tsv": str(table)}]}, "tokenizer": {"model": str(model_path)}}
+    prepare(Config().merged(text), path / "prepared", 1, write=str)
     return path
 
 
