@@ -51,7 +51,7 @@ NO_TENSORFLOW = (
 OTHER_DISTRIBUTION = "keras-transformer"
 """Another project on the package index, whose files have the import name of this package."""
 _shown: int | None = None
-"""The descriptor of standard error while number 2 is another, see `_messages_dropped`."""
+"""The descriptor of standard error while number 2 is another, see `messages_dropped`."""
 
 
 def run(command):

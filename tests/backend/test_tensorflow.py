@@ -282,7 +282,7 @@ def test_half_precision_is_as_exact_as_the_portable_one(dtype, loss_scale, label
         error, of_reference = (
             np.linalg.norm(x / (3 * loss_scale) - exact) / np.linalg.norm(exact) for x in both
         )
-        assert of_reference < 0.02
+        assert of_reference < 0.03  # 0.026 on processors without products of bfloat16
         assert error < 1.25 * of_reference
 
 

@@ -222,7 +222,7 @@ def test_keras_starts_without_streams_and_with_one_thread_for_each_operation():
 
 
 def test_what_is_said_while_messages_are_dropped_is_shown(capfd):
-    with console._messages_dropped():
+    with console.messages_dropped():
         os.write(2, b"a note of a library\n")
         console.say("loading")
     console.say("done")

@@ -206,7 +206,7 @@ def test_a_shortlist_restricts_the_softmax_of_each_member(members, ensemble):
 def test_attention_weights_are_the_heads_of_all_members(members, ensemble):
     inputs = {"source_ids": SOURCE_IDS, "target_ids": SOURCE_IDS[:, :4]}
     logits, weights = ensemble(inputs, return_attention_weights=True)
-    np.testing.assert_array_equal(*arrays([logits, ensemble(inputs)]))
+    np.testing.assert_allclose(*arrays([logits, ensemble(inputs)]), rtol=0, atol=1e-6)
     assert set(weights) == {"cross"} and ensemble.gives_cross_weights  # the RNN has no others
     (found,) = arrays(weights["cross"])
     each = [member(inputs, return_attention_weights=True)[1]["cross"][-1] for member in members]

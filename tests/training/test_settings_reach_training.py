@@ -458,6 +458,8 @@ def test_batches_are_asked_for_that_divide_into_the_parts_of_all_replicas():
     asked = []
 
     class Batches:
+        failure = None
+
         def dataset(self, row_multiple, **others):
             asked.append(row_multiple)
             if len(asked) == 2:  # those of the validation come first
