@@ -184,7 +184,8 @@ def test_rounded_weights_are_smaller_and_close(
     assert sizes[0] < (0.6 if weights == "bfloat16" else 0.45) * sizes[1]
     sources = [source for source, _ in sentence_pairs]
     found, expected = load(tmp_path)(sources), translator(sources)
-    assert sum(map(str.__eq__, found, expected)) > 0.7 * len(sources)
+    is_exact = ctranslate2_model._tolerance(weights) is not ctranslate2_model.INEXACT_INT8
+    assert sum(map(str.__eq__, found, expected)) > (0.7 if is_exact else 0.4) * len(sources)
 
 
 def test_a_wrong_export_does_not_appear(translator, tmp_path, monkeypatch):
