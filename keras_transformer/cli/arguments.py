@@ -20,8 +20,8 @@ from keras_transformer.files.text import check_no_input, check_readable
 CHUNK_LINES = max(1024, 512 * NUM_CORES)
 """Lines that are read and translated at once, so that memory is bounded for any input: 8 batches
 for each core. Of a file, two such chunks are in memory."""
-FIRST_LINES, SECONDS_OF_CHUNK = 128, 10.0
-"""The lines of the first chunk, and the time below which the next one is larger."""
+FIRST_LINES = 128
+"""The lines of the first chunk."""
 
 SECONDS_BETWEEN_LINES = 60.0
 """Between two lines about the progress where standard error is no terminal."""
@@ -289,18 +289,26 @@ def translations_of(translator, lines):
     yield from one_by_one(translator.translate_chunks(chunks_of(lines)))
 
 
-def chunks_of(lines):
-    """Yields lists of up to `CHUNK_LINES` lines, fewer where they take long.
+def chunks_of(lines, done=0):
+    """Yields lists of lines, of `FIRST_LINES`, twice as many and so on, up to `CHUNK_LINES`.
 
-    The first ones are short, and they grow while the next one is asked for within
-    `SECONDS_OF_CHUNK`: what an end of the process loses is little, and progress soon shows.
+    The first ones are short: what an end of the process loses is little, and progress soon shows.
+    Where they end depends on the place in the input alone, as lines that are translated together
+    decide the last digit of a score: a command that goes on has the scores of one that was whole.
+
+    Args:
+        done: how many lines of the input came before these.
     """
-    lines, size, begin = iter(lines), min(FIRST_LINES, CHUNK_LINES), time.monotonic()
-    while chunk := list(itertools.islice(lines, size)):
-        yield chunk
-        if time.monotonic() - begin < SECONDS_OF_CHUNK:
-            size = min(2 * size, CHUNK_LINES)
-        begin = time.monotonic()
+    lines, size, end = iter(lines), min(FIRST_LINES, CHUNK_LINES), 0
+    while True:
+        end += size
+        if end > done:
+            chunk = list(itertools.islice(lines, end - done))
+            if not chunk:
+                return
+            yield chunk
+            done = end
+        size = min(2 * size, CHUNK_LINES)
 
 
 def one_by_one(answers, show_progress=True, total=None, done=0):

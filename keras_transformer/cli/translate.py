@@ -220,7 +220,7 @@ def _translate(arguments, translator, terms, markup, sampling, output):
 def _chunks(arguments, output):
     """Yields lists of the lines that are not done yet."""
     if is_regular_file(arguments.input):
-        yield from chunks_of(output.rest(iterate_lines(arguments.input)))
+        yield from chunks_of(output.rest(iterate_lines(arguments.input)), output.num_done)
         return
     for lines in iterate_ready_lines(arguments.input):  # whoever writes them may wait for answers
         yield from chunks_of(output.rest(lines))

@@ -77,12 +77,15 @@ def test_waiting_lines_are_translated_before_more_are_read(
     assert capsysbinary.readouterr().out == b"A\nB\nC\nD\nE\nF\n"
 
 
-@pytest.mark.parametrize("seconds, sizes", [(60.0, [2, 4, 5, 5, 1]), (0.0, [2] * 8 + [1])])
-def test_chunks_grow_unless_they_take_long(seconds, sizes, monkeypatch):
-    for name, value in (("CHUNK_LINES", 5), ("FIRST_LINES", 2), ("SECONDS_OF_CHUNK", seconds)):
+@pytest.mark.parametrize(
+    "done, sizes", [(0, [2, 4, 5, 5, 1]), (6, [5, 5, 1]), (7, [4, 5, 1]), (16, [1]), (17, [])]
+)
+def test_chunks_grow_and_end_where_they_do_without_an_interruption(done, sizes, monkeypatch):
+    for name, value in (("CHUNK_LINES", 5), ("FIRST_LINES", 2)):
         monkeypatch.setattr(arguments, name, value)
-    chunks = list(arguments.chunks_of(map(str, range(17))))
-    assert list(map(len, chunks)) == sizes and sum(chunks, []) == list(map(str, range(17)))
+    lines = list(map(str, range(done, 17)))
+    chunks = list(arguments.chunks_of(lines, done))
+    assert list(map(len, chunks)) == sizes and sum(chunks, []) == lines
 
 
 def test_a_file_is_read_one_chunk_ahead(
