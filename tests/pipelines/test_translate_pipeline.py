@@ -199,13 +199,6 @@ def test_the_output_of_another_export_is_refused(run, fake, export, tmp_path, ca
     assert (tmp_path / "out" / "a").read_text() == "ONE\n" * 9
 
 
-def test_the_library_is_missing(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
-    assert main(["translate"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and 'pip install "apache-beam' in error
-
-
 @pytest.mark.slow
 def test_two_processes_translate_as_the_export_does(exported, exported_translator, texts, tmp_path):
     """Also when a worker finds that the export is damaged."""
