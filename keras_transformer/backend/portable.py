@@ -211,7 +211,9 @@ def linear_recurrence(decay, added):
     Args:
         decay, added: `(B, T, D)`.
     """
-    if keras.backend.backend() == "torch":  # whose associative scan makes its arrays on the CPU
+    # The associative scan of PyTorch makes its arrays on the CPU. That of JAX needs a known length,
+    # which a functional model does not have while it is made.
+    if keras.backend.backend() == "torch" or not isinstance(decay.shape[1], int):
         return recurrence_in_order(scan, decay, added)
 
     def both(first, second):

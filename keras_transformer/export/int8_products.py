@@ -66,7 +66,7 @@ class Int8Kernel(NamedTuple):
         scales = 1.0 / tf.reshape(factors, [-1])
         return cls(values, scales, tf.cast(values, tf.float32) * scales, is_exact)
 
-    def multiply(self, x: Any) -> Any:
+    def multiply_rows(self, x: Any) -> Any:
         """Returns `(R, F)`, the product of `x` `(R, D)`, each of whose rows has a scale of its own.
 
         A row's result therefore does not depend on the other rows.

@@ -72,10 +72,10 @@ def product(x: Tensor, kernel: Any) -> Tensor:
     """Returns `(R, F)`, the product of `x` `(R, D)` and a kernel `(D, F)`.
 
     Args:
-        kernel: a tensor, or an object with a method `multiply`, such as the `Int8Kernel` of an
-            export.
+        kernel: a tensor, or an object with a method `multiply_rows`, which no tensor has, such as
+            the `Int8Kernel` of an export.
     """
-    return kernel.multiply(x) if hasattr(kernel, "multiply") else ops.matmul(x, kernel)
+    return kernel.multiply_rows(x) if hasattr(kernel, "multiply_rows") else ops.matmul(x, kernel)
 
 
 def project_rows(x: Tensor, weights: Any) -> Tensor:

@@ -57,7 +57,7 @@ def reference(x, kernel, largest_weight):
 
 def multiply(x, kernel, is_exact):
     quantized = Int8Kernel.of(tf.constant(kernel), tf.constant(is_exact))
-    return tf.function(quantized.multiply)(tf.constant(x)).numpy()
+    return tf.function(quantized.multiply_rows)(tf.constant(x)).numpy()
 
 
 @pytest.mark.parametrize("is_exact", [False, pytest.param(True, marks=needs_the_operation)])
@@ -150,7 +150,7 @@ def test_a_system_without_the_operation_computes_in_float32(translator, monkeypa
     finally:
         int8_products.has_int8_product.cache_clear()
     assert small.products == "float32"
-    assert not hasattr(small.model.decoding_weights()["output"], "multiply")
+    assert not hasattr(small.model.decoding_weights()["output"], "multiply_rows")
 
 
 @pytest.mark.slow
