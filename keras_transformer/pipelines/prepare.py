@@ -25,7 +25,6 @@ from keras_transformer.data.preparation import (
     Plan,
     encoder_of,
     merge_shard,
-    num_left_out,
     write_chunk,
 )
 from keras_transformer.data.shards import (
@@ -33,15 +32,13 @@ from keras_transformer.data.shards import (
     SHARD_PAIRS,
     TOKENIZER,
     Entry,
-    Manifest,
-    write_validation,
 )
 from keras_transformer.data.streamed_text import StreamedText
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
 from keras_transformer.files.text import check_directory, check_readable
 from keras_transformer.pipelines.running import options_of, run_pipeline
-from keras_transformer.runs.run import checksum_of_tokenizers, load_tokenizers
+from keras_transformer.runs.run import load_tokenizers
 
 
 def add_arguments(parser):
@@ -70,12 +67,11 @@ def run(arguments, beam_options):
         BEGUN,
         WORK,
         begin_or_go_on,
-        check_pairs,
         check_settings,
+        finish,
         finished,
         locked,
         print_line,
-        report,
     )
 
     check_settings(config)
@@ -100,21 +96,9 @@ def run(arguments, beam_options):
         data = _with_absolute_paths(config.data)
         run_pipeline(options, lambda pipeline: _tokenize(pipeline, plan, data, text.sizes))
 
-        num_blank, num_long = num_left_out(plan, sum(map(_num_chunks, text.sizes)))
-        manifest = Manifest(
-            config.data,
-            config.tokenizer,
-            checksum_of_tokenizers(tokenizers),
-            text.sizes,
-            text.num_blank + num_blank,
-            num_long,
-            write_validation(output, text.validation),
-            [_entry(plan, number) for number in range(num_shards)],
-        )
-        check_pairs(manifest, text)
-        manifest.save(output)
-        shutil.rmtree(plan.work)
-        report(manifest, text, output, print_line)
+        shards = [_entry(plan, number) for number in range(num_shards)]
+        num_chunks = sum(map(_num_chunks, text.sizes))
+        finish(config, text, plan, tokenizers, num_chunks, shards, print_line)
 
 
 @dataclasses.dataclass

@@ -110,23 +110,7 @@ def prepare(
         tasks = ((merge_shard, number, parts) for number in range(num_shards))
         entries = made(plan, tasks, num_processes, "merging", num_shards)
 
-        # === The manifest, which makes it a preparation ===
-        num_blank, num_long = num_left_out(plan, len(parts))
-        manifest = Manifest(
-            config.data,
-            config.tokenizer,
-            checksum_of_tokenizers(tokenizers),
-            text.sizes,
-            text.num_blank + num_blank,
-            num_long,
-            write_validation(output, cast(ParallelCorpus, text.validation)),
-            entries,
-        )
-        check_pairs(manifest, text)
-        manifest.save(output)
-        shutil.rmtree(work)
-        report(manifest, text, output, write)
-        return manifest
+        return finish(config, text, plan, tokenizers, len(parts), entries, write)
 
 
 def made(plan, tasks, num_processes, description, number):
@@ -245,13 +229,38 @@ def finished(config, output, write):
     return manifest
 
 
-def check_pairs(manifest, text):
-    """Raises `InputError` where no pair is short enough."""
-    if not any(any(entry.num_pairs) for entry in manifest.shards):
+def finish(config, text, plan, tokenizers, num_chunks, shards, write):
+    """Writes the validation text and the manifest, which makes the directory a preparation.
+
+    Args:
+        num_chunks: number of chunks of the text.
+        shards: the `Entry` of each shard.
+        write: called with each line of the report.
+    Returns:
+        The `Manifest`.
+    Raises:
+        InputError: no pair is short enough.
+    """
+    if not any(any(entry.num_pairs) for entry in shards):
         raise InputError(
-            f"Expected pairs of 1 to {manifest.data.max_length} tokens per side. Received: "
+            f"Expected pairs of 1 to {config.data.max_length} tokens per side. Received: "
             f"{text.num_train} pairs, all longer or without tokens. Raise data.max_length."
         )
+    num_blank, num_long = num_left_out(plan, num_chunks)
+    manifest = Manifest(
+        config.data,
+        config.tokenizer,
+        checksum_of_tokenizers(tokenizers),
+        text.sizes,
+        text.num_blank + num_blank,
+        num_long,
+        write_validation(plan.directory, cast(ParallelCorpus, text.validation)),
+        shards,
+    )
+    manifest.save(plan.directory)
+    shutil.rmtree(plan.work)
+    report(manifest, text, plan.directory, write)
+    return manifest
 
 
 def report(manifest, text, output, write):
