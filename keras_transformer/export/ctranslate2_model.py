@@ -62,13 +62,6 @@ INEXACT_INT8 = Tolerance(0.95, 0.5)
 answers of a small model to random texts were others on a Zen 3."""
 
 
-def _tolerance(weights):
-    """Returns the `Tolerance` of a type of weights on this processor."""
-    features = processor_features()
-    has_exact_int8 = "avx2" not in features or "vnni" in features or "amx" in features
-    return TOLERANCES[weights] if has_exact_int8 or "int8" not in weights else INEXACT_INT8
-
-
 def export_ctranslate2(
     translator: Translator,
     directory: StrPath,
@@ -115,6 +108,13 @@ def export_ctranslate2(
     settings = {"format": "ctranslate2", "n_best": n_best, **vocab_sizes(translator), **search}
     model, decoding = translator.model, translator.decoding
     return write_version(write, directory, version, model, decoding, **settings)
+
+
+def _tolerance(weights):
+    """Returns the `Tolerance` of a type of weights on this processor."""
+    features = processor_features()
+    has_exact_int8 = "avx2" not in features or "vnni" in features or "amx" in features
+    return TOLERANCES[weights] if has_exact_int8 or "int8" not in weights else INEXACT_INT8
 
 
 def write_ctranslate2(translator, directory, weights="float32"):
