@@ -121,7 +121,7 @@ def _compare(arguments, references, source, hypotheses, tokenize):
     first = arguments.hypothesis or "+".join(filter(None, [*arguments.model, arguments.adapter]))
     systems = {first: hypotheses}
     for name in arguments.compare:
-        if name in systems:
+        if os.path.realpath(name) in map(os.path.realpath, systems):
             raise InputError(f"Expected systems that differ. Received: {name} twice. Name another.")
         is_model = pathlib.Path(name).is_dir()
         given = {"model": [name] if is_model else [], "hypothesis": None if is_model else name}

@@ -14,7 +14,7 @@ from keras_transformer.config.settings import NUM_CORES, processor_features
 from keras_transformer.errors import InputError
 from keras_transformer.files.version_numbers import PACKAGE_VERSION, is_version, versions_in
 
-SUMMARY = "show versions, devices, and what a run or an export is, for a report"
+SUMMARY = "show versions, devices, and what a run, an export or prepared text is, for a report"
 LIBRARIES = (
     *("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "protobuf"),
     *("jax", "torch", "ctranslate2", "transformers"),
@@ -23,12 +23,14 @@ VARIABLES = ("KERAS_BACKEND", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TF_ENA
 
 
 def add_arguments(parser):
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="directory of a run or an export")
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="?", help="a run, an export or prepared text"
+    )
 
 
 def run(arguments):
     if arguments.model is not None:
-        check_exists(arguments.model, "a run or of an export")
+        check_exists(arguments.model, "a run, an export or prepared text")
     console.start_keras(with_text=False)
     import keras
 
@@ -60,7 +62,7 @@ def _devices(backend):
 
 
 def _model(path):
-    """Returns what a run or an export is, as a dict of lines."""
+    """Returns what a run, an export or prepared text is, as a dict of lines."""
     if not is_version(path) and not versions_in(path):
         return _run(path)
     from keras_transformer.files.regular import read_regular
@@ -82,17 +84,37 @@ def _model(path):
 
 def _run(path):
     from keras_transformer.config import Config
+    from keras_transformer.data.shards import MANIFEST
     from keras_transformer.runs.run import Run
 
     run = Run(path)
+    if not run.exists and (run.path / MANIFEST).exists():
+        return _prepared(run.path)
     if not run.exists:
         raise InputError(
-            f"Expected the directory of a run or of an export. Received: {path}, which is neither. "
-            "Check the name."
+            "Expected the directory of a run, of an export or of prepared text. Received: "
+            f"{path}, which is none of them. Check the name."
         )
     config = dataclasses.asdict(Config.load(run.config_path))
     steps = [checkpoint.name for checkpoint in run.checkpoints.all()]
     lines = {"run": ", ".join(steps[-1:]) or "no checkpoint"}
     for group in ("model", "tokenizer", "training", "decoding"):
-        lines[group] = " ".join(f"{k}={v}" for k, v in config[group].items() if v not in (None, ""))
+        lines[group] = _settings(config[group])
     return lines
+
+
+def _prepared(path):
+    from keras_transformer.data.shards import Manifest
+
+    manifest = Manifest.load(path)
+    return {
+        "prepared": manifest.summary,
+        "shards": len(manifest.shards),
+        "checksum": manifest.checksum(),
+        "tokenizer": _settings(dataclasses.asdict(manifest.tokenizer)),
+    }
+
+
+def _settings(group):
+    """Returns the settings of a group that have a value, in one line."""
+    return " ".join(f"{k}={v}" for k, v in group.items() if v not in (None, ""))

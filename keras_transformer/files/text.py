@@ -175,6 +175,11 @@ def check_writable(path):
     """Raises `ValueError` unless a file can be written to `path`, before the work for it starts."""
     if path is None:
         return
+    if path == "-":
+        raise InputError(
+            "Expected the name of a file. Received: -. Write /dev/stdout for standard output, or "
+            "./- for a file of this name."
+        )
     path = pathlib.Path(path)
     if path.suffix in COMPRESSIONS and path.suffix != ".gz":
         raise InputError(f"Expected .gz, or no compression. Received: {path}. Name another file.")

@@ -116,6 +116,7 @@ def test_mistakes_are_one_line_and_write_nothing(command, text, tmp_path, write_
         ({"--score-with": "no_run"}, "no_run: no such directory"),
         ({"--source": "-"}, "Expected --tsv for pairs from a pipe"),
         ({"--output-target": "-"}, "Give --output-tsv -, or name a file."),
+        ({"--rejected": "-"}, "Write /dev/stdout for standard output"),
     ):
         flags = dict(zip(command[1::2], command[2::2], strict=True)) | changed
         assert message in error_of(2, ["clean", *(word for pair in flags.items() for word in pair)])

@@ -21,7 +21,7 @@ def test_evaluate_scores_a_file(calls, capsys, write_files):
 
 
 def test_other_systems_stand_beside_the_first(
-    calls, run_directory, capsys, write_files, fake_translator
+    calls, run_directory, capsys, write_files, fake_translator, error_of
 ):
     lines = [f"a b c d {word}" for word in "efghijkl"]
     source, target, other = write_files(
@@ -35,6 +35,8 @@ def test_other_systems_stand_beside_the_first(
     assert second.startswith(f"{other}  ") and "p = 0.0" in second
     assert f"1: {lines[0].upper()}" in rest and any("bs:1000" in line for line in rest)
     flags = ["--hypothesis", other, "--target", target, "--compare", run_directory, "--json"]
+    twice = [*flags[:-1], f"{run_directory}/.", "--source", source]
+    assert f"{run_directory}/. twice" in error_of(2, ["evaluate", *twice])
     assert cli.main(["evaluate", *flags, "--source", source]) == 0
     scores = json.loads(capsys.readouterr().out)["scores"]
     assert scores["BLEU"][run_directory]["score"] == pytest.approx(100)

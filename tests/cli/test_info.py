@@ -3,10 +3,13 @@
 import platform
 import re
 
+import numpy as np
 import pytest
 
 from keras_transformer import __version__, cli
-from keras_transformer.config import Config
+from keras_transformer.config import Config, DataConfig, TokenizerConfig
+from keras_transformer.data.ragged_ids import RaggedIds
+from keras_transformer.data.shards import Manifest, Shard, write_shard
 
 
 def lines_of(text):
@@ -27,6 +30,27 @@ def test_it_names_versions_devices_and_what_a_run_is(tmp_path, capsys):
     assert "secret" not in text
 
 
+def test_it_says_what_prepared_text_is(tmp_path, capsys):
+    pairs = RaggedIds(np.array([5, 3], "int32"), [2])
+    manifest = Manifest(
+        data=DataConfig(train=[{"tsv": "/home/me/secret.tsv"}]),
+        tokenizer=TokenizerConfig(vocab_size=99),
+        tokenizers="of two",
+        sizes=[4],
+        num_blank=1,
+        num_long=2,
+        validation="",
+        shards=[write_shard(tmp_path, 0, Shard(pairs, pairs, np.zeros(1, "int32")), 1)],
+    )
+    manifest.save(tmp_path)
+    assert cli.main(["info", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    lines = lines_of(text)
+    assert "1 pair" in lines["prepared"] and lines["shards"] == "1"
+    assert lines["checksum"] == manifest.checksum() and "vocab_size=99" in lines["tokenizer"]
+    assert "secret" not in text
+
+
 @pytest.mark.parametrize("argument", ["--version", "info"])
 def test_the_version_of_the_package(argument, capsys):
     try:
@@ -37,4 +61,4 @@ def test_the_version_of_the_package(argument, capsys):
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path, error_of):
-    assert "which is neither. Check the name" in error_of(2, ["info", str(tmp_path)])
+    assert "which is none of them. Check the name" in error_of(2, ["info", str(tmp_path)])
