@@ -62,6 +62,16 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def silent_waits():
+    """Commands of these processes never say that they wait, however busy the machine is."""
+    from keras_transformer.cli import working
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(working, "FIRST_SECONDS", 3600.0)
+        yield
+
+
 @pytest.fixture
 def network(monkeypatch):
     """What looks like a network, for data sets that TFDS mocks."""

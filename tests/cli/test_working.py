@@ -27,7 +27,8 @@ def test_what_takes_long_is_said_and_how_long(said, monkeypatch):
     assert len(said) == number
 
 
-def test_what_is_done_at_once_is_not_said(said):
+def test_what_is_done_at_once_is_not_said(said, monkeypatch):
+    monkeypatch.setattr(working, "FIRST_SECONDS", 1.5)
     with pytest.raises(ValueError, match="wrong"), working.working("loading"):
         raise ValueError("wrong")
     assert said == []
