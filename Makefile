@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 # A file's tests run in one process, so that each fixture of a file is made once.
 PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loadfile --durations=25
 # what runs on every backend of Keras
-BACKEND_TESTS = tests/backend tests/convert tests/layers tests/models tests/decoding \
+BACKEND_TESTS = tests/backend tests/checks tests/convert tests/layers tests/models tests/decoding \
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
 	tests/training/test_metrics.py tests/training/test_one_device.py \
 	tests/training/test_schedules.py tests/test_without_tensorflow.py

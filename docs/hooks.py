@@ -44,6 +44,7 @@ MODULES = (
     "translation.evaluation",
     "translation.comparison",
     "plots",
+    "checks",
     "export",
     "convert",
 )

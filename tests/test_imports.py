@@ -30,7 +30,7 @@ TENSORFLOW_FILES = (
 SUBPACKAGES = (  # each may import those that stand before it
     *("errors", "types", "special_ids", "keras_names"),
     *("files", "config", "backend", "layers", "decoding", "models"),
-    *("tokenizers", "data", "runs", "translation", "plots", "training"),
+    *("checks", "tokenizers", "data", "runs", "translation", "plots", "training"),
     *("convert", "export", "serving", "quickstart"),
     *("cli", "pipelines", "__main__"),
 )

@@ -12,6 +12,7 @@ import keras_transformer
 
 ROOT = pathlib.Path(keras_transformer.__file__).parents[1]
 PUBLIC = (
+    "checks",
     "config",
     "convert",
     "data",

@@ -205,6 +205,29 @@ def scan(step, carry, inputs):
     return ops.scan(step, carry, inputs)
 
 
+def gradients(function, variables):
+    """Returns the gradients of `function()`, a scalar, as NumPy arrays; None where there is none.
+
+    Args:
+        function: function without arguments that calls a model.
+        variables: Keras variables.
+    """
+    values = [variable.value for variable in variables]
+    if keras.backend.backend() == "torch":
+        import torch
+
+        found = torch.autograd.grad(function(), values, allow_unused=True)
+    else:
+        import jax
+
+        def of_values(values):
+            with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
+                return function()
+
+        found = jax.grad(of_values)(values)
+    return [None if each is None else ops.convert_to_numpy(each) for each in found]
+
+
 def linear_recurrence(decay, added):
     """Returns c with c_t = decay_t c_{t-1} + added_t and c before the first position 0.
 

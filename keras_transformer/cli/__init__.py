@@ -6,6 +6,7 @@ TensorFlow load after the arguments have been checked, so help and usage errors 
 """
 
 from keras_transformer.cli import (
+    check,
     clean,
     console,
     evaluate,
@@ -37,6 +38,7 @@ COMMANDS = {
     "export": export,
     "serve": serve,
     "plot": plot,
+    "check": check,
     "info": info,
 }
 
@@ -55,7 +57,7 @@ def main(arguments=None):
 
     def command():
         parsed = command_parser().parse_args(arguments)
-        parsed.run(parsed)
+        return parsed.run(parsed)
 
     return console.run(command)
 

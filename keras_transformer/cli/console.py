@@ -55,7 +55,11 @@ _shown: int | None = None
 
 
 def run(command):
-    """Calls `command()` and returns the exit code; says in one line what went wrong."""
+    """Calls `command()` and returns the exit code; says in one line what went wrong.
+
+    Args:
+        command: returns an exit code; None is 0.
+    """
     _open_missing_streams()
     if hasattr(sys.stdout, "reconfigure"):  # it is no stream of a program
         sys.stdout.reconfigure(errors="surrogateescape")  # prints a path that is not UTF-8 as it is
@@ -65,9 +69,9 @@ def run(command):
         if signal.getsignal(number) is not signal.SIG_IGN  # as for nohup
     }
     try:
-        command()
+        code = command() or 0
         sys.stdout.flush()
-        return 0
+        return code
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt as error:

@@ -151,6 +151,15 @@ def test_evaluate_scores_a_run(run, files, capsys, eagerly):
     assert 0 <= scores["BLEU"]["score"] <= 100 and 0 <= scores["chrF2"]["score"] <= 100
 
 
+def test_check_reads_the_text_and_the_batches_of_a_run(run, capsys, eagerly):
+    only = ["labels are the next tokens", "end token", "tokenizer round trip", "unknown tokens"]
+    assert cli.main(["check", str(run), "--json", "--only", *only]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {name: verdict["status"] for name, verdict in found.items()} == dict.fromkeys(
+        only, "held"
+    )
+
+
 def test_plot_draws_a_picture(run, directory, capsys, eagerly):
     path = directory / "attention.png"
     assert cli.main(["plot", str(run), "A dog runs.", "--output", str(path)]) == 0

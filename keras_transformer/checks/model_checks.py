@@ -1,0 +1,270 @@
+"""What a model computes: that a token sees what it should, and nothing else.
+
+Differences are shares of the largest logit. Exact equality is not expected: products of other sizes
+add in another order.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.backend import gradients
+from keras_transformer.checks.verdicts import check, failed, held, not_applicable
+
+TOLERANCE = 1e-4
+"""Largest difference of logits that should be the same."""
+LARGEST_ROUNDING_ERROR = 0.5
+"""Largest difference of logits in mixed precision, in standard deviations of the logits."""
+
+
+def difference(logits, expected):
+    """Returns the largest difference of logits, as a share of the largest one."""
+    return float(np.max(np.abs(logits - expected)) / max(np.max(np.abs(expected)), 1e-30))
+
+
+def _changed(ids, subject, seed=9):
+    """Returns random ids, each of which is another than in `ids`."""
+    first, stop = ids.min(), subject.vocab_size
+    first = min(first, max(0, stop - 8))
+    steps = np.random.default_rng(seed).integers(1, max(2, stop - first), ids.shape)
+    return (first + (ids - first + steps) % (stop - first)).astype("int32")
+
+
+@check("finite weights", is_quick=True)
+def finite_weights(subject):
+    """One number that is not finite makes all outputs so."""
+    if subject.model is None:
+        return not_applicable("an export has no Keras weights")
+    bad = [w.path for w in subject.model.weights if not _is_finite(w)]
+    if bad:
+        return failed(f"not finite: {bad[0]} ({len(bad)} weights)", "Go back to an earlier one.")
+    return held(f"{subject.model.count_params():,} numbers")
+
+
+def _is_finite(weight):
+    if "float" not in keras.backend.standardize_dtype(weight.dtype):
+        return True
+    return bool(np.all(np.isfinite(ops.convert_to_numpy(ops.cast(weight, "float32")))))
+
+
+@check("same twice", is_quick=True)
+def same_twice(subject):
+    """Dropout that is on while a model predicts, or a state that is kept, changes the answer."""
+    if subject.model is None:
+        return not_applicable("needs the model")
+    ids = subject.random_ids()
+    largest = difference(subject.logits(**ids), subject.logits(**ids))
+    if largest > TOLERANCE:
+        return failed(
+            f"the same input gives logits that differ by {largest:.1e}",
+            "Look for dropout or noise that ignores training=False, or a layer with a state.",
+        )
+    return held(f"difference {largest:.1e}")
+
+
+@check("causality", is_quick=True)
+def causality(subject):
+    """What comes later must not change what is predicted: it is not there when decoding."""
+    if (reason := _not_causal(subject)) is not None:
+        return not_applicable(reason)
+    ids = subject.random_ids(1)
+    length = ids["target"].shape[1]
+    later = np.triu(np.ones((length, length), bool))[1:]  # row t - 1: from t on, all is changed
+    rows = np.concatenate(
+        [ids["target"], np.where(later, _changed(ids["target"], subject), ids["target"])]
+    )
+    sources = {"source": np.repeat(ids["source"], length, axis=0)} if subject.has_source else {}
+    logits = subject.logits(rows, **sources)
+    for t in range(1, length):
+        largest = difference(logits[t, :t], logits[0, :t])
+        if largest > TOLERANCE:
+            at = int(np.argmax(np.max(np.abs(logits[t, :t] - logits[0, :t]), axis=-1)))
+            return failed(
+                f"the tokens from {t} on change the logits of position {at} by {largest:.1e}",
+                "Mask each position's later ones in every layer that mixes positions, its "
+                "normalizations and convolutions included.",
+            )
+    return held(f"{length - 1} changed futures")
+
+
+def _not_causal(subject):
+    if subject.model is None:
+        return "needs the model"
+    return None if subject.is_causal else "the model reads the whole text"
+
+
+@check("causality by gradients")
+def causality_by_gradients(subject):
+    """The gradient by a later token's embedding is exactly 0, however small the leak would be."""
+    if (reason := _not_causal(subject)) is not None:
+        return not_applicable(reason)
+    tables = [
+        weight
+        for weight in subject.model.trainable_weights
+        if len(weight.shape) == 2
+        and weight.shape[0] == subject.vocab_size
+        and "embed" in weight.path
+    ]
+    if len(tables) == 0 or subject.vocab_size < 16:
+        return not_applicable("no table of embeddings that is trained")
+    ids = subject.random_ids(1)
+    half = ids["target"].shape[1] // 2
+    order = np.random.default_rng(3).permutation(np.arange(4, subject.vocab_size)).astype("int32")
+    later, others = np.split(order, [len(order) // 2])  # ids of the future, and all others
+    ids["target"][:, :half] = np.resize(others, half)
+    ids["target"][:, half:] = np.resize(later, ids["target"].shape[1] - half)
+    if subject.has_source:
+        ids["source"][:] = np.resize(others[::-1], ids["source"].shape[1])
+    kept = np.zeros((1, 1, subject.logits(**ids).shape[-1]), "float32")
+    kept[..., others] = np.cos(others)  # a tied table is read in the output layer, too
+
+    def past():
+        logits = ops.cast(subject.logits_tensor(**ids), "float32")
+        return ops.sum(logits[:, :half] * ops.convert_to_tensor(kept))
+
+    found = [g for g in gradients(past, tables) if g is not None]
+    largest = max((float(np.max(np.abs(g[ids["target"][0, half:]]))) for g in found), default=0.0)
+    if largest > 0:
+        return failed(
+            f"the embeddings of later tokens have a gradient of {largest:.1e}",
+            "A position sees a later one: look at masks and at what mixes positions.",
+        )
+    return held(f"exactly 0 for {len(np.unique(ids['target'][0, half:]))} later tokens")
+
+
+@check("padding", is_quick=True)
+def padding(subject):
+    """Padding depends on the neighbours in a batch, so it must not change a text's logits."""
+    if subject.model is None:
+        return not_applicable("needs the model")
+    ids, found = subject.random_ids(), []
+    expected = subject.logits(**ids)
+    for side in ids:
+        if subject.length_of(side) is None:
+            padded = np.pad(ids[side], [(0, 0), (0, 3)], constant_values=subject.pad_id)
+            logits = subject.logits(**{**ids, side: padded})
+            found.append((difference(logits[:, : expected.shape[1]], expected), side))
+    if not found:
+        return not_applicable("the model takes one length")
+    largest, side = max(found)
+    if largest > TOLERANCE:
+        return failed(
+            f"3 tokens of padding after the {side} change the logits by {largest:.1e}",
+            "Hand the mask to every layer that mixes positions, and see that no layer between "
+            "drops Keras's implicit mask (supports_masking).",
+        )
+    return held(f"largest difference {largest:.1e} ({', '.join(side for _, side in found)})")
+
+
+@check("neighbours", is_quick=True)
+def neighbours(subject):
+    """A text has the same logits alone and in a batch."""
+    if subject.model is None:
+        return not_applicable("needs the model")
+    ids = subject.random_ids()
+    together = subject.logits(**ids)
+    alone = [
+        subject.logits(**{k: v[i : i + 1] for k, v in ids.items()}) for i in range(len(together))
+    ]
+    largest = difference(np.concatenate(alone), together)
+    if largest > TOLERANCE:
+        return failed(
+            f"alone, a row has logits that differ by {largest:.1e}",
+            "Look for statistics over the batch, a wrong axis, or a reshape that mixes rows.",
+        )
+    return held(f"largest difference {largest:.1e}")
+
+
+@check("source", is_quick=True)
+def source(subject):
+    """A translation that does not depend on the source is none."""
+    if subject.model is None or not subject.has_source:
+        return not_applicable("the model has no source")
+    ids = subject.random_ids()
+    other = _changed(ids["source"], subject)
+    largest = difference(subject.logits(ids["target"], other), subject.logits(**ids))
+    if largest <= TOLERANCE:
+        return failed(
+            f"another source changes the logits by {largest:.1e}",
+            "See that the cross-attention reads the encoder's output, and that its mask is not "
+            "inverted.",
+        )
+    return held(f"another source changes the logits by {largest:.1e}")
+
+
+@check("order", is_quick=True)
+def order(subject):
+    """Without positions, a model reads a bag of words."""
+    if subject.model is None:
+        return not_applicable("needs the model")
+    ids, found = subject.random_ids(), {}
+    expected = subject.logits(**ids)[:, -1]
+    for side in ids:
+        swapped = ids[side].copy()
+        swapped[:, [-3, -2]] = swapped[:, [-2, -3]]
+        found[side] = difference(subject.logits(**{**ids, side: swapped})[:, -1], expected)
+    side = min(found, key=lambda each: found[each])
+    if found[side] <= TOLERANCE:
+        return failed(
+            f"two tokens of the {side}, swapped, change the logits by {found[side]:.1e}",
+            "Add positions to the embeddings, or to the attention.",
+        )
+    return held(f"swapped tokens change the logits by {found[side]:.1e} or more")
+
+
+@check("gradients reach all weights")
+def gradients_reach_all(subject):
+    """A weight without a gradient is never trained."""
+    if subject.model is None:
+        return not_applicable("needs the model")
+    weights = subject.model.trainable_weights
+    if not weights:
+        return not_applicable("no weight is trained")
+    ids = subject.random_ids(8)
+
+    def value():
+        logits = ops.cast(subject.logits_tensor(**ids), "float32")
+        return ops.sum(ops.sin(logits + ops.arange(logits.shape[-1], dtype="float32")))
+
+    missing = [
+        weight.path
+        for weight, gradient in zip(weights, gradients(value, weights), strict=True)
+        if (gradient is None or not np.any(gradient)) and not weight.path.endswith("key/bias")
+    ]  # softmax takes no notice of a bias of all keys
+    if missing:
+        return failed(
+            f"no gradient: {missing[0]} ({len(missing)} of {len(weights)} weights)",
+            "The layer is not called, its output is not used, or its units are dead.",
+        )
+    return held(f"{len(weights)} weights")
+
+
+@check("mixed precision")
+def mixed_precision(subject):
+    """bfloat16 and float16 round, and float16 overflows above 65,504."""
+    if subject.model is None:
+        return not_applicable("needs the model")
+    ids, found = subject.random_ids(), {}
+    expected = subject.logits(**ids)
+    policies = [(layer, layer.dtype_policy) for layer in subject.layers]
+    if any(policy.compute_dtype != "float32" for _, policy in policies if policy is not None):
+        return not_applicable("the model computes in another type than float32")
+    names = ["mixed_bfloat16", "mixed_float16"]
+    if keras.backend.backend() == "torch":
+        names = names[:1]  # many operations lack float16 on a CPU
+    for name in names:
+        try:
+            for layer, _ in policies:
+                layer.dtype_policy = name
+            logits = subject.logits(**ids)
+        finally:
+            for layer, policy in policies:
+                layer.dtype_policy = policy
+        found[name] = float(np.max(np.abs(logits - expected)) / np.std(expected))
+        if not found[name] <= LARGEST_ROUNDING_ERROR:  # or not a number
+            return failed(
+                f"{name} changes logits by {found[name]:.2g} of their standard deviation",
+                "Compute softmax, normalization and masks in float32, and mask with a number that "
+                "the type has.",
+            )
+    return held(", ".join(f"{name} {error:.2g}" for name, error in found.items()))

@@ -1,0 +1,114 @@
+"""What happens to the user's text before a model reads it."""
+
+import unicodedata
+
+import numpy as np
+
+from keras_transformer.checks.verdicts import check, failed, held, not_applicable
+
+MAX_TEXTS = 1000
+"""Texts of a side that are looked at, at even distances."""
+MAX_SHARE = 0.01
+"""Share of the lines or tokens that may be wrong."""
+NO_TEXT = "no tokenizer, or no text"
+
+
+def _sides(subject):
+    """Returns `(name, tokenizer, texts)` of each side that has a text."""
+    if not subject.tokenizers:
+        return []
+    sides = ["text"] if len(subject.texts) == 1 else ["source", "target"]
+    tokenizers = [*subject.tokenizers, subject.tokenizers[-1]]
+    return [
+        (name, tokenizer, list(texts[:: max(1, len(texts) // MAX_TEXTS)]))
+        for name, tokenizer, texts in zip(sides, tokenizers, subject.texts, strict=False)
+    ]
+
+
+def _ids(tokenizer, texts):
+    rows = tokenizer.encode(texts)
+    return rows.to_list() if hasattr(rows, "to_list") else [list(row) for row in rows]
+
+
+def _unknown(tokenizer):
+    return getattr(tokenizer, "unknown_ids", [getattr(tokenizer, "unk_id", None)])
+
+
+def _plain(text):
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+@check("tokenizer round trip")
+def round_trip(subject):
+    """A translation can have no text that the tokenizer cannot give back."""
+    sides = _sides(subject)
+    if not sides:
+        return not_applicable(NO_TEXT)
+    for name, tokenizer, texts in sides:
+        decoded = _strings(tokenizer.decode(tokenizer.encode(texts)))
+        unknown = set(_unknown(tokenizer))
+        known = [not unknown & set(row) for row in _ids(tokenizer, texts)]
+        wrong = [
+            (text, other)
+            for text, other, is_known in zip(texts, decoded, known, strict=True)
+            if is_known and _plain(text) != _plain(other)
+        ]
+        if len(wrong) > MAX_SHARE * sum(known):
+            text, other = wrong[0]
+            return failed(
+                f"{len(wrong):,} of {sum(known):,} {name} lines come back as others: {text!r:.60} "
+                f"as {other!r:.60}",
+                "Look at its normalization and at how it writes spaces.",
+            )
+    return held(f"{sum(len(texts) for *_, texts in sides):,} lines")
+
+
+def _strings(texts):
+    texts = texts.numpy() if hasattr(texts, "numpy") else texts
+    return [text.decode() if isinstance(text, bytes) else str(text) for text in texts]
+
+
+@check("unknown tokens")
+def unknown_tokens(subject):
+    """An unknown character is lost."""
+    sides, shares = _sides(subject), {}
+    if not sides:
+        return not_applicable(NO_TEXT)
+    for name, tokenizer, texts in sides:
+        ids = np.concatenate([[], *_ids(tokenizer, texts)])
+        shares[name] = float(np.mean(np.isin(ids, _unknown(tokenizer)))) if len(ids) else 0.0
+    found = ", ".join(f"{share:.2%} of the {name}" for name, share in shares.items())
+    if max(shares.values()) > MAX_SHARE:
+        return failed(found, "Train the tokenizer on text like this.")
+    return held(found)
+
+
+@check("lengths")
+def lengths(subject):
+    """What is longer than the model reads is cut."""
+    sides = _sides(subject)
+    limit = getattr(subject.model, "longest_input", None) or subject.max_length
+    if not sides or limit is None:
+        return not_applicable("no limit" if sides else NO_TEXT)
+    counts = [len(row) + 1 for _, tokenizer, texts in sides for row in _ids(tokenizer, texts)]
+    share = float(np.mean(np.array(counts) > limit))
+    found = f"the longest line has {max(counts)} tokens, the limit is {limit}"
+    if share > MAX_SHARE:
+        return failed(f"{found}: {share:.1%} of the lines are cut", "Raise it, or split sentences.")
+    return held(found)
+
+
+@check("validation is not in the training text")
+def overlap(subject):
+    """Scores on text that was trained on say nothing about new text."""
+    if not subject.texts or not subject.train_texts:
+        return not_applicable("no training text")
+    pairs = list(zip(*subject.texts, strict=True))
+    trained = set(pairs) & set(zip(*subject.train_texts, strict=True))
+    count = sum(pair in trained for pair in pairs)
+    found = f"{count:,} of {len(pairs):,} pairs are in both"
+    if count > MAX_SHARE * len(pairs):
+        return failed(
+            found, "Remove them from the training text (keras-transformer clean --against)."
+        )
+    return held(found)

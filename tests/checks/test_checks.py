@@ -1,0 +1,65 @@
+"""Each planted defect is found, and nothing is found in models that are right."""
+
+import pytest
+
+from keras_transformer.checks import CHECKS, check, failed, held, verdicts
+from tests.checks.defects import DEFECTS, language_model, recurrent, right_models
+
+SLOW_CHECKS = {"save and load", "speed"}
+"""A process each, or many repetitions; one model is enough."""
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_planted_defect_is_found(name):
+    expected, make = DEFECTS[name]
+    ((_, verdict),) = verdicts(make(), [expected])
+    assert verdict.status == "failed", verdict
+    assert verdict.found and verdict.advice
+
+
+FEW = "transformer", "gru", "batch normalization", "text"
+"""The others take longer."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in FEW else pytest.mark.slow) for name in right_models()],
+)
+def test_nothing_is_found_in_a_right_model(name):
+    subject = right_models()[name]()
+    found = dict(verdicts(subject, CHECKS.keys() - SLOW_CHECKS))
+    assert {key: v for key, v in found.items() if v.status == "failed"} == {}
+    assert sum(verdict.status == "held" for verdict in found.values()) >= 8
+
+
+def test_a_right_model_is_the_same_in_a_new_process():
+    found = dict(verdicts(language_model(recurrent), SLOW_CHECKS))
+    assert {verdict.status for verdict in found.values()} == {"held"}, found
+
+
+def test_a_user_adds_a_check():
+    subject = language_model(recurrent)
+    try:
+
+        @check("few tokens")
+        def few_tokens(subject):
+            return held("few") if subject.vocab_size < 100 else failed("many", "Take fewer.")
+
+        assert dict(verdicts(subject, ["few tokens"]))["few tokens"] == held("few")
+    finally:
+        del CHECKS["few tokens"]
+
+
+def test_an_error_within_a_check_is_a_verdict():
+    def refuse(*arguments, **options):
+        raise ValueError("no\nlonger than 3")
+
+    subject = language_model(recurrent)
+    subject.model.call = refuse
+    verdict = dict(verdicts(subject, ["causality"]))["causality"]
+    assert verdict.status == "failed" and verdict.found.startswith("ValueError")
+
+
+def test_an_unknown_check_is_refused():
+    with pytest.raises(ValueError, match="Did you mean causality"):
+        list(verdicts(language_model(recurrent), ["casuality"]))
