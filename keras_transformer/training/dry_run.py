@@ -8,6 +8,7 @@ import time
 import keras
 import numpy as np
 
+from keras_transformer.checks import Subject, verdicts
 from keras_transformer.models.from_config import check_model
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import UNKNOWN_ID
@@ -70,6 +71,8 @@ def dry_run(config, output, init_from=None, corpora=None, strategy="auto", write
             take_weights(model, config, Run(init_from), task.new_rows, write)
         for line in text_lines(task.batches):
             write(line)
+        for line in check_lines(model):
+            write(line)
         compiling, seconds = step_seconds(model, task.batches, config.training, devices)
         memory = f"{peak_bytes() / 1e9:.1f} GB of this process"
         if on_device := devices.peak_bytes():
@@ -91,6 +94,17 @@ def text_lines(batches):
     shares = [np.mean(rows.ids == UNKNOWN_ID) for rows in batches.rows]
     yield "unknown     {:.2%} of the source tokens, {:.2%} of the target tokens".format(*shares)
     yield f"padding     {batches.padding():.1%} of the positions in a batch"
+
+
+def check_lines(model):
+    """Yields lines about what the quick checks say of a model."""
+    found = list(verdicts(Subject(model), only_quick=True))
+    failed = [(name, verdict) for name, verdict in found if verdict.status == "failed"]
+    for name, verdict in failed:
+        yield f"check       {name} failed: {verdict.found}. {verdict.advice}"
+    if not failed:
+        held = [name for name, verdict in found if verdict.status == "held"]
+        yield f"checks      {', '.join(held)}: held"
 
 
 def step_seconds(model, batches, training, devices):

@@ -2,6 +2,7 @@ import dataclasses
 import pathlib
 import re
 
+import keras
 import pytest
 
 from keras_transformer.config import TrainingConfig
@@ -26,6 +27,7 @@ def test_a_dry_run_reports_on_a_training_and_writes_nothing(tmp_path, config, mo
     report = "\n".join(lines)
     assert re.search(r"^model       [1-9][\d,]* parameters$", report, re.M)
     assert re.search(r"^plan        5 steps, 1\.0 epochs, 3 validations$", report, re.M)
+    assert "checks      finite weights, same twice, causality, padding" in report
     assert re.search(r"^memory      (0\.[1-9]|[1-9])", report, re.M)
     assert lines[-1].strip() == "nothing was written"
 
@@ -64,6 +66,16 @@ def test_a_dry_run_of_fine_tuning_has_the_tokens_that_are_new(tmp_path, trained)
     dry_run.dry_run(tagged, tmp_path / "new", init_from=first, write=lines.append)
     assert any(">>a<< is a new token" in line for line in lines)
     assert lines[-1].strip() == "nothing was written" and not (tmp_path / "new").exists()
+
+
+def test_it_says_what_is_wrong_with_a_model():
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Bidirectional(keras.layers.GRU(4, return_sequences=True))(
+        keras.layers.Embedding(30, 8, mask_zero=True)(ids)
+    )
+    model = keras.Model(ids, keras.layers.Dense(30)(x))
+    (line,) = dry_run.check_lines(model)
+    assert line.startswith("check       causality failed: the tokens from 1 on change")
 
 
 def test_the_share_of_padding_is_that_of_the_batches(tokenizer, corpus):
