@@ -327,8 +327,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     (
         "tag not kept",
-        'rest = tf.strings.regex_replace(texts, "(?s)^>>.*?<<", "")',
-        "rest = texts",
+        'rest = tf.strings.regex_replace(parts, f"(?s)^(?:{head})", "")',
+        "rest = parts",
         "tokenizers convert",
     ),
     (
