@@ -48,6 +48,11 @@ def add_arguments(parser):
         default=[],
         help="gives version N a label, and serves it too; can be repeated",
     )
+    parser.add_argument(
+        "--no-page",
+        action="store_true",
+        help="have no page for browsers at / (default: it is there)",
+    )
     for name, setting in settings(ServingConfig).items():
         metavar = "N" if plain_type(setting.annotation) is int else "X"
         add_settings(parser, ServingConfig, metavar, [name], show_default=True)
@@ -74,9 +79,8 @@ def run(arguments):
         ) from None
 
     address = arguments.host, arguments.port, arguments.grpc_port
-    server = Server(
-        arguments.directory, arguments.model_name, *address, arguments.versions, labels, serving
-    )
+    given = arguments.directory, arguments.model_name, *address, arguments.versions, labels, serving
+    server = Server(*given, has_page=not arguments.no_page)
     try:
         with working("loading the model"):
             server.start()
@@ -85,6 +89,8 @@ def run(arguments):
             f"serving {server.model_name} at http://{host}:{server.port}/v1/models/"
             f"{server.model_name} and, by gRPC, at {host}:{server.grpc_port}"
         )
+        if not arguments.no_page:
+            console.say(f"the page for browsers is at http://{host}:{server.port}/")
         server.wait()
     except (KeyboardInterrupt, SystemExit) as first:
         signalled = first

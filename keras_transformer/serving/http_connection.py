@@ -53,11 +53,12 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Response:
-    """An answer: its status code, body and content type."""
+    """An answer: its status code, body, content type, and pairs of further headers."""
 
     status: int
     body: bytes
     content_type: str = "application/json"
+    headers: tuple = ()
 
 
 NOT_FOUND = Response(404, b"Not Found", "text/plain; charset=utf-8")
@@ -239,8 +240,10 @@ class HttpConnection(asyncio.Protocol):
             )
         if length > self._settings.max_body_bytes:
             raise too_large_body(self._settings.max_body_bytes)
-        if self._event.method == b"POST" and not self._server.application.has(self._path()):
-            self._send(NOT_FOUND, is_last=True)  # without waiting for a body
+        if self._event.method == b"POST" and (
+            refusal := self._server.application.refusal_of_body(self._path())
+        ):
+            self._send(refusal, is_last=True)  # without waiting for a body
         elif self._http.they_are_waiting_for_100_continue:
             self._continue()
 
@@ -350,6 +353,7 @@ class HttpConnection(asyncio.Protocol):
             ("Date", email.utils.formatdate(usegmt=True)),
             ("Content-Type", response.content_type),
             ("Content-Length", str(len(response.body))),
+            *response.headers,
         ]
         # two headers give the length, as in request smuggling (RFC 9112, 6.1)
         is_ambiguous = {"transfer-encoding", "content-length"} <= self._headers.keys()

@@ -32,7 +32,8 @@ class HttpServer:
     Args:
         listener: socket that is bound to its port.
         application: answers the requests. `answer(request)`, a coroutine, and `refuse(error)`
-            return a `Response`; `has(path)` returns whether a path takes requests with a body.
+            return a `Response`; so does `refusal_of_body(path)` for a path that takes no requests
+            with a body, and None for one that does.
     Attributes:
         memory: `Memory` of the bodies that arrive and the answers that are not read yet.
     """

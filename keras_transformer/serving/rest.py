@@ -34,9 +34,13 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class RestInterface:
-    """Answers the requests of an `HttpServer`."""
+    """Answers the requests of an `HttpServer`.
 
-    def __init__(self, versions, batching, settings, metrics, one_thread):
+    Args:
+        page: `Page`, or None for a server without one.
+    """
+
+    def __init__(self, versions, batching, settings, metrics, one_thread, page=None):
         self._versions = versions
         self._batching = batching
         self._settings = settings
@@ -44,13 +48,14 @@ class RestInterface:
         self._metadata = weakref.WeakKeyDictionary()  # `Version` to bytes
         self._loop = asyncio.get_running_loop()
         self._one_thread = one_thread
+        self._page = page
 
     async def answer(self, request):
         """Returns the `Response` to a `Request`."""
         if request.path == METRICS_PATH and request.method == "GET":
             return Response(200, self._metrics.page(), METRICS_TYPE)
-        if not self.has(request.path):
-            return NOT_FOUND
+        if not is_rest(request.path):
+            return (self._page and self._page.answer(request.method, request.path)) or NOT_FOUND
         start = time.perf_counter()
         api, status = "Predict", "CANCELLED"  # until another status is known
         try:
@@ -72,9 +77,11 @@ class RestInterface:
         finally:
             self._metrics.count(status, "REST", api, time.perf_counter() - start)
 
-    def has(self, path):
-        """Returns whether a path takes requests with a body."""
-        return path.lower().startswith("/v1/")
+    def refusal_of_body(self, path):
+        """Returns the `Response` to a request with a body; None if the path takes it."""
+        if is_rest(path):
+            return None
+        return (self._page and self._page.answer("POST", path)) or NOT_FOUND
 
     def refuse(self, error):
         """Returns the `Response` to an incomplete or malformed request."""
@@ -136,6 +143,11 @@ class RestInterface:
         # TensorFlow Serving ignores a label here
         found = self._versions.status(model_name, number)
         return json.dumps(_as_dict(protos.status(found)), indent=1).encode()
+
+
+def is_rest(path):
+    """Returns whether a path is one of TensorFlow Serving's interface."""
+    return path.lower().startswith("/v1/")
 
 
 def _metadata(model_name, version):

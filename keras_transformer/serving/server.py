@@ -12,6 +12,7 @@ from keras_transformer.serving.grpc_server import GrpcServer
 from keras_transformer.serving.http_server import HttpServer, fit_connections
 from keras_transformer.serving.memory import OneThread
 from keras_transformer.serving.metrics import Metrics
+from keras_transformer.serving.page import Page
 from keras_transformer.serving.rest import RestInterface
 from keras_transformer.serving.settings import ServingConfig
 from keras_transformer.serving.versions import LATEST, Versions
@@ -31,6 +32,7 @@ class Server:
         versions: "latest", "all", or a set of numbers.
         labels: dict from label to version. These versions are served in addition to `versions`.
         settings: `ServingConfig`; None means the defaults.
+        has_page: whether a page for browsers is at `/`.
 
     Attributes:
         model_name, port, grpc_port: the values in use, with ports that the system has chosen.
@@ -50,6 +52,7 @@ class Server:
         versions=LATEST,
         labels=None,
         settings=None,
+        has_page=True,
     ):
         self.directory = pathlib.Path(directory)
         self.model_name = model_name or self.directory.resolve().name
@@ -59,6 +62,7 @@ class Server:
         self._wanted = versions
         self._labels = labels or {}
         self._settings = settings or ServingConfig()
+        self._has_page = has_page
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
         self._started = threading.Event()
         self._ended = threading.Event()  # Thread.join returns early after a signal in Python 3.11
@@ -133,7 +137,8 @@ class Server:
             except RuntimeError:
                 reason = "it cannot be used"
                 raise _not_free(self.host, self.grpc_port, "--grpc-port", reason) from None
-            rest = RestInterface(versions, batching, settings, metrics, one_thread)
+            page = Page(versions) if self._has_page else None
+            rest = RestInterface(versions, batching, settings, metrics, one_thread, page)
             http_server = HttpServer(listener, rest, settings)
             stopping = asyncio.create_task(self._stopping.wait())
             try:

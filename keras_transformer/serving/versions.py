@@ -131,6 +131,10 @@ class Versions:
         """Whether at least one version can answer."""
         return bool(self._available())
 
+    def available(self):
+        """Returns the `Version`s that answer, from the lowest number to the highest."""
+        return [self.all[number] for number in sorted(self._available())]
+
     @contextlib.contextmanager
     def using(self, model_name, number=None, label=None):
         """Yields the `Version` for a request; it stays loaded until the request is answered.

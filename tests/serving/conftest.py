@@ -139,15 +139,16 @@ class EchoServer(logging.Handler):
     Attributes:
         directory: of its versions.
         lines: warnings and errors that this process has logged since the server started.
-        rest: URL of the model; grpc: address; name: of the model.
+        base: URL of the server; rest: of the model; grpc: address; name: of the model.
     """
 
-    def __init__(self, directory, **settings):
+    def __init__(self, directory, has_page=True, **settings):
         super().__init__(logging.WARNING)
         self.directory, self.lines, self.name = directory, [], "translator"
         self.add_version("1")
         settings = ServingConfig(poll_seconds=0.2, **settings)
-        self._server = Server(directory, self.name, port=0, grpc_port=0, settings=settings)
+        ports = {"port": 0, "grpc_port": 0}
+        self._server = Server(directory, self.name, **ports, settings=settings, has_page=has_page)
 
     def add_version(self, name, loading_seconds=0):
         partial = self.directory / "partial"
@@ -161,7 +162,8 @@ class EchoServer(logging.Handler):
     def __enter__(self):
         logging.getLogger().addHandler(self)
         self._server.start()
-        self.rest = f"http://127.0.0.1:{self._server.port}/v1/models/{self.name}"
+        self.base = f"http://127.0.0.1:{self._server.port}"
+        self.rest = f"{self.base}/v1/models/{self.name}"
         self.grpc = f"127.0.0.1:{self._server.grpc_port}"
         return self
 
@@ -247,7 +249,7 @@ def server(exported, start_server, tmp_path_factory):
         return server
     directory = tmp_path_factory.mktemp("served") / "en-de"
     shutil.copytree(exported, directory / "1")
-    return start_server(directory, "--label", "stable=1", is_fresh=True)
+    return start_server(directory, "--label", "stable=1", "--no-page", is_fresh=True)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from keras_transformer.serving.errors import ServingError
-from keras_transformer.serving.http_connection import HEAD_BYTES, Response
+from keras_transformer.serving.http_connection import HEAD_BYTES, NOT_FOUND, Response
 from keras_transformer.serving.http_server import NUM_SPARE, HttpServer
 from keras_transformer.serving.settings import ServingConfig
 
@@ -39,8 +39,8 @@ class Echo:
             raise
         return Response(200, f"{request.method} {request.path} {len(request.body)}".encode())
 
-    def has(self, path):
-        return path != "/nowhere"
+    def refusal_of_body(self, path):
+        return NOT_FOUND if path == "/nowhere" else None
 
     def refuse(self, error):
         assert isinstance(error, ServingError)
