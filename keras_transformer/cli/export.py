@@ -54,6 +54,15 @@ def add_arguments(parser):
         help="translate a text sentence by sentence, so that long texts are not cut",
     )
     parser.add_argument(
+        "--languages",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="languages that the model card names (default: the endings of the training files)",
+    )
+    parser.add_argument(
+        "--license", metavar="NAME", help="license that the model card names, such as cc-by-4.0"
+    )
+    parser.add_argument(
         "--version", metavar="N", type=int, help="version number (default: the next free one)"
     )
 
@@ -71,11 +80,18 @@ def run(arguments):
 
 def _export(arguments, translator):
     """Writes the format that is asked for; returns the path of the version."""
-    from keras_transformer.export import export_ctranslate2, export_hugging_face, export_saved_model
+    from keras_transformer.export import (
+        export_ctranslate2,
+        export_hugging_face,
+        export_saved_model,
+        facts_of_runs,
+    )
 
+    given = arguments.checkpoint, arguments.adapter, arguments.languages, arguments.license
+    options = dict(version=arguments.version, about=facts_of_runs(arguments.model, *given))
     if arguments.format == "hugging_face":
-        return export_hugging_face(translator, arguments.directory, arguments.version)
-    options = dict(n_best=arguments.n_best, version=arguments.version, weights=arguments.weights)
+        return export_hugging_face(translator, arguments.directory, **options)
+    options |= dict(n_best=arguments.n_best, weights=arguments.weights)
     if arguments.format == "ctranslate2":
         return export_ctranslate2(translator, arguments.directory, **options)
     options["split_sentences"] = arguments.split_sentences

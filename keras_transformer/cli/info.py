@@ -65,6 +65,7 @@ def _model(path):
     """Returns what a run, an export or prepared text is, as a dict of lines."""
     if not is_version(path) and not versions_in(path):
         return _run(path)
+    from keras_transformer.files.model_card import read_card
     from keras_transformer.files.regular import read_regular
     from keras_transformer.files.version_numbers import EXPORT_SETTINGS
 
@@ -79,7 +80,11 @@ def _model(path):
             f"Expected an export of this package. Received: {version}: {error}. Export it again."
         ) from None
     shown = {name: json.dumps(value) for name, value in settings.items()}
-    return {"export": f"version {version.name}", **shown}
+    card = {
+        f"card: {title}": ", ".join(f"{label}: {value}" for label, value in facts.items())
+        for title, facts in read_card(version).items()
+    }
+    return {"export": f"version {version.name}", **shown, **card}
 
 
 def _run(path):

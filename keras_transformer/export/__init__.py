@@ -7,6 +7,7 @@ Docker, Kubernetes and systemd.
 from keras_transformer.export.ctranslate2_model import export_ctranslate2
 from keras_transformer.export.generation import export_image_captioner, export_text_generator
 from keras_transformer.export.hugging_face import export_hugging_face
+from keras_transformer.export.model_card import facts_of_runs
 from keras_transformer.export.saved_model import export_saved_model
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "export_image_captioner",
     "export_saved_model",
     "export_text_generator",
+    "facts_of_runs",
 ]

@@ -5,6 +5,7 @@ The model takes the form of its public `TransformerSpec`.
 """
 
 import pathlib
+from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
@@ -68,6 +69,7 @@ def export_ctranslate2(
     n_best: int = 1,
     version: int | None = None,
     weights: str = "float32",
+    about: Mapping[str, Mapping[str, str]] | None = None,
 ) -> pathlib.Path:
     """Exports a translator to `directory/<version>/` for CTranslate2, and verifies it.
 
@@ -83,7 +85,7 @@ def export_ctranslate2(
         weights: "float32", "float16", "bfloat16", "int8" or "int8_float32": the type in which the
             weights are stored. CTranslate2 converts a type that the processor has no fast product
             for when it loads the model: float16 and bfloat16 to float32 on most CPUs.
-        directory, version, Returns: see `export_saved_model`.
+        directory, version, about, Returns: see `export_saved_model`.
     Raises:
         ValueError: what CTranslate2 cannot run, by name; a `directory` or version as in
             `export_saved_model`; or CTranslate2 is not installed. Nothing has been written.
@@ -107,7 +109,7 @@ def export_ctranslate2(
     search = search_settings(translator, weights)
     settings = {"format": "ctranslate2", "n_best": n_best, **vocab_sizes(translator), **search}
     model, decoding = translator.model, translator.decoding
-    return write_version(write, directory, version, model, decoding, **settings)
+    return write_version(write, directory, version, model, decoding, about, **settings)
 
 
 def _tolerance(weights):

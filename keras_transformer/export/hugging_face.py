@@ -7,6 +7,7 @@ import importlib.util
 import json
 import pathlib
 import sys
+from collections.abc import Mapping
 
 import numpy as np
 from keras import ops
@@ -64,7 +65,10 @@ GNMT_SLOPE = 0.75
 
 
 def export_hugging_face(
-    translator: Translator, directory: StrPath, version: int | None = None
+    translator: Translator,
+    directory: StrPath,
+    version: int | None = None,
+    about: Mapping[str, Mapping[str, str]] | None = None,
 ) -> pathlib.Path:
     """Exports a translator to `directory/<version>/` as a `MarianMTModel`, and verifies it.
 
@@ -86,7 +90,8 @@ def export_hugging_face(
         translator: `Translator` of a post-norm `Transformer` with dense attention, concatenated
             sinusoids and a layer_norm_epsilon of 1e-5, as one has that was imported from Hugging
             Face's files, and with SentencePiece tokenizers.
-        directory, version, Returns: see `export_saved_model`.
+        directory, version, about, Returns: see `export_saved_model`. The model card is `README.md`,
+            as a hub expects it.
     Raises:
         ValueError: a setting that Marian does not have, by name; a `directory` or version as in
             `export_saved_model`; or the library `safetensors` is not installed. Nothing has been
@@ -105,7 +110,8 @@ def export_hugging_face(
         return verify_greedy(__file__, path, translator, TOLERANCE)
 
     model, decoding = translator.model, translator.decoding
-    return write_version(write, directory, version, model, decoding, format="hugging_face")
+    form = {"format": "hugging_face"}
+    return write_version(write, directory, version, model, decoding, about, **form)
 
 
 def _check_model(translator):

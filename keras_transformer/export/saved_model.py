@@ -1,7 +1,7 @@
 """Writes a translator as one SavedModel for TensorFlow Serving, and what every SavedModel needs."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,6 +37,7 @@ def export_saved_model(
     weights: str = "float32",
     validation: tuple[Sequence[str], Sequence[str]] | None = None,
     bleu_tokenizer: str = "13a",
+    about: Mapping[str, Mapping[str, str]] | None = None,
 ) -> pathlib.Path:
     """Exports a translator to `directory/<version>/`, and verifies it in a fresh process.
 
@@ -59,6 +60,8 @@ def export_saved_model(
         validation: sources and their reference translations, for products in int8: their BLEU is
             compared with that of `translator`. None: it is not.
         bleu_tokenizer: sacreBLEU's tokenizer for it, see `evaluation.bleu`.
+        about: what the model card (`model_card.md` and `.json` of the version) says of the
+            training, see `facts_of_runs`. None: nothing.
     Returns:
         `pathlib.Path` of the new version.
     Raises:
@@ -93,7 +96,7 @@ def export_saved_model(
         products | vocab_sizes(translator) | {"unknown_ids": translator.tokenizer.unknown_ids}
     )
     model, decoding = translator.model, translator.decoding
-    return write_version(write, directory, version, model, decoding, **settings)
+    return write_version(write, directory, version, model, decoding, about, **settings)
 
 
 def _write(translator, n_best, split_sentences, path, quantized):

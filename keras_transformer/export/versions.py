@@ -8,6 +8,7 @@ import pathlib
 import keras
 
 from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.export.model_card import write_model_card
 from keras_transformer.files.atomic import partial_directory, put_in_place
 from keras_transformer.files.checksums import write_checksums
 from keras_transformer.files.version_numbers import (
@@ -18,8 +19,8 @@ from keras_transformer.files.version_numbers import (
 )
 
 
-def write_version(write, directory, version, model, decoding, **others):
-    """Calls `write` with a hidden directory, adds settings and checksums, and gives it its number.
+def write_version(write, directory, version, model, decoding, about=None, **others):
+    """Calls `write` with a hidden directory, adds settings, card and checksums, and its number.
 
     The settings are in a file that TensorFlow Serving ignores. If anything fails, nothing is left
     behind.
@@ -29,6 +30,7 @@ def write_version(write, directory, version, model, decoding, **others):
         directory: path of all versions.
         version: int, or None for one more than the highest.
         model, decoding: what is exported.
+        about: what the model card says of its training, see `facts_of_runs`.
         others: further settings of this format.
     Returns:
         `pathlib.Path` of the new version.
@@ -45,6 +47,7 @@ def write_version(write, directory, version, model, decoding, **others):
         }
         (partial / EXPORT_SETTINGS).parent.mkdir(exist_ok=True)
         (partial / EXPORT_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
+        write_model_card(partial, settings, model, about)
         write_checksums(partial)
         return _publish(partial, directory, version)
 

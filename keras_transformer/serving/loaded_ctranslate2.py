@@ -34,6 +34,8 @@ class LoadedCTranslate2:
         RuntimeError, OSError: files are missing or incomplete.
     """
 
+    card: dict = {}
+
     def __init__(self, path):
         settings = json.loads((path / EXPORT_SETTINGS).read_text())
         self._search = ctranslate2_search(path, settings)

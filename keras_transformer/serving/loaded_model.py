@@ -128,11 +128,14 @@ class LoadedModel:
     Attributes:
         signature_defs: dict from name to `SignatureDef`, with all signatures.
         signatures: dict from name to `Signature`, with the signatures that can be called.
+        card: dict, the model card of the export.
     Raises:
         ServingError: the warm-up requests cannot be read, or do not fit the signatures.
         tf.errors.OpError, OSError: the SavedModel is missing or incomplete, or the warm-up of
             `DEFAULT_SIGNATURE` fails.
     """
+
+    card: dict = {}
 
     def __init__(self, path):
         disable_xla()

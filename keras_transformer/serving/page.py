@@ -12,7 +12,7 @@ FILES = {
 }
 DIRECTORY = pathlib.Path(__file__).with_name("web")
 MODEL = "/page.json"
-"""The path of the model's name, its available versions and their labels."""
+"""The path of the model's name, its available versions, their labels and model cards."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -56,12 +56,12 @@ class Page:
 
     def _model(self):
         """Returns JSON bytes: the name of the model, and its versions, the highest first."""
+        labels = self._versions.labels
         versions = [
             {
                 "version": str(version.number),  # JavaScript rounds large numbers
-                "labels": [
-                    name for name, n in self._versions.labels.items() if n == version.number
-                ],
+                "labels": [name for name, n in labels.items() if n == version.number],
+                "card": version.model.card,
             }
             for version in reversed(self._versions.available())
         ]

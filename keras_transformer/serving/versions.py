@@ -16,6 +16,7 @@ import threading
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.checksums import check_export
+from keras_transformer.files.model_card import read_card
 from keras_transformer.files.version_numbers import (
     CTRANSLATE2_MODEL,
     is_version,
@@ -378,6 +379,7 @@ def _read_model(path):
         raise errors.damaged(error) from None
     is_ctranslate2 = (path / CTRANSLATE2_MODEL).exists()
     model = (LoadedCTranslate2 if is_ctranslate2 else LoadedModel)(path)
+    model.card = read_card(path)
     _tidy_memory()
     return model
 

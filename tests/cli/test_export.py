@@ -15,8 +15,9 @@ def test_export_prints_the_new_version(calls, run_directory, capsys):
     assert cli.main(["export", run_directory, "models", *flags]) == 0
     name, (translator, directory), keywords = calls[1]
     assert (name, translator.model, directory) == ("export", "model", "models")
+    about = [run_directory], None, None, None, None
     expected = {"n_best": 2, "version": 3, "split_sentences": True, "weights": "float32"}
-    assert keywords == expected
+    assert keywords == {**expected, "about": about}
     assert capsys.readouterr().out == "models/3\n"
 
 
@@ -25,10 +26,14 @@ def test_another_format_has_its_own_function_and_flags(calls, run_directory, cap
     assert cli.main(["export", run_directory, "models", *flags]) == 0
     name, (translator, directory), keywords = calls[1]
     assert (name, translator.model, directory) == ("ctranslate2", "model", "models")
-    assert keywords == {"n_best": 1, "version": None, "weights": "int8"}
+    about = [run_directory], None, None, None, None
+    assert keywords == {"n_best": 1, "version": None, "weights": "int8", "about": about}
     assert capsys.readouterr().out == "models/3\n"
-    assert cli.main(["export", run_directory, "models", "--format", "hugging_face"]) == 0
-    assert calls[-1][0] == "hugging_face" and calls[-1][1][1:] == ("models", None)
+    flags = ["--format", "hugging_face", "--languages", "en", "de", "--license", "cc0-1.0"]
+    assert cli.main(["export", run_directory, "models", *flags]) == 0
+    about = [run_directory], None, None, ["en", "de"], "cc0-1.0"
+    assert calls[-1][0] == "hugging_face" and calls[-1][1][1:] == ("models",)
+    assert calls[-1][2] == {"version": None, "about": about}
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_signal_stops_the_server_and_ends_the_process(
     class FakeServer:
         host, port, grpc_port, model_name = "127.0.0.1", 1, 2, "m"
 
-        def __init__(self, *arguments):
+        def __init__(self, *arguments, **options):
             self.called = []
             servers.append(self)
 

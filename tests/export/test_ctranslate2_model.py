@@ -30,7 +30,8 @@ def read_back(exported_ctranslate2):
 def test_export_is_one_version_with_its_settings(exported_ctranslate2, translator):
     assert os.listdir(exported_ctranslate2.parent) == ["1"]
     files = sorted(path.name for path in exported_ctranslate2.iterdir())
-    expected = ["SHA256SUMS", "assets.extra", "config.json", "model.bin", "shared_vocabulary.json"]
+    expected = ["SHA256SUMS", "assets.extra", "config.json", "model.bin"]
+    expected += ["model_card.json", "model_card.md", "shared_vocabulary.json"]
     assert files == [*expected, "source.spm", "target.spm"]
     settings = json.loads(
         (exported_ctranslate2 / "assets.extra/keras_transformer.json").read_text()

@@ -54,7 +54,7 @@ def test_a_file_is_sent_with_its_type(get, path):
 def test_the_page_learns_the_model_and_its_versions(get, echo_server):
     found = get(MODEL).json()
     assert found["model"] == echo_server.name
-    assert [(v["version"], v["labels"]) for v in found["versions"]] == [("1", [])]
+    assert found["versions"] == [{"version": "1", "labels": [], "card": {}}]
 
 
 @pytest.mark.parametrize("path", PATHS)

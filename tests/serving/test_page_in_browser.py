@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.files.model_card import write_card
 from keras_transformer.serving import versions as versions_module
 from keras_transformer.serving.loaded_ctranslate2 import FunctionSignature
 from keras_transformer.serving.server import Server
@@ -139,6 +140,8 @@ def url(tmp_path_factory):
     for number in ("1", "2"):
         (directory / number).mkdir(parents=True)
         (directory / number / "saved_model.pb").touch()
+        card = {"languages": {"source": "en", "target": "de"}, "data": {"<b>": EVIL + number}}
+        write_card(directory / number, card)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(versions_module, "LoadedModel", Model)
         patch.setattr(versions_module, "_tidy_memory", lambda: None)
@@ -312,6 +315,17 @@ def test_two_versions_stand_side_by_side(visit):
     assert first["y"] == second["y"] and first["x"] + first["width"] < second["x"]
     page.click("#compare")
     playwright.expect(page.locator(".pane")).to_have_count(1)
+
+
+def test_the_model_card_is_shown_and_names_the_languages(visit):
+    page = visit().page
+    playwright.expect(page.locator("#about")).to_have_text("English to German")
+    page.click(".card summary")
+    playwright.expect(page.locator(".card dd").last).to_have_text(f"{EVIL}2")
+    page.select_option(".version select", label="1")
+    playwright.expect(page.locator(".card dd").last).to_have_text(f"{EVIL}1")
+    languages = [page.locator(one).get_attribute("lang") for one in ("#text", ".best")]
+    assert languages == ["en", "de"]
 
 
 def test_nothing_of_a_hostile_text_or_answer_runs(visit):

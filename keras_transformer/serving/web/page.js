@@ -19,7 +19,7 @@ const percent = (share) => `${Math.round(100 * share)}%`;
 
 const state = {
   model: "",
-  versions: [], // {version, labels}, the highest first
+  versions: [], // {version, labels, card}, the highest first
   sentences: [], // see `sentencesOf`
   chosen: 0, // the number of the sentence whose details are shown
   panes: [],
@@ -155,12 +155,16 @@ class Pane {
     return find(".version select", this.root).value;
   }
 
-  // The number of the version that answers; the server chose it when the page last asked.
-  get number() {
+  // The version that answers, {version, labels, card}, as of when the page last asked.
+  get version() {
     const [, kind, name] = this.target.split("/").map(decodeURIComponent);
     const isIt = ({ version, labels }) =>
       !kind || (kind === "labels" ? labels.includes(name) : version === name);
-    return state.versions.find(isIt)?.version;
+    return state.versions.find(isIt);
+  }
+
+  get number() {
+    return this.version?.version;
   }
 
   showVersions() {
@@ -182,6 +186,7 @@ class Pane {
     this.known = this.number;
     this.signatures = null;
     this.results = new Map(); // key of a sentence to what `search` returns, or {error}
+    this.showCard();
   }
 
   predict(signature_name, inputs, signal) {
@@ -406,6 +411,34 @@ class Pane {
     place.hidden = !remarks.length;
   }
 
+  // Shows the model card, and names its languages to a screen reader.
+  showCard() {
+    const card = this.version?.card ?? {}, place = find(".card", this.root);
+    place.hidden = !Object.keys(card).length;
+    const box = find("div", place);
+    box.replaceChildren();
+    for (const [title, facts] of Object.entries(card)) {
+      make(box, "h3", { textContent: title });
+      const list = make(box, "dl");
+      for (const [label, value] of Object.entries(facts)) {
+        make(list, "dt", { textContent: label });
+        make(list, "dd", { textContent: value });
+      }
+    }
+    const { source = "", target = "" } = card.languages ?? {};
+    const code = (name) => (/^[a-z]{2,3}([-_][A-Za-z]{2,4})?$/.test(name) ? name.replace("_", "-") : "");
+    const places = { source: "#text, .source-side", target: ".best, .sentences, .alternatives ol, .target-side" };
+    for (const [selectors, name] of [[places.source, source], [places.target, target]]) {
+      for (const one of document.querySelectorAll(selectors)) {
+        if (one.id === "text" || this.root.contains(one)) one.lang = code(name);
+      }
+    }
+    if (state.panes[0] === this || !state.panes.length) {
+      find("#about").textContent = code(source) && code(target)
+        ? `${languageName(source)} to ${languageName(target)}` : "";
+    }
+  }
+
   // The translation of the text, with the lines of the text.
   get text() {
     let text = "";
@@ -609,6 +642,12 @@ function endJob() {
 }
 
 // === the page ===
+
+// The English name of a language with a code such as "de".
+function languageName(code) {
+  const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
+  return names.of(code.replace("_", "-"));
+}
 
 // Tells a screen reader, once nothing newer of the same speaker has come for a while.
 const timers = new Map();
