@@ -1,5 +1,7 @@
 """The configuration, compose files and Kubernetes manifests in export/ agree, and are valid."""
 
+import argparse
+import json
 import pathlib
 import re
 import subprocess
@@ -11,6 +13,9 @@ import requests
 import yaml
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
+
+from keras_transformer.cli import serve
+from keras_transformer.serving.metrics import Metrics
 
 SERVING_FILES = pathlib.Path(__file__).parents[2] / "export"
 
@@ -147,3 +152,54 @@ def test_the_health_check_of_compose_knows_a_server_that_serves(echo_server):
     for model, code in ((echo_server.name, 0), ("x", 1)):
         command = [shell, flag, script.replace("/translator ", f"/{model} ")]
         assert subprocess.run(command, timeout=60).returncode == code
+
+
+def dockerfile():
+    """Returns the instructions of the Dockerfile, a list of (name, arguments)."""
+    text = (SERVING_FILES / "Dockerfile").read_text()
+    lines = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", "").splitlines()
+    return [line.split(maxsplit=1) for line in lines if line]
+
+
+def test_the_image_of_the_embedded_server_is_built_from_files_that_exist():
+    copied = [line.split()[:-1] for name, line in dockerfile() if name == "COPY"]
+    assert sum(map(len, copied)) >= 3
+    for name in (name for names in copied for name in names):
+        assert (SERVING_FILES.parent / name).exists(), name
+    (user,) = [line for name, line in dockerfile() if name == "USER"]
+    assert user == serving("compose.yaml")["user"]
+
+
+def test_the_image_starts_the_server_with_flags_that_it_has():
+    (line,) = [line for name, line in dockerfile() if name == "ENTRYPOINT"]
+    program, *flags = json.loads(line)
+    assert program == "keras-transformer"
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    arguments = parser.parse_args([*flags[1:], "--label", "stable=1"])
+    assert (flags[0], arguments.directory) == ("serve", "/models/translator")
+    assert (arguments.host, arguments.port, arguments.grpc_port) == ("0.0.0.0", 8501, 8500)
+
+
+def test_the_health_check_of_the_image_knows_a_server_that_serves(echo_server):
+    (line,) = [line for name, line in dockerfile() if name == "HEALTHCHECK"]
+    _, flag, program = json.loads(line.partition("CMD ")[2])
+    program = program.replace("http://127.0.0.1:8501", echo_server.base)
+    for model, code in ((echo_server.name, 0), ("x", 1)):
+        command = [sys.executable, flag, program.replace("/translator/", f"/{model}/")]
+        assert subprocess.run(command, capture_output=True, timeout=60).returncode == code
+
+
+def test_the_dashboard_shows_metrics_that_the_server_has():
+    dashboard = json.loads((SERVING_FILES / "grafana.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    names = {name for text in expressions for name in re.findall(r":tensorflow:[\w:]+", text)}
+    metrics = Metrics("m")
+    metrics.count("OK", "REST", "Predict", 0.1)
+    metrics.count_load("OK")
+    page = metrics.page().decode()
+    assert len(names) >= 6
+    for name in names:
+        assert re.search(rf"^{name}[{{ ]", page, re.MULTILINE), name
+    for text in expressions:
+        assert text.count("(") == text.count(")") and text.count("{") == text.count("}")
