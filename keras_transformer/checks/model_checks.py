@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import gradients
+from keras_transformer.checks.subject import as_array
 from keras_transformer.checks.verdicts import check, failed, held, not_applicable
 
 TOLERANCE = 1e-4
@@ -35,6 +36,7 @@ def finite_weights(subject):
     """One number that is not finite makes all outputs so."""
     if subject.model is None:
         return not_applicable("an export has no Keras weights")
+    subject.logits_tensor(**subject.random_ids(1))  # a subclass may have no weights before
     bad = [w.path for w in subject.model.weights if not _is_finite(w)]
     if bad:
         return failed(f"not finite: {bad[0]} ({len(bad)} weights)", "Go back to an earlier one.")
@@ -44,7 +46,7 @@ def finite_weights(subject):
 def _is_finite(weight):
     if "float" not in keras.backend.standardize_dtype(weight.dtype):
         return True
-    return bool(np.all(np.isfinite(ops.convert_to_numpy(ops.cast(weight, "float32")))))
+    return bool(np.all(np.isfinite(as_array(weight))))
 
 
 @check("same twice", is_quick=True)
@@ -256,7 +258,7 @@ def mixed_precision(subject):
         try:
             for layer, _ in policies:
                 layer.dtype_policy = name
-            logits = subject.logits(**ids)
+            logits = as_array(subject.logits_tensor(**ids))
         finally:
             for layer, policy in policies:
                 layer.dtype_policy = policy

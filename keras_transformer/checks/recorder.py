@@ -5,7 +5,8 @@ import contextlib
 
 import keras
 import numpy as np
-from keras import ops
+
+from keras_transformer.checks.subject import as_array
 
 
 @contextlib.contextmanager
@@ -47,7 +48,7 @@ def outputs_of(subject, ids):
             dtype = keras.backend.standardize_dtype(getattr(value, "dtype", "int32"))
             is_traced = "Tracer" in type(value).__name__
             if "float" in dtype and len(value.shape) > 1 and not is_traced:
-                array = ops.convert_to_numpy(ops.cast(value, "float32"))
+                array = as_array(value)
                 found[layer.path or layer.name].append(array.reshape(-1, array.shape[-1]))
 
     innermost = [
@@ -56,7 +57,7 @@ def outputs_of(subject, ids):
         if not layer._layers and not isinstance(layer, keras.layers.Embedding)
     ]
     with recorded(innermost, note):
-        subject.logits(**ids)
+        subject.logits_tensor(**ids)
     return {
         path: np.concatenate([each for each in rows if each.shape[1] == rows[0].shape[1]])
         for path, rows in found.items()
@@ -75,9 +76,9 @@ def attention_of(subject, ids):
         return_attention_scores=True,
     ):
         if theirs:
-            subject.logits(**ids)
+            subject.logits_tensor(**ids)
         elif getattr(subject.model, "id_ranges", None):
             _, layers = subject.model(subject.inputs(**ids), return_attention_weights=True)
             for name, weights in layers.items():
                 found += [(f"{name} {i + 1}", each) for i, each in enumerate(weights)]
-    return [(name, np.asarray(ops.convert_to_numpy(weights))) for name, weights in found]
+    return [(name, as_array(weights)) for name, weights in found]

@@ -27,8 +27,9 @@ class Subject:
     Args:
         model: a Keras model. Its inputs are token ids `(B, T)`, or those of a source `(B, S)` and
             of a target `(B, T)`, in any structure that Keras has; inputs whose names have "mask",
-            "segment" or "position" are made from them. Its output is logits `(B, T, V)`, or a
-            structure whose first such array is the logits. None: there is only a translator.
+            "segment", "token_type" or "position" are made from them. Its output is logits
+            `(B, T, V)`, or a structure whose first array of rank 3 is the logits. None: there is
+            only a translator.
         inputs: names of the ids of a subclassed model that takes a dict, the source first; None: as
             the model says, or one tensor.
         pad_id: the id of padding; None: that of the model, or 0.
@@ -174,11 +175,16 @@ class Subject:
         return _logits_of(self.model(self.inputs(target, source), training=False))
 
     def logits(self, target: np.ndarray, source: np.ndarray | None = None) -> np.ndarray:
-        """Returns the logits `(B, T, V)`, float32."""
-        return _numpy(self.logits_tensor(target, source))
+        """Returns the logits `(B, T, V)`, float32; raises ValueError for one that is not finite."""
+        logits = as_array(self.logits_tensor(target, source))
+        if not np.all(np.isfinite(logits)):
+            raise ValueError(
+                "the logits are not finite; see the checks finite weights and activations"
+            )
+        return logits
 
     def _call(self, arrays):
-        return _numpy(_logits_of(self.model(self._filled(arrays), training=False)))
+        return as_array(_logits_of(self.model(self._filled(arrays), training=False)))
 
 
 class _Leaf:
@@ -186,7 +192,7 @@ class _Leaf:
 
     def __init__(self, name, length=None, dtype="int32"):
         self.name, self.length, self.dtype = name, length, dtype
-        kinds = (kind for kind in ("mask", "segment", "position") if kind in name)
+        kinds = (kind for kind in ("mask", "segment", "token_type", "position") if kind in name)
         self.kind = next(kinds, "ids")
 
 
@@ -219,5 +225,6 @@ def _logits_of(output):
     )
 
 
-def _numpy(tensor):
+def as_array(tensor: Any) -> np.ndarray:
+    """Returns a tensor of numbers as a float32 array."""
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))

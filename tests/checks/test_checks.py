@@ -3,7 +3,13 @@
 import pytest
 
 from keras_transformer.checks import CHECKS, check, failed, held, verdicts
-from tests.checks.defects import DEFECTS, language_model, recurrent, right_models
+from tests.checks.defects import (
+    DEFECTS,
+    a_weight_that_is_not_a_number,
+    language_model,
+    recurrent,
+    right_models,
+)
 
 SLOW_CHECKS = {"save and load", "speed"}
 """A process each, or many repetitions; one model is enough."""
@@ -35,6 +41,13 @@ def test_nothing_is_found_in_a_right_model(name):
 def test_a_right_model_is_the_same_in_a_new_process():
     found = dict(verdicts(language_model(recurrent), SLOW_CHECKS))
     assert {verdict.status for verdict in found.values()} == {"held"}, found
+
+
+def test_a_model_of_nans_holds_in_nothing_that_it_computes():
+    subject = a_weight_that_is_not_a_number()
+    found = dict(verdicts(subject, CHECKS.keys() - SLOW_CHECKS - {"gradients reach all weights"}))
+    assert [name for name, verdict in found.items() if verdict.status == "held"] == []
+    assert "dense" in found["activations"].found
 
 
 def test_a_user_adds_a_check():
