@@ -14,6 +14,9 @@ from keras_transformer.checks.verdicts import check, failed, held, not_applicabl
 
 TOLERANCE = 1e-4
 """Largest difference of logits that should be the same."""
+NO_EFFECT = 3e-6
+"""Difference of logits up to which a change of the input is taken to have no effect."""
+NO_TABLE = "no table of embeddings that is trained"
 LARGEST_ROUNDING_ERROR = 0.5
 """Largest difference of logits in mixed precision, in standard deviations of the logits."""
 
@@ -100,15 +103,9 @@ def causality_by_gradients(subject):
     """The gradient by a later token's embedding is exactly 0, however small the leak would be."""
     if (reason := _not_causal(subject)) is not None:
         return not_applicable(reason)
-    tables = [
-        weight
-        for weight in subject.model.trainable_weights
-        if len(weight.shape) == 2
-        and weight.shape[0] == subject.vocab_size
-        and "embed" in weight.path
-    ]
+    tables = _tables(subject)
     if len(tables) == 0 or subject.vocab_size < 16:
-        return not_applicable("no table of embeddings that is trained")
+        return not_applicable(NO_TABLE)
     ids = subject.random_ids(1)
     half = ids["target"].shape[1] // 2
     order = np.random.default_rng(3).permutation(np.arange(4, subject.vocab_size)).astype("int32")
@@ -134,6 +131,17 @@ def causality_by_gradients(subject):
     return held(f"exactly 0 for {len(np.unique(ids['target'][0, half:]))} later tokens")
 
 
+def _tables(subject):
+    """Returns the weights of the embeddings that are trained, `(V, D)` each."""
+    return [
+        weight
+        for weight in subject.model.trainable_weights
+        if len(weight.shape) == 2
+        and weight.shape[0] == subject.vocab_size
+        and "embed" in weight.path
+    ]
+
+
 @check("padding", is_quick=True)
 def padding(subject):
     """Padding depends on the neighbours in a batch, so it must not change a text's logits."""
@@ -146,16 +154,36 @@ def padding(subject):
             padded = np.pad(ids[side], [(0, 0), (0, 3)], constant_values=subject.pad_id)
             logits = subject.logits(**{**ids, side: padded})
             found.append((difference(logits[:, : expected.shape[1]], expected), side))
+        elif (largest := _gradient_of_padding(subject, ids, side)) is not None:
+            found.append((largest, side))
     if not found:
-        return not_applicable("the model takes one length")
+        return not_applicable("the model takes one length, and has no table that is trained")
     largest, side = max(found)
     if largest > TOLERANCE:
         return failed(
-            f"3 tokens of padding after the {side} change the logits by {largest:.1e}",
+            f"3 tokens of padding after the {side} change the logits ({largest:.1e})",
             "Hand the mask to every layer that mixes positions, and see that no layer between "
             "drops Keras's implicit mask (supports_masking).",
         )
     return held(f"largest difference {largest:.1e} ({', '.join(side for _, side in found)})")
+
+
+def _gradient_of_padding(subject, ids, side):
+    """Returns the largest gradient by the embedding of padding in a side of a fixed length.
+
+    The logits are those before the padding, of other tokens, as a tied table is read for its own.
+    None: there is no such table.
+    """
+    ids = {name: rows.copy() for name, rows in ids.items()}
+    ids[side][:, -3:] = subject.pad_id
+    tables, stop = _tables(subject), -3 if side == "target" else None
+
+    def kept():
+        logits = ops.cast(subject.logits_tensor(**ids), "float32")
+        return ops.sum(ops.sin(logits[:, :stop, subject.pad_id + 1 :]))
+
+    found = [each for each in gradients(kept, tables) if each is not None] if tables else []
+    return max((float(np.max(np.abs(each[subject.pad_id]))) for each in found), default=None)
 
 
 @check("neighbours", is_quick=True)
@@ -185,7 +213,7 @@ def source(subject):
     ids = subject.random_ids()
     other = _changed(ids["source"], subject)
     largest = difference(subject.logits(ids["target"], other), subject.logits(**ids))
-    if largest <= TOLERANCE:
+    if largest <= NO_EFFECT:
         return failed(
             f"another source changes the logits by {largest:.1e}",
             "See that the cross-attention reads the encoder's output, and that its mask is not "
@@ -206,7 +234,7 @@ def order(subject):
         swapped[:, [-3, -2]] = swapped[:, [-2, -3]]
         found[side] = difference(subject.logits(**{**ids, side: swapped})[:, -1], expected)
     side = min(found, key=lambda each: found[each])
-    if found[side] <= TOLERANCE:
+    if found[side] <= NO_EFFECT:
         return failed(
             f"two tokens of the {side}, swapped, change the logits by {found[side]:.1e}",
             "Add positions to the embeddings, or to the attention.",

@@ -87,9 +87,15 @@ class Subject:
                 "a Subject from the factory, with inputs=(NAME, NAME)."
             )
         if len(names) == 2:
-            sizes = dict(zip(names, (SOURCE_LENGTH, TARGET_LENGTH), strict=True))
+            lengths = {leaf.name: leaf.length for leaf in leaves}
+            sizes = {
+                name: lengths[name] or size
+                for name, size in zip(names, (SOURCE_LENGTH, TARGET_LENGTH), strict=True)
+            }
+            if len(set(sizes.values())) == 1:  # both are fixed: only the names tell
+                return sorted(names, key=lambda name: "target" in name or "decoder" in name)
             arrays = {name: self._random((1, size), 0) for name, size in sizes.items()}
-            if np.shape(self._call(arrays))[1] == SOURCE_LENGTH:
+            if np.shape(self._call(arrays))[1] == sizes[names[0]]:
                 names.reverse()
         return names
 

@@ -37,9 +37,10 @@ def recurrent(x):
     return L.GRU(D, return_sequences=True)(x)
 
 
-def translator(source_mix=None, cross=None):
+def translator(source_mix=None, cross=None, length=None):
     """A stock Keras model of two inputs: recurrent, with attention."""
-    source, target = (keras.Input((None,), dtype="int32", name=name) for name in ("src", "tgt"))
+    names = "source", "target"
+    source, target = (keras.Input((length,), dtype="int32", name=name) for name in names)
     read = L.Bidirectional(L.GRU(D // 2, return_sequences=True))(
         L.Embedding(V, D, mask_zero=True)(source)
     )
@@ -142,6 +143,15 @@ def an_implicit_mask_that_dies():
 @found_by("padding")
 def a_mean_with_padding():
     return translator(cross=lambda x, read: ops.mean(read, axis=1, keepdims=True))
+
+
+@found_by("padding")
+def padding_that_is_read_in_sources_of_one_length():
+    source, target = (keras.Input((6,), dtype="int32", name=n) for n in ("encoder", "decoder"))
+    read = L.Dense(D)(L.Embedding(V, D)(source))
+    x = recurrent(L.Embedding(V, D, mask_zero=True)(target))
+    x = x + L.MultiHeadAttention(2, D // 2)(x, read)
+    return Subject(keras.Model([source, target], L.Dense(V)(x)))
 
 
 # === What changes nothing ===
@@ -381,6 +391,7 @@ def right_models():
             lambda x: L.BatchNormalization()(recurrent(x))
         ),
         "two inputs": translator,
+        "one length": lambda: translator(length=6),
         "our layers": lambda: language_model(
             lambda x: ours.DecoderBlock(2, D, has_cross_attention=False)(
                 ours.SinusoidalPositions()(x)
