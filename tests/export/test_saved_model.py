@@ -184,7 +184,7 @@ def test_concurrent_exports_get_a_version_each(translator, tmp_path, quick):
     for thread in exports:
         thread.join()
     assert sorted(os.listdir(tmp_path)) == ["1", "2", "3", "4", "5"]
-    assert all(len(tree(tmp_path / version)) == 4 for version in "12345")
+    assert all(len(tree(tmp_path / version)) == 6 for version in "12345")
 
 
 def test_what_a_killed_export_has_left_goes_and_what_another_writes_stays(

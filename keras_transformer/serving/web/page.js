@@ -139,6 +139,7 @@ class Pane {
     this.words = new Words(find(".words", this.root));
     this.controller = new AbortController();
     this.alternative = 0;
+    this.numAsked = 0;
     this.forget();
     const version = find(".version select", this.root);
     version.addEventListener("change", () => this.forget() || this.update());
@@ -190,6 +191,7 @@ class Pane {
   }
 
   predict(signature_name, inputs, signal) {
+    this.numAsked++;
     const path = `v1/models/${encodeURIComponent(state.model)}${this.target}:predict`;
     return ask(path, signal, { signature_name, inputs }).then(({ outputs }) => outputs);
   }
@@ -240,7 +242,7 @@ class Pane {
       return await this.search(sentences, signal, numBest);
     } catch (error) {
       if (!(error instanceof Refusal) || [404, 429, 503].includes(error.status)) throw error;
-      if (sentences.length === 1) return [{ error: error.message }];
+      if (sentences.length === 1) return [{ error: error.message, canPass: error.status >= 500 }];
       const rows = [];
       for (const one of sentences) rows.push(...(await this.searchEach([one], signal, numBest)));
       return rows;
@@ -257,10 +259,11 @@ class Pane {
   async update(alternative = 0) {
     this.controller.abort();
     this.controller = new AbortController();
-    const { signal } = this.controller, start = performance.now();
+    const { signal } = this.controller, { numAsked } = this, start = performance.now();
     this.alternative = alternative;
     try {
       find(".failure", this.root).hidden = true;
+      for (const [key, { canPass }] of this.results) if (canPass) this.results.delete(key);
       this.show();
       await this.learn(signal);
       const chosen = state.sentences[state.chosen];
@@ -269,7 +272,7 @@ class Pane {
       const others = new Map(state.sentences.map((sentence) => [sentence.key, sentence]));
       for (const key of this.results.keys()) others.delete(key);
       for (const batch of batchesOf(others.values())) await this.translate(batch, signal);
-      this.showState((performance.now() - start) / 1000);
+      this.showState(this.numAsked > numAsked && (performance.now() - start) / 1000);
     } catch (error) {
       if (!signal.aborted) this.fail(error);
     }
@@ -356,11 +359,13 @@ class Pane {
     });
   }
 
+  // seconds: how long the server took; false if everything was known.
   showState(seconds) {
     const { sentences } = state;
     if (!sentences.length) return;
-    find(".state", this.root).textContent =
-      (sentences.length > 1 ? `${sentences.length} sentences, ` : "") + `${seconds.toFixed(2)} s`;
+    const number = sentences.length > 1 && `${sentences.length} sentences`;
+    const time = seconds && `${seconds.toFixed(2)} s`;
+    find(".state", this.root).textContent = [number, time].filter(Boolean).join(", ");
     const which = state.panes.length > 1 ? `Version ${this.number}: ` : "";
     const result = this.result;
     say(this, which + (sentences.length > 1
@@ -381,8 +386,10 @@ class Pane {
     const box = find(".alternatives", this.root), list = find("ol", box);
     const hadFocus = list.contains(document.activeElement);
     box.hidden = texts.length < 2;
-    list.replaceChildren();
-    texts.forEach((text, i) => {
+    const isNew = list.result !== result || list.alternative !== alternative;
+    if (isNew) list.replaceChildren(); // else a click on it could be lost
+    Object.assign(list, { result, alternative });
+    if (isNew) texts.forEach((text, i) => {
       const button = make(make(list, "li"), "button", {
         type: "button", onclick: () => this.update(i),
       });
