@@ -2,6 +2,7 @@
 
 import array
 import hashlib
+import itertools
 
 import numpy as np
 
@@ -13,7 +14,7 @@ CHUNK = 4096  # sentences per call of the tokenizer
 
 def check_tokenizer(tokenizer):
     """Raises `ValueError` for a tokenizer of another library, such as that of an imported BERT."""
-    if not hasattr(tokenizer, "pieces"):  # without an import of ours, which needs TensorFlow
+    if not hasattr(tokenizer, "pieces"):
         raise InputError(
             f"Expected a tokenizer of this package. Received: {tokenizer=!r:.80}. That of an "
             "imported BERT or GPT-2 returns ids itself: tokenizer.encode_batch(texts)."
@@ -39,10 +40,12 @@ class RaggedIds:
         check_tokenizer(tokenizer)
         ids, lengths = [np.zeros(0, "int32")], [np.zeros(0, "int32")]  # there may be no sentence
         for start in range(0, len(sentences), CHUNK):
-            tokens = tokenizer.encode(sentences[start : start + CHUNK])
-            splits = np.asarray(tokens.row_splits)
-            ids.append(np.insert(np.asarray(tokens.flat_values), splits[1:], END_ID))
-            lengths.append(np.diff(splits) + 1)
+            rows = tokenizer.encode_on_host(sentences[start : start + CHUNK])
+            for row in rows:
+                row.append(END_ID)
+            lengths.append(np.fromiter(map(len, rows), "int32", len(rows)))
+            chained = itertools.chain.from_iterable(rows)
+            ids.append(np.fromiter(chained, "int32", int(lengths[-1].sum())))
         return cls(np.concatenate(ids), np.concatenate(lengths))
 
     @classmethod

@@ -148,7 +148,7 @@ def bert_inputs(
     """
     import tensorflow as tf
 
-    from keras_transformer.tokenizers.tokenizer import padded
+    from keras_transformer.tokenizers.graph.base import padded
 
     check_tokenizer(tokenizer)
     num_special = 2 if second is None else 3

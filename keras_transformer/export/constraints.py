@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from keras_transformer.decoding.prefixes import MAX_BYTES, SPACE
 from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.tokenizer import WHITE_SPACE, valid_texts
+from keras_transformer.tokenizers.graph.base import valid_texts
+from keras_transformer.tokenizers.patterns import WHITE_SPACE
 from keras_transformer.translation.terminology import MAX_TOKENS, NOT
 
 MAX_FORMS = 128

@@ -15,7 +15,7 @@ from keras_transformer.export.exportable import in_float32
 from keras_transformer.export.saved_model import tracked_weights, write_warmup_requests
 from keras_transformer.export.signatures import TEXT
 from keras_transformer.export.verification import prompts_for_verification, verify_function
-from keras_transformer.export.versions import check_can_export, write_version
+from keras_transformer.export.versions import check_backend, check_can_export, write_version
 from keras_transformer.models import Gpt, ImageCaptioner
 from keras_transformer.special_ids import END_ID, PAD_ID
 from keras_transformer.tokenizers.tokenizer import Tokenizer
@@ -63,6 +63,7 @@ def export_text_generator(
         decoding = DecodingConfig(beam_size=1, max_length=4)
         export_text_generator(gpt, tokenizer, "export/models/gpt", decoding)
     """
+    check_backend()
     check_can_export(directory, version)
     _check_decoding(decoding)
     if not isinstance(model, Gpt) or not isinstance(tokenizer, Tokenizer):
@@ -137,6 +138,7 @@ def export_image_captioner(
         captioner = ImageCaptioner(len(words), image_size=8, d_model=24)
         export_image_captioner(captioner, "export/models/captioner", words)
     """
+    check_backend()
     check_can_export(directory, version)
     if not isinstance(model, ImageCaptioner):
         raise InputError(f"Expected an ImageCaptioner to export. Received: {model!r}.")
@@ -180,7 +182,7 @@ def _export(model, answer, spec, rows, directory, version, decoding, tokenizer=N
 
     def write(path):
         tracked = tracked_weights(model)
-        tracked.tokenizer = tokenizer
+        tracked.tokenizer = None if tokenizer is None else tokenizer.graph
 
         def search(inputs):
             return decode(model, inputs, decoding, weights=tracked.decoding_weights)

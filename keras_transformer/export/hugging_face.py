@@ -18,6 +18,7 @@ from keras_transformer.convert.marian_hugging_face import EXPECTED as FIXED_SETT
 from keras_transformer.convert.marian_hugging_face import LAYER_NORM_EPSILON, NAMES
 from keras_transformer.convert.tensor_files import write_tensors
 from keras_transformer.convert.weights import layers_of
+from keras_transformer.decoding.batch_search import padded_rows
 from keras_transformer.export.exportable import (
     OtherLibrary,
     activation_of,
@@ -28,7 +29,7 @@ from keras_transformer.export.verification import ExportError, Tolerance, verify
 from keras_transformer.export.versions import check_can_export, write_version
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import MarianTokenizer
-from keras_transformer.tokenizers.tokenizer import TAG
+from keras_transformer.tokenizers.patterns import TAG
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
 
@@ -307,9 +308,10 @@ def compare_with_transformers(path, translator, texts):
     ids = getattr(tokenizer, "target_encoder", tokenizer.encoder)
     received = received[:, [ids[piece] for piece in translator.target_tokenizer.pieces[END_ID:]]]
     max_tokens = translator.decoding.max_source_length
-    source_ids, _ = translator.tokenizer.encode_padded(texts, max_tokens)
-    inputs = {"source_ids": source_ids, "target_ids": np.full((len(texts), 1), START_ID)}
-    expected = ops.convert_to_numpy(translator.model(inputs))[:, 0, END_ID:]
+    rows, _ = translator.tokenizer.encode_truncated_on_host(texts, max_tokens)
+    source_ids = padded_rows(rows)  # perhaps with more rows
+    inputs = {"source_ids": source_ids, "target_ids": np.full((len(source_ids), 1), START_ID)}
+    expected = ops.convert_to_numpy(translator.model(inputs))[: len(texts), 0, END_ID:]
     difference = np.abs(received - expected).max()
     if not difference < LOGITS_TOLERANCE * (1 + np.abs(expected).max()):  # also if it is NaN
         raise ExportError(

@@ -17,7 +17,7 @@ from keras_transformer.export.int8_products import check_bleu, where_proved
 from keras_transformer.export.quantized_weights import WEIGHTS, QuantizedWeights
 from keras_transformer.export.signatures import Signatures
 from keras_transformer.export.verification import random_sentences, verify
-from keras_transformer.export.versions import check_can_export, write_version
+from keras_transformer.export.versions import check_backend, check_can_export, write_version
 from keras_transformer.special_ids import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.translation.translator import Translator
 from keras_transformer.types import StrPath
@@ -74,6 +74,7 @@ def export_saved_model(
     Example:
         export_saved_model(keras_transformer.load("runs/python"), "export/models/python")
     """
+    check_backend()
     check_can_export(directory, version)
     check_weights(weights, WEIGHTS)
     translator = exportable_translator(translator, n_best, is_saved_model=True)
@@ -108,7 +109,7 @@ def _write(translator, n_best, split_sentences, path, quantized):
         options["read_decoding_weights"] = lambda: tracked.decoding_weights
     else:
         tracked, options["read_decoding_weights"], options["reading_weights"] = quantized.track()
-    tracked.tokenizers = [translator.tokenizer, translator.target_tokenizer]
+    tracked.tokenizers = [translator.tokenizer.graph, translator.target_tokenizer.graph]
     tracked.lexicon = None if lexicon is None else [lexicon.table, lexicon.frequent]
     signatures = Signatures(translator, **options)
     functions, tracked.tables = signatures.functions(), signatures.tables

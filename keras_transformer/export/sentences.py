@@ -18,7 +18,8 @@ import functools
 import regex
 import tensorflow as tf
 
-from keras_transformer.tokenizers.tokenizer import PIECE_CHARACTERS, valid_texts
+from keras_transformer.tokenizers.graph.base import valid_texts
+from keras_transformer.tokenizers.patterns import PIECE_CHARACTERS
 
 MAX_PARTS = 256
 """Maximum parts of a text that are translated. The rest is cut off, and the text is flagged."""

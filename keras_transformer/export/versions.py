@@ -52,13 +52,17 @@ def write_version(write, directory, version, model, decoding, about=None, **othe
         return _publish(partial, directory, version)
 
 
-def check_can_export(directory, version):
-    """Raises `ValueError` where no new version can be written; see `export_saved_model`."""
+def check_backend():
+    """Raises `ValueError` unless Keras runs on TensorFlow, as a SavedModel needs."""
     if keras.backend.backend() != "tensorflow":
         raise InputError(
-            f"An export needs Keras on TensorFlow. Received: backend={keras.backend.backend()}. "
+            f"A SavedModel needs Keras on TensorFlow. Received: backend={keras.backend.backend()}. "
             "Set KERAS_BACKEND=tensorflow, which loads the same weights."
         )
+
+
+def check_can_export(directory, version):
+    """Raises `ValueError` where no new version can be written; see `export_saved_model`."""
     directory = pathlib.Path(directory)
     present = next(path for path in (directory, *directory.parents) if path.exists())
     if not present.is_dir():

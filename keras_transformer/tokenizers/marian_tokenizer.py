@@ -7,18 +7,16 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import starmap
 
-import tensorflow as tf
-import tensorflow_text
-
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import END_ID, UNKNOWN_ID
+from keras_transformer.tokenizers.patterns import TAG
 from keras_transformer.tokenizers.sentence_piece_model import SPACE, processor_of
-from keras_transformer.tokenizers.sentence_piece_tokenizer import SharedModel
 from keras_transformer.tokenizers.subword_sampling import SubwordSampler
-from keras_transformer.tokenizers.tokenizer import TAG, Tokenizer
+from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
-CUT = b"\xff"  # no byte of UTF-8
+ASCII_SPACE = " \t\n\v\f\r"
+"""What `tf.strings.strip` removes."""
 
 
 class MarianTokenizer(Tokenizer):
@@ -40,7 +38,6 @@ class MarianTokenizer(Tokenizer):
     SUFFIX = ".marian.json"
 
     def __init__(self, content: bytes) -> None:
-        super().__init__(name="marian_tokenizer")
         self._pieces, self._model, self._added = _parts_of(content)
         self._processor = _processor(self._model)
         longest_first = sorted(self._added, key=lambda token: (-len(token), token))
@@ -48,14 +45,6 @@ class MarianTokenizer(Tokenizer):
         self._head_pattern = "|".join([*map(re.escape, longest_first), TAG.pattern])
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > END_ID}
         self._written = tuple(starmap(self._written_piece, enumerate(self._pieces)))
-        self._table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant([*self._ids]), tf.constant([*self._ids.values()], tf.int32)
-            ),
-            default_value=UNKNOWN_ID,
-        )
-        self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.string)
-        self._ops._model_resource = SharedModel(self._model, name=None)
 
     @classmethod
     def from_parts(
@@ -100,27 +89,27 @@ class MarianTokenizer(Tokenizer):
     def serialized(self) -> bytes:
         return _content_of(self._pieces, self._model, self._added)
 
-    def _tokenize(self, texts):
-        if not self._added:
-            return self._tokenize_parts(texts)
-        # tensorflow_text's regex_split would lose what follows a null character
-        texts = tf.strings.regex_replace(texts, f"({self._added_pattern})", rb"%b\1%b" % (CUT, CUT))
-        parts = tf.strings.split(texts, CUT)
-        return parts.with_values(self._tokenize_parts(parts.values)).merge_dims(1, 2)
+    def _tokenize_on_host(self, texts):
+        parts = [self._heads_and_rests(text) for text in texts]
+        rests = iter(self._processor.encode([r for text in parts for _, r in text], out_type=str))
+        known = self._ids
+        return [
+            [
+                i
+                for head, _ in text
+                for i in (*head, *(known.get(p, UNKNOWN_ID) for p in next(rests)))
+            ]
+            for text in parts
+        ]
 
-    def _tokenize_parts(self, parts):
-        """As `_tokenize`; an added token or a tag is one token at the beginning of a part alone."""
-        head = self._head_pattern
-        has_head = tf.strings.regex_full_match(parts, f"(?s)(?:{head}).*")
-        heads = tf.strings.regex_replace(parts, f"(?s)^({head}).*$", r"\1")
-        heads = tf.ragged.boolean_mask(heads[:, None], has_head[:, None])
-        rest = tf.strings.regex_replace(parts, f"(?s)^(?:{head})", "")
-        pieces = tf.concat([heads, self._ops.tokenize(rest)], axis=1)
-        return tf.ragged.map_flat_values(self._table.lookup, pieces)
+    def _detokenize_on_host(self, rows):
+        return ["".join(map(self._written.__getitem__, row)).strip(ASCII_SPACE) for row in rows]
 
-    def _detokenize(self, ids):
-        pieces = tf.ragged.map_flat_values(tf.gather, tf.constant(self._written), ids)
-        return tf.strings.strip(tf.strings.reduce_join(pieces, axis=1))
+    def _in_graph(self):
+        from keras_transformer.tokenizers.graph.marian import MarianGraph
+
+        patterns = self._added_pattern, self._head_pattern
+        return MarianGraph.of(self, self._model, self._ids, self._written, *patterns)
 
     def _written_piece(self, i, piece):
         """Returns what a piece adds to a text, with the space before it."""
@@ -151,7 +140,7 @@ class MarianTokenizer(Tokenizer):
     def _heads_and_rests(self, text):
         """Returns `([id], rest)` of each part that begins with an added token or a tag.
 
-        The others have `([], part)`. The parts are those of `_tokenize`.
+        The others have `([], part)`.
         """
         parts = re.split(f"({self._added_pattern})", text) if self._added else [text]
         heads = [re.match(self._head_pattern, part, re.DOTALL) for part in parts]

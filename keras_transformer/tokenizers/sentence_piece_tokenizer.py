@@ -1,12 +1,7 @@
 """SentencePiece (Kudo and Richardson, 2018, https://arxiv.org/abs/1808.06226)."""
 
 import functools
-import hashlib
 from collections.abc import Iterable, Iterator
-
-import tensorflow as tf
-import tensorflow_text
-from tensorflow_text.python.ops import sentencepiece_tokenizer as tf_text_module
 
 from keras_transformer.special_ids import UNKNOWN_ID
 from keras_transformer.tokenizers.sentence_piece_model import (
@@ -19,22 +14,6 @@ from keras_transformer.tokenizers.sentence_piece_model import (
 from keras_transformer.tokenizers.subword_sampling import SubwordSampler
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
-
-
-class SharedModel(tf_text_module._SentencepieceModelResource):
-    """The model as a TensorFlow resource with a name.
-
-    In tensorflow-text, the resource has no name and belongs to a kernel in TensorFlow's cache.
-    Setting a seed (`keras.utils.set_random_seed`) clears that cache, and every tokenizer stops
-    working. This class depends on private parts of tensorflow-text: its base class with the
-    attribute `_model` and the method `_create_resource`, and
-    `SentencepieceTokenizer._model_resource`.
-    """
-
-    def _create_resource(self):
-        name = f"sentencepiece_{hashlib.sha256(self._model).hexdigest()}"
-        create = tf_text_module.gen_sentencepiece_tokenizer.sentencepiece_op
-        return create(model=self._model, shared_name=name)
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -52,18 +31,15 @@ class SentencePieceTokenizer(Tokenizer):
 
     Example:
         tokenizer = SentencePieceTokenizer.train(["A dog runs.", "Two dogs run."], vocab_size=30)
-        ids = tokenizer.encode(["A dog runs."])  # ragged int32
-        tokenizer.decode(ids)                    # [b"A dog runs."]
+        rows = tokenizer.encode_on_host(["A dog runs."])
+        tokenizer.decode_on_host(rows)  # ["A dog runs."]
     """
 
     SUFFIX = ".model"
 
     def __init__(self, model: bytes) -> None:
-        super().__init__(name="sentence_piece_tokenizer")
         self._model = with_our_special_ids(model)
         self._processor = processor_of(self._model)
-        self._ops = tensorflow_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
-        self._ops._model_resource = SharedModel(self._model, name=None)
 
     @classmethod
     def train(
@@ -140,11 +116,16 @@ class SentencePieceTokenizer(Tokenizer):
     def serialized(self) -> bytes:
         return self._model
 
-    def _tokenize(self, texts):
-        return self._ops.tokenize(texts)
+    def _tokenize_on_host(self, texts):
+        return self._processor.encode(texts)
 
-    def _detokenize(self, ids):
-        return self._ops.detokenize(ids)
+    def _detokenize_on_host(self, rows):
+        return self._processor.decode(rows) if rows else []  # it would return ""
+
+    def _in_graph(self):
+        from keras_transformer.tokenizers.graph.sentence_piece import SentencePieceGraph
+
+        return SentencePieceGraph.of(self, self._model)
 
     @functools.cached_property
     def _sampler(self):

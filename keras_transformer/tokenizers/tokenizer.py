@@ -6,29 +6,29 @@ Shapes: B batch (sentences), S source length.
 import abc
 import functools
 import pathlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
-from keras_transformer.files.text import BLANK, is_blank, without_surrogates
+from keras_transformer.files.text import is_blank, without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_transformer.tokenizers.patterns import PIECE_CHARACTERS, TAG
 from keras_transformer.tokenizers.sentence_piece_model import SPACE
 from keras_transformer.types import StrPath, Tensor, Texts
 
-PIECE_CHARACTERS = 64
-"""More characters than any token has, including the white space around it."""
-
-WHITE_SPACE = r"[\t-\r\x1c-\x20\x{85}\pZ]"  # what `str.strip` removes
-TAG = re.compile(r">>.*?<<", re.DOTALL)
-"""The tag of a target language, such as `>>deu<<`, at the beginning of a text."""
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers.graph.base import GraphTokenizer
 
 
-class Tokenizer(tf.Module, abc.ABC):
-    """Turns text into ids and back, inside a TensorFlow graph; an export contains it as it is.
+class Tokenizer(abc.ABC):
+    """Turns text into ids and back, on the host or inside a TensorFlow graph.
+
+    The methods whose names end in `_on_host` need no TensorFlow; they take and return lists. The
+    others are operations of TensorFlow, which take and return tensors, also inside a graph, and
+    which an export contains. Both give the same ids and texts.
 
     Ids 0 to 3 are padding, unknown, start and end in every tokenizer (`special_ids`). `encode`
     returns neither start nor end token; the code that builds a model's input adds them.
@@ -62,18 +62,94 @@ class Tokenizer(tf.Module, abc.ABC):
         """The bytes of the single file that contains the whole tokenizer."""
 
     @abc.abstractmethod
-    def _tokenize(self, texts):
-        """String tensor `(B,)` of valid UTF-8 to ragged int32 `(B, None)`."""
+    def _tokenize_on_host(self, texts):
+        """List of str to the list of the ids of each."""
 
     @abc.abstractmethod
-    def _detokenize(self, ids):
-        """Ragged int32 `(B, None)` of ids within the vocabulary to a string tensor `(B,)`."""
+    def _detokenize_on_host(self, rows):
+        """List of lists of ids within the vocabulary to a list of str."""
+
+    @abc.abstractmethod
+    def _in_graph(self):
+        """Returns the `GraphTokenizer` with the same vocabulary."""
 
     @property
     def vocab_size(self) -> int:
         return len(self.pieces)
 
-    def encode(self, texts: Tensor) -> tf.RaggedTensor:
+    def encode_on_host(self, texts: Texts) -> list[list[int]]:
+        """Returns the ids of each text, without start and end token; an empty text has none.
+
+        Args:
+            texts: list of str, or of bytes in UTF-8.
+        Raises:
+            ValueError: `texts` is one string, or a list of something else.
+        """
+        return self._tokenize_on_host(list(map(_valid_text, _listed(texts))))
+
+    def encode_truncated_on_host(
+        self, texts: Texts, max_tokens: int
+    ) -> tuple[list[list[int]], list[bool]]:
+        """As `encode_truncated`: the ids of each text with the end token, and which were cut."""
+        valid = list(map(_valid_text, _listed(texts)))
+        heads = [text[: max_tokens * PIECE_CHARACTERS] for text in valid]
+        rows = self._tokenize_on_host(heads)
+        truncated = [
+            len(head) < len(text) or len(row) > max_tokens
+            for head, text, row in zip(heads, valid, rows, strict=True)
+        ]
+        return [[*row[:max_tokens], END_ID] for row in rows], truncated
+
+    def copies_on_host(
+        self, texts: Texts, rows: Sequence[Sequence[int]]
+    ) -> tuple[list[bool], list[str]]:
+        """As `copies`, for lists of texts and of their ids."""
+        copies = [self._without_surroundings(_valid_text(text)) for text in _listed(texts)]
+        is_copied = [
+            copy == "" or self._says_something.isdisjoint(row)
+            for copy, row in zip(copies, rows, strict=True)
+        ]
+        unknown = frozenset(self.unknown_ids)
+        has_unknown = (not unknown.isdisjoint(row) for row in rows)
+        return is_copied, [
+            copy if is_unknown else "" for copy, is_unknown in zip(copies, has_unknown, strict=True)
+        ]
+
+    def decode_on_host(self, rows: Iterable[Iterable[int]]) -> list[str]:
+        """As `decode`, for an array `(B, T)` of NumPy or rows of ids."""
+        return self._detokenize_on_host([self._kept(np.asarray(row).tolist()) for row in rows])
+
+    def _kept(self, row):
+        """Returns the ids before the end token that `decode` reads."""
+        row = row[: row.index(END_ID)] if END_ID in row else row
+        size = self.vocab_size
+        known = (i if 0 <= i < size else UNKNOWN_ID for i in row)
+        return [i for i in known if i not in (PAD_ID, START_ID)]
+
+    def _without_surroundings(self, text):
+        """Returns a text without its tag and the white space around it; "" if it is blank."""
+        text = text.strip()
+        tag = next(filter(text.startswith, self._tags), "")
+        text = text.removeprefix(tag).strip()
+        return "" if is_blank(text) else text
+
+    @functools.cached_property
+    def _tags(self):
+        return [piece for piece in self.pieces if TAG.fullmatch(piece)]
+
+    @functools.cached_property
+    def _says_something(self):
+        """The ids of tokens that are not special, unknown, blank or tags."""
+        words = (TAG.sub("", piece).replace(SPACE, "") for piece in self.pieces)
+        says = {i for i, word in enumerate(words) if i > END_ID and not is_blank(word)}
+        return frozenset(says.difference(self.unknown_ids))
+
+    @functools.cached_property
+    def graph(self) -> "GraphTokenizer":
+        """The operations of TensorFlow, made at the first use; a `tf.Module` for exports."""
+        return self._in_graph()
+
+    def encode(self, texts: Tensor) -> Tensor:
         """Returns the ids of each text, ragged int32 `(B, None)`, without start and end token.
 
         Args:
@@ -81,9 +157,9 @@ class Tokenizer(tf.Module, abc.ABC):
         Raises:
             ValueError: `texts` is one string, or has more than one axis.
         """
-        return self._tokenize(valid_texts(texts))
+        return self.graph.encode(texts)
 
-    def encode_truncated(self, texts: Tensor, max_tokens: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    def encode_truncated(self, texts: Tensor, max_tokens: int) -> tuple[Tensor, Tensor]:
         """Returns the ids of each text, cut to a length and ended by the end token.
 
         Args:
@@ -92,25 +168,16 @@ class Tokenizer(tf.Module, abc.ABC):
         Returns:
             `(ids, truncated)`: ragged int32 `(B, None)`; and bool `(B,)`, True if the text was cut.
         """
-        texts = valid_texts(texts)
-        # The rest is cut before encoding: SentencePiece's time grows with the square of a run of
-        # unknown characters, and one request must not block a server.
-        heads = tf.strings.substr(texts, 0, max_tokens * PIECE_CHARACTERS, unit="UTF8_CHAR")
-        tokens = self.encode(heads)
-        is_cut = tf.strings.length(heads) < tf.strings.length(texts)
-        truncated = is_cut | (tokens.row_lengths() > max_tokens)
-        end = tf.fill([tokens.nrows(), 1], END_ID)
-        return tf.concat([tokens[:, :max_tokens], end], axis=1), truncated
+        return self.graph.encode_truncated(texts, max_tokens)
 
-    def encode_padded(self, texts: Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:
+    def encode_padded(self, texts: Tensor, max_tokens: int) -> tuple[Tensor, Tensor]:
         """As `encode_truncated`, with the ids as int32 `(B, S)`, padded with 0.
 
         S is 1 + the number of tokens of the longest text, and 1 when B is 0.
         """
-        ids, truncated = self.encode_truncated(texts, max_tokens)
-        return padded(ids), truncated
+        return self.graph.encode_padded(texts, max_tokens)
 
-    def copies(self, texts: Tensor, ids: Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def copies(self, texts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Returns which texts are answered by a copy, as no token says anything, and the copies.
 
         Such a text is blank (`files.text.BLANK`), or unknown as a whole, as `-` and `1` are to a
@@ -123,32 +190,9 @@ class Tokenizer(tf.Module, abc.ABC):
             `(is_copied, copies)`: bool `(B,)`; and strings `(B,)`, each text without its tag and
             the white space around it, or "" if it is blank or all its tokens are known.
         """
-        copies = tf.strings.regex_replace(valid_texts(texts), self._around_texts, "")
-        says_something = tf.reduce_any(tf.gather(self._says_something, ids), axis=1)
-        is_copied = ~says_something | (copies == "")
-        is_unknown = tf.reduce_any(tf.gather(self._is_unknown, ids), axis=1)
-        return is_copied, tf.where(is_unknown, copies, "")
+        return self.graph.copies(texts, ids)
 
-    @functools.cached_property
-    def _says_something(self):
-        """Bool `(V,)`: False for special tokens, unknown ones, blank ones and tags."""
-        words = [TAG.sub("", piece).replace(SPACE, "") for piece in self.pieces]
-        says = np.array([i > END_ID and not is_blank(word) for i, word in enumerate(words)])
-        return says & ~self._is_unknown
-
-    @functools.cached_property
-    def _is_unknown(self):
-        """Bool `(V,)`: True for `unknown_ids`."""
-        return np.isin(np.arange(self.vocab_size), self.unknown_ids)
-
-    @functools.cached_property
-    def _around_texts(self):
-        """Regular expression of a blank text, and of the tag and white space around others."""
-        tags = "|".join(re.escape(piece) for piece in self.pieces if TAG.fullmatch(piece))
-        before = rf"^{WHITE_SPACE}*(?:{tags})?"
-        return rf"{before}{BLANK}*$|{before}{WHITE_SPACE}*|{WHITE_SPACE}*$"
-
-    def decode(self, ids: Tensor) -> tf.Tensor:
+    def decode(self, ids: Tensor) -> Tensor:
         """Returns the text of each row of ids: strings `(B,)`, always valid UTF-8.
 
         Args:
@@ -156,14 +200,7 @@ class Tokenizer(tf.Module, abc.ABC):
                 omitted, and so are padding and start tokens. An id outside the vocabulary is read
                 as the unknown token.
         """
-        if isinstance(ids, tf.RaggedTensor):
-            ids = ids.to_tensor(PAD_ID)
-        ids = tf.ensure_shape(tf.convert_to_tensor(ids), [None, None])
-        known = (ids >= 0) & (ids < self.vocab_size)
-        ids = tf.cast(tf.where(known, ids, UNKNOWN_ID), tf.int32)
-        before_end = tf.cumsum(tf.cast(ids == END_ID, tf.int32), axis=1) == 0
-        kept = before_end & (ids != PAD_ID) & (ids != START_ID)
-        return self._detokenize(tf.ragged.boolean_mask(ids, kept))
+        return self.graph.decode(ids)
 
     @abc.abstractmethod
     def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> Iterator[list[int]]:
@@ -198,22 +235,20 @@ class Tokenizer(tf.Module, abc.ABC):
             partial.write_bytes(self.serialized)
 
 
-def padded(ids):
-    """Returns ragged ids `(B, None)` as int32 `(B, S)`, padded with 0; S is 1 when B is 0."""
-    ids = ids.to_tensor(PAD_ID)
-    missing_width = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
-    return tf.pad(ids, [[0, 0], [0, missing_width]], constant_values=PAD_ID)
+def _listed(texts):
+    """Returns a list of texts; refuses a single one."""
+    if not isinstance(texts, list | tuple):
+        array = np.asarray(texts)
+        if array.ndim != 1:
+            raise InputError(f"Expected texts of shape (B,). Received: shape={array.shape}")
+        texts = array.tolist()
+    return texts
 
 
-def valid_texts(texts):
-    """Returns strings `(B,)`, with U+FFFD instead of invalid UTF-8; refuses another rank."""
-    try:
-        texts = tf.convert_to_tensor(texts, tf.string)
-    except ValueError:
-        if not isinstance(texts, list | tuple | np.ndarray):
-            raise
-        texts = tf.convert_to_tensor([without_surrogates(text) for text in texts], tf.string)
-    if texts.shape.rank != 1:
-        raise InputError(f"Expected texts of shape (B,). Received: shape={texts.shape}")
-    texts = tf.ensure_shape(texts, [None])  # a server does not check the shape of its input
-    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+def _valid_text(text):
+    """Returns a str, with U+FFFD instead of invalid UTF-8; refuses anything but str and bytes."""
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "replace")
+    if not isinstance(text, str):
+        raise InputError(f"Expected texts of shape (B,). Received: {text!r:.200} among them.")
+    return without_surrogates(text)

@@ -1,16 +1,22 @@
 """WordPiece (Schuster and Nakajima, 2012; as in BERT, https://arxiv.org/abs/1810.04805)."""
 
 import functools
+import unicodedata
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-import tensorflow as tf
-import tensorflow_text
-from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
+import regex
 
 from keras_transformer.errors import InputError
+from keras_transformer.files.text import without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.tokenizer import Tokenizer, valid_texts
+from keras_transformer.tokenizers.patterns import (
+    IDEOGRAPHS,
+    MARKS,
+    PUNCTUATION,
+    REMOVED,
+    SPACES,
+)
+from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 
 SPECIAL_TOKENS = {
@@ -19,19 +25,19 @@ SPECIAL_TOKENS = {
     START_ID: ("[START]", "[CLS]"),  # the first name is ours, the second BERT's
     END_ID: ("[END]", "[SEP]"),
 }
-REMOVED = r"[\x{FFFD}\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F\p{Cf}\p{Co}]"
-SPACES = r"[\t\n\r\p{Z}]"
-IDEOGRAPHS = (  # the blocks in BERT's own code, one of which ends too early there
-    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
-    r"\x{2B920}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
-)
-PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
-"""Characters as BERT's normalizer and pre-tokenizer class them, for RE2."""
 MAX_CHARACTERS = 100
 """Characters of the longest word that is split; a longer one is unknown, as in BERT."""
+SPECIAL_NAMES = [names[0] for _, names in sorted(SPECIAL_TOKENS.items())]
 SUFFIX_INDICATOR = "##"
+JOINS = (
+    (f"(^| ){SUFFIX_INDICATOR}", ""),
+    (r" ([.,!?;:%)\]}])", r"\1"),
+    (r"([(\[{]) ", r"\1"),
+    (r" (['’-]) ", r"\1"),
+)
+"""Patterns and what replaces them where tokens become a text."""
 SLACK = 0.05  # share of vocab_size by which the vocabulary may be smaller
-CHUNK = 4096  # sentences per call of the word splitter
+NUM_CACHED_WORDS = 2**17
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -60,23 +66,14 @@ class WordPieceTokenizer(Tokenizer):
     """
 
     SUFFIX = ".vocab.txt"
+    _uncased = False
 
     def __init__(self, vocabulary: bytes) -> None:
-        super().__init__(name="word_piece_tokenizer")
         pieces = _with_our_special_ids(vocabulary)
         self._pieces = tuple(pieces)
-        table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant(pieces), tf.range(len(pieces), dtype=tf.int64)
-            ),
-            default_value=UNKNOWN_ID,
-        )
-        self._ops = tensorflow_text.WordpieceTokenizer(
-            table,
-            suffix_indicator=SUFFIX_INDICATOR,
-            max_bytes_per_word=4 * MAX_CHARACTERS,
-            unknown_token=pieces[UNKNOWN_ID],
-        )
+        self._ids = {piece: i for i, piece in enumerate(pieces)}
+        self._longest = max(map(len, pieces))
+        self._ids_of_word = functools.lru_cache(NUM_CACHED_WORDS)(self._split)
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int) -> Self:
@@ -89,16 +86,17 @@ class WordPieceTokenizer(Tokenizer):
             ValueError: no text, or text that has too few words or too many different characters
                 for `vocab_size`.
         """
-        words = cls._words(valid_texts(list(sentences)))
-        texts = tf.strings.reduce_join(words, axis=1, separator=" ").numpy()
-        texts = [text for text in texts if text]
+        from keras_transformer.tokenizers.graph.word_piece_learner import learn
+
+        texts = (" ".join(cls._words(without_surrogates(each))) for each in sentences)
+        texts = [text.encode() for text in texts if text]
         if not texts:
             raise InputError(
                 "Expected sentences to learn a vocabulary from. Received: no text at all."
             )
-        pieces = _learn(texts, vocab_size)
+        pieces = learn(texts, vocab_size, SPECIAL_NAMES, SLACK)
         if len(pieces) < (1 - SLACK) * vocab_size:
-            pieces = _learn(texts, vocab_size, lowest_only=True)
+            pieces = learn(texts, vocab_size, SPECIAL_NAMES, SLACK, lowest_only=True)
         if len(pieces) < (1 - SLACK) * vocab_size:
             raise InputError(
                 f"Vocabulary too large for the corpus: expected at most {len(pieces)} tokens. "
@@ -125,39 +123,56 @@ class WordPieceTokenizer(Tokenizer):
     def serialized(self) -> bytes:
         return "".join(f"{piece}\n" for piece in self._pieces).encode()
 
-    def _tokenize(self, texts):
-        words = self._words(texts)
-        is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > MAX_CHARACTERS
-        unknown = self._pieces[UNKNOWN_ID]
-        words = words.with_flat_values(tf.where(is_long, unknown, words.flat_values))
-        ids = self._ops.tokenize(words)  # (B, words, pieces)
-        return tf.cast(ids.merge_dims(1, 2), tf.int32)
+    def _tokenize_on_host(self, texts):
+        return [
+            [i for word in self._words(text) for i in self._ids_of_word(word)] for text in texts
+        ]
 
     @classmethod
-    def _words(cls, texts):
-        """Returns the words of strings `(B,)`, ragged `(B, None)`."""
-        replace = tf.strings.regex_replace
-        texts = replace(replace(texts, REMOVED, ""), SPACES, " ")
-        texts = cls._normalized(replace(texts, f"({IDEOGRAPHS})", r" \1 "))
-        words = tf.strings.split(replace(texts, f"({PUNCTUATION})", r" \1 "), " ")
-        return tf.ragged.boolean_mask(words, words != "")
+    def _words(cls, text):
+        """Returns the words of a text: a list of str."""
+        text = regex.sub(SPACES, " ", regex.sub(REMOVED, "", text))
+        text = cls._normalized(regex.sub(f"({IDEOGRAPHS})", r" \1 ", text))
+        return regex.sub(f"({PUNCTUATION})", r" \1 ", text).split()
 
     @staticmethod
-    def _normalized(texts):
-        return texts
+    def _normalized(text):
+        return text
+
+    def _split(self, word):
+        """Returns the ids of the longest tokens that make up a word, or the unknown one alone."""
+        if len(word) > MAX_CHARACTERS:
+            return (UNKNOWN_ID,)
+        ids, start, before = [], 0, ""
+        while start < len(word):
+            ends = range(min(len(word), start + self._longest), start, -1)
+            end = next((end for end in ends if before + word[start:end] in self._ids), None)
+            if end is None:
+                return (UNKNOWN_ID,)
+            ids.append(self._ids[before + word[start:end]])
+            start, before = end, SUFFIX_INDICATOR
+        return tuple(ids)
 
     @functools.cached_property
     def surfaces(self) -> list[bytes]:
         written = (f" {piece}".replace(f" {SUFFIX_INDICATOR}", "") for piece in self._pieces)
         return [b"" if i <= END_ID else text.encode() for i, text in enumerate(written)]
 
-    def _detokenize(self, ids):
-        pieces = tf.ragged.map_flat_values(tf.gather, tf.constant(self._pieces), ids)
-        text = tf.strings.reduce_join(pieces, axis=1, separator=" ")
-        text = tf.strings.regex_replace(text, f"(^| ){SUFFIX_INDICATOR}", "")
-        text = tf.strings.regex_replace(text, r" ([.,!?;:%)\]}])", r"\1")
-        text = tf.strings.regex_replace(text, r"([(\[{]) ", r"\1")
-        return tf.strings.regex_replace(text, r" (['’-]) ", r"\1")
+    def _detokenize_on_host(self, rows):
+        return [self._joined(" ".join(map(self._pieces.__getitem__, row))) for row in rows]
+
+    @staticmethod
+    def _joined(text):
+        for pattern, replacement in JOINS:
+            text = regex.sub(pattern, replacement, text)
+        return text
+
+    def _in_graph(self):
+        from keras_transformer.tokenizers.graph.word_piece import WordPieceGraph
+
+        return WordPieceGraph.of(
+            self, self._pieces, MAX_CHARACTERS, SUFFIX_INDICATOR, JOINS, self._uncased
+        )
 
     def encode_sampled(self, sentences: Texts, sampling: float, seed: int) -> Iterator[list[int]]:
         """Raises ValueError, because WordPiece splits a word in only one way."""
@@ -177,38 +192,12 @@ class UncasedWordPieceTokenizer(WordPieceTokenizer):
     """
 
     SUFFIX = ".uncased.vocab.txt"
+    _uncased = True
 
     @staticmethod
-    def _normalized(texts):
-        texts = tensorflow_text.normalize_utf8(texts, "NFD")
-        texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
-        texts = tf.strings.regex_replace(texts, "Σ", "σ")  # never a final sigma
-        return tf.strings.lower(texts, encoding="utf-8")
-
-
-def _learn(texts, vocab_size, lowest_only=False):
-    """Returns the tokens that TensorFlow's learner finds, the special ones first.
-
-    Args:
-        texts: list of bytes, with a space between two words.
-        lowest_only: whether to take every token that occurs, without searching for the minimum
-            count that leaves about `vocab_size` tokens.
-    """
-
-    def chunks():
-        for start in range(0, len(texts), CHUNK):
-            yield np.array(texts[start : start + CHUNK], object)
-
-    return bert_vocab_from_dataset.bert_vocab_from_dataset(
-        tf.data.Dataset.from_generator(chunks, output_signature=tf.TensorSpec([None], tf.string)),
-        vocab_size,
-        [names[0] for _, names in sorted(SPECIAL_TOKENS.items())],
-        learn_params={
-            "lower_thresh": 1,
-            "slack_ratio": SLACK,
-            **({"upper_thresh": 1} if lowest_only else {}),
-        },
-    )
+    def _normalized(text):
+        text = regex.sub(MARKS, "", unicodedata.normalize("NFD", text))
+        return text.replace("Σ", "σ").lower()  # never a final sigma
 
 
 def _is_character(piece):

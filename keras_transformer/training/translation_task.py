@@ -352,7 +352,7 @@ def check_tags(tags, tokenizer, distill_from=None):
         distill_from: the setting; not None where the tokenizer is that of these runs.
     """
     for tag in tags:
-        (ids,) = tokenizer.encode([tag]).to_list()
+        (ids,) = tokenizer.encode_on_host([tag])
         pieces = tokenizer.to_pieces(ids)
         if tag not in pieces and distill_from:
             raise InputError(

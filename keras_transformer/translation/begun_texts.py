@@ -24,8 +24,7 @@ class BegunTexts:
 
     def __init__(self, tokenizer, vocabulary, prefixes, max_tokens):
         self._given = prefixes
-        ids = tokenizer.encode(prefixes)
-        rows = ids.to_list()
+        rows = tokenizer.encode_on_host(prefixes)
         for row, prefix in zip(rows, prefixes, strict=True):
             if UNKNOWN_ID in row:
                 raise InputError(
@@ -38,8 +37,8 @@ class BegunTexts:
                     f"{prefix!r:.200}. Shorten it, or split the text."
                 )
         ends_word = [prefix != prefix.rstrip() for prefix in prefixes]
-        written = zip(np.asarray(tokenizer.decode(ids)), ends_word, strict=True)
-        self.shown = [text.decode() + " " * (text != b"" and ends) for text, ends in written]
+        written = zip(tokenizer.decode_on_host(rows), ends_word, strict=True)
+        self.shown = [text + " " * (text != "" and ends) for text, ends in written]
         self.searched = Prefixes(vocabulary, list(zip(rows, ends_word, strict=True)))
 
     def with_tokens(self, ids, indices):

@@ -50,7 +50,7 @@ class Lexicon(NamedTuple):
 
     Example:
         sides = corpus.source, corpus.target
-        rows = [[row.numpy() for row in tokenizer.encode(texts)] for texts in sides]
+        rows = [list(map(np.array, tokenizer.encode_on_host(texts))) for texts in sides]
         lexicon = Lexicon.learn(*rows, tokenizer.vocab_size)
         print(lexicon.top(50).shortlist(np.array([[5, 6, 3]], "int32")).ids)
     """

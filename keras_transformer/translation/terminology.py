@@ -132,7 +132,7 @@ class Terminology:
         """
         groups = itertools.chain(self._wanted.values(), self._forbidden.values())
         forms = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
-        ids = dict(zip(forms, tokenizer.encode(forms).to_list(), strict=True))
+        ids = dict(zip(forms, tokenizer.encode_on_host(forms), strict=True))
         for form, row in ids.items():
             if UNKNOWN_ID in row or not 0 < len(row) <= MAX_TOKENS:
                 reason = f"{len(row)} tokens" + " with unknown ones" * (UNKNOWN_ID in row)

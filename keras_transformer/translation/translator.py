@@ -424,13 +424,13 @@ class Translator(BaseTranslator):
             check_scores(scores[:, 0], [texts[i] for i in indices])
             if begun is not None:
                 ids = begun.with_tokens(ids, indices)
-            decoded = self.target_tokenizer.decode(ids.reshape(-1, ids.shape[-1]))
-            decoded = np.asarray(decoded).reshape(scores.shape)  # (B, N)
+            texts_of_all = self.target_tokenizer.decode_on_host(ids.reshape(-1, ids.shape[-1]))
+            decoded = np.array(texts_of_all, object).reshape(scores.shape)  # (B, N)
             for i, *row in zip(indices, decoded, scores, finished, strict=True):
                 translations = []
                 for text, value, has_ended in zip(*row, strict=True):
                     if value > IMPOSSIBLE / 2:
-                        text = text.decode() if begun is None else begun.as_given(text.decode(), i)
+                        text = text if begun is None else begun.as_given(text, i)
                         is_cut = bool(copies[i].truncated or not has_ended)
                         translations.append(Translation(text, float(value), is_cut))
                 yield i, translations
@@ -440,22 +440,23 @@ class Translator(BaseTranslator):
 
         A text that is copied has no ids.
         """
-        ids, truncated = self.tokenizer.encode_truncated(texts, self.decoding.max_source_length)
-        is_copied, copies = self.tokenizer.copies(texts, ids)
-        found = zip(np.asarray(copies), np.asarray(truncated), strict=True)
-        copies = [Translation(copy.decode(), 0.0, bool(is_cut)) for copy, is_cut in found]
-        rows = zip(_rows(ids), np.asarray(is_copied), strict=True)
-        return [row[:0] if is_copied else row for row, is_copied in rows], copies
+        longest = self.decoding.max_source_length
+        rows, truncated = self.tokenizer.encode_truncated_on_host(texts, longest)
+        is_copied, copies = self.tokenizer.copies_on_host(texts, rows)
+        found = zip(copies, truncated, strict=True)
+        copies = [Translation(copy, 0.0, is_cut) for copy, is_cut in found]
+        rows = [[] if copied else row for row, copied in zip(rows, is_copied, strict=True)]
+        return [np.array(row, "int32") for row in rows], copies
 
     def _encode_targets(self, targets):
         """Returns the ids of given translations, each ended, and whether they were cut."""
         longest = self.model.longest_text(self.decoding.max_length)
-        ids, truncated = self.target_tokenizer.encode_truncated(targets, longest)
-        return _rows(ids), np.asarray(truncated)
+        rows, truncated = self.target_tokenizer.encode_truncated_on_host(targets, longest)
+        return [np.array(row, "int32") for row in rows], truncated
 
     def _have_unknown(self, texts):
-        unknown = self.tokenizer.unknown_ids
-        return [np.isin(row, unknown).any() for row in _rows(self.tokenizer.encode(texts))]
+        unknown = frozenset(self.tokenizer.unknown_ids)
+        return [not unknown.isdisjoint(row) for row in self.tokenizer.encode_on_host(texts)]
 
     def _encode_one(self, text):
         """Returns the ids of one text that is not copied, and whether they were cut."""
@@ -520,12 +521,6 @@ def _by_steering(rows, ways):
         yield [row if has else row[:0] for row, has in zip(rows, given, strict=True)], steering
         rows = [row[:0] if has else row for row, has in zip(rows, given, strict=True)]
     yield rows, []
-
-
-def _rows(ids):
-    """Returns the rows of a ragged tensor: list of NumPy arrays."""
-    flat, ends = np.asarray(ids.flat_values), np.asarray(ids.row_splits)
-    return [flat[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def _within_positions(decoding, model):

@@ -109,7 +109,7 @@ def test_it_is_saved_copied_and_used_in_a_graph(tokenizer, sentences, tmp_path):
         assert other.serialized == tokenizer.serialized and other.pieces == tokenizer.pieces
         assert other.encode(sentences).to_list() == expected
     module = tf.Module()
-    module.tokenizer = tokenizer
+    module.tokenizer = tokenizer.graph
     module.encode = tf.function(
         lambda texts: tokenizer.encode_padded(texts, 5)[0],
         [tf.TensorSpec([None], tf.string)],

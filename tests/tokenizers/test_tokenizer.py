@@ -176,7 +176,7 @@ def test_saved_and_loaded_is_equal(any_tokenizer, sentences, tmp_path):
 
 def test_an_export_carries_the_tokenizer(any_tokenizer, sentences, tmp_path):
     module = tf.Module()
-    module.tokenizer = any_tokenizer
+    module.tokenizer = any_tokenizer.graph
     module.encode = tf.function(
         lambda texts: any_tokenizer.encode_padded(texts, 30)[0],
         input_signature=[tf.TensorSpec([None], tf.string)],

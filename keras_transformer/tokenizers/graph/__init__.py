@@ -1,0 +1,1 @@
+"""The tokenizers as operations of TensorFlow, which is imported with these files."""
