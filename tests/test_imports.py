@@ -186,6 +186,19 @@ def test_importing_the_package_imports_neither_tensorflow_nor_keras():
     assert (process.stdout, process.returncode) == ("[]\n[]\n", 0), process.stderr
 
 
+def test_requirements_without_tensorflow_are_those_of_the_package():
+    root = pathlib.Path(__file__).parents[1]
+    settings = (root / "setup.cfg").read_text(encoding="utf-8")
+    lines = [
+        line.partition("#")[0].strip()
+        for path in (root / "requirements").iterdir()
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    added = {"", "-r common.txt", "protobuf"}  # TensorFlow requires protobuf
+    assert [line for line in lines if line not in added and f"\n    {line}" not in settings] == []
+    assert len(lines) > 10
+
+
 def test_subpackages_and_names_load_when_used():
     assert keras_transformer.Config is keras_transformer.config.Config
     assert "Transformer" in dir(keras_transformer)

@@ -1,4 +1,4 @@
-"""`benchmarks/without_tensorflow.py` makes runs and translations of the package."""
+"""Where TensorFlow cannot be imported, the commands run on JAX, and files are the same."""
 
 import importlib
 import json
@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import keras_transformer
-from keras_transformer.data.ragged_ids import RaggedIds
-from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.translation.evaluation import bleu
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
@@ -21,9 +19,8 @@ BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets")
 PROGRAM = f"""
 import sys
 sys.modules.update(dict.fromkeys({BLOCKED}))  # an import of them fails
-sys.path.insert(0, {str(BENCHMARKS)!r})
-import without_tensorflow
-without_tensorflow.main()
+from keras_transformer import cli
+sys.exit(cli.main())
 """
 ENGLISH = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 GERMAN = ("eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn")
@@ -54,8 +51,10 @@ def program(monkeypatch):
     os.environ.update(before)
 
 
-def run(*arguments, cache, text=""):
-    """Runs the program in a process that cannot import TensorFlow, and returns its output.
+def run(*arguments, cache, text="", code=0):
+    """Runs a command in a process that cannot import TensorFlow, and returns its output.
+
+    If an exit `code` is expected, it returns the errors.
 
     Args:
         cache: directory for what JAX compiles, unless the tests have one.
@@ -67,11 +66,11 @@ def run(*arguments, cache, text=""):
         text=True,
         env={"JAX_COMPILATION_CACHE_DIR": str(cache), **os.environ, "KERAS_BACKEND": "jax"},
     )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
+    assert process.returncode == code, process.stderr
+    return process.stderr if code else process.stdout
 
 
-def test_a_run_is_that_of_the_package(text, tmp_path):
+def test_commands_run_without_tensorflow(text, tmp_path):
     source, target = text
     sizes = "model.num_layers=1 model.d_model=32 model.ff_dim=32 tokenizer.vocab_size=60"
     steps = "training.max_steps=60 training.checkpoint_every=30 training.peak_learning_rate=0.01"
@@ -95,34 +94,13 @@ def test_a_run_is_that_of_the_package(text, tmp_path):
     expected = bleu(found, target.read_text().splitlines()).value
     assert json.loads(score)["BLEU"]["score"] == pytest.approx(expected) and expected > 1
     assert all(set(found.split()) & set(GERMAN) for found in (translations[0], translations[3]))
-
-
-@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_the_tokenizer_is_that_of_the_package(model_type, text, program):
-    sentences = [*text[0].read_text().splitlines(), *text[1].read_text().splitlines()]
-    ours = SentencePieceTokenizer.train(sentences, 40, model_type)
-    other = program.SentencePieceTokenizer.train(sentences, 40, model_type)
-    assert other.serialized == ours.serialized and other.vocab_size == ours.vocab_size
-    texts = ["one two", "", "xylophon \ud83d drei", "  zehn   zehn "]
-    for found, expected in zip(
-        (other.encode_truncated(texts, 3), (other.encode(texts), ())),
-        (ours.encode_truncated(texts, 3), (ours.encode(texts), ())),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(found[0].flat_values, expected[0].flat_values)
-        np.testing.assert_array_equal(found[0].row_splits, expected[0].row_splits)
-        np.testing.assert_array_equal(found[1], expected[1])
-    texts += [" \u4e16 \u754c\u00a0", "\u4e16" * 200]
-    copies = [each.copies(texts, each.encode_truncated(texts, 9)[0]) for each in (other, ours)]
-    assert copies[0][0].tolist() == [False, True, False, False, True, True]
-    for found, expected in zip(*copies, strict=True):
-        np.testing.assert_array_equal(found[[1, 4, 5]], np.asarray(expected)[[1, 4, 5]])
-    ids = [[5, 9, 3, 7], [2, 99, 1, 0], [-1, 8, 0, 0]]
-    np.testing.assert_array_equal(other.decode(ids), ours.decode(ids))
-    rows = [RaggedIds.encode(each, texts).ids for each in (other, ours)]
-    np.testing.assert_array_equal(*rows)
-    sampled = [each.encode_sampled(sentences, 0.5, 3) for each in (other, ours)]
-    assert [row.tolist() for row in sampled[0]] == [row.tolist() for row in sampled[1]]
+    run(
+        "plot", "curves", tmp_path / "run", "--output", tmp_path / "c.svg", cache=tmp_path / "cache"
+    )
+    arguments = "export", tmp_path / "run", tmp_path / "export"
+    error = run(*arguments, cache=tmp_path / "cache", code=2)
+    assert "Expected Keras on TensorFlow, which a SavedModel needs." in error
+    run(*arguments, "--format", "ctranslate2", cache=tmp_path / "cache")
 
 
 def test_dropout_keeps_the_expectation_and_repeats_no_mask(program):

@@ -45,8 +45,8 @@ TRACEBACK = "KERAS_TRANSFORMER_TRACEBACK"
 NO_TENSORFLOW = (
     "TensorFlow and tensorflow-text are needed here and cannot be imported. tensorflow-text has "
     "wheels for Python 3.10 to 3.13 on Linux (x86-64 and ARM) and on macOS (Apple processors); "
-    "elsewhere use a Linux container, or WSL 2 on Windows. Layers, models and decoding run "
-    "without them: in Python, with KERAS_BACKEND=jax or torch."
+    "elsewhere use a Linux container, or WSL 2 on Windows. Without them, commands run with "
+    "KERAS_BACKEND=jax or torch, but for SavedModels, WordPiece training and data sets of TFDS."
 )
 OTHER_DISTRIBUTION = "keras-transformer"
 """Another project on the package index, whose files have the import name of this package."""
@@ -119,16 +119,14 @@ def _notes_of(error):
     return "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
 
 
-def start_keras(with_text=True, to_search=False):
-    """Imports Keras, TensorFlow and tensorflow-text without their messages.
+def start_keras(to_search=False):
+    """Imports Keras and the library of its backend without their messages.
 
     Later messages are hidden too, also errors, which reach the command as exceptions.
     `TF_CPP_MIN_LOG_LEVEL=0` or `KERAS_TRANSFORMER_TRACEBACK=1` shows all. It is the way to see why
     the import ended the whole process, for example on a processor without AVX.
 
     Args:
-        with_text: whether tokenizers are needed; otherwise TensorFlow and tensorflow-text are not
-            imported on another backend of Keras.
         to_search: whether the command only searches, and each operation shall have one thread.
     Raises:
         ValueError: the backend that Keras is set to does not exist or is not installed.
@@ -139,7 +137,7 @@ def start_keras(with_text=True, to_search=False):
         warnings.simplefilter("ignore")
         shown = os.environ[LOG_LEVEL] == "0"
         with _signals_held(), contextlib.nullcontext() if shown else messages_dropped():
-            importlib.import_module("keras_transformer.tokenizers" if with_text else "keras")
+            importlib.import_module("keras")
         for library in ("absl", "tensorflow", "matplotlib"):
             logging.getLogger(library).setLevel(logging.ERROR)
     if to_search:
@@ -149,28 +147,35 @@ def start_keras(with_text=True, to_search=False):
 def check_backend(for_export=False):
     """Refuses a wrong backend at once; Keras needs seconds for it and explains less.
 
+    If no backend is set and TensorFlow is not installed, Keras gets the one that is.
+
     Args:
-        for_export: whether the command exports, which only the TensorFlow backend can.
+        for_export: whether the command writes a SavedModel, as only the TensorFlow backend can.
     """
     source, backend = "KERAS_BACKEND", os.environ.get("KERAS_BACKEND")
     if not backend:
-        source, backend = os.getenv("KERAS_HOME", "~/.keras") + "/keras.json: backend", "tensorflow"
+        source, backend = os.getenv("KERAS_HOME", "~/.keras") + "/keras.json: backend", None
         with contextlib.suppress(OSError, ValueError, AttributeError):
             path = os.path.expanduser(source.removesuffix(": backend"))
-            backend = str(json.loads(pathlib.Path(path).read_text()).get("backend", backend))
+            backend = json.loads(pathlib.Path(path).read_text()).get("backend")
+        if backend in (None, "tensorflow"):  # Keras writes the latter to that file by itself
+            installed = filter(importlib.util.find_spec, BACKENDS)
+            source, backend = "KERAS_BACKEND", next(installed, "tensorflow")
+            if backend != "tensorflow":
+                os.environ["KERAS_BACKEND"] = backend
     if backend not in BACKENDS:
         raise InputError(
             f"Expected a backend of Keras: {', '.join(BACKENDS)}. Received: {source}={backend}. "
             "Choose one of them."
         )
-    if importlib.util.find_spec(backend) is None and backend != "tensorflow":
+    if importlib.util.find_spec(backend) is None:
         raise InputError(
             f"Expected a backend of Keras that is installed. Received: {source}={backend}. "
-            f'Install it (pip install "{BACKENDS[backend]}"), or choose tensorflow.'
+            f'Install it (pip install "{BACKENDS[backend]}"), or choose another.'
         )
     if for_export and backend != "tensorflow":
         raise InputError(
-            "Expected Keras on TensorFlow, which an export needs. "
+            "Expected Keras on TensorFlow, which a SavedModel needs. "
             f"Received: {source}={backend}. Choose tensorflow: it loads the same weights."
         )
 

@@ -70,7 +70,7 @@ def add_arguments(parser):
 def run(arguments):
     check_directory(arguments.directory)
     _check_format(arguments)
-    console.check_backend(for_export=True)
+    console.check_backend(for_export=arguments.format == "saved_model")
     with working("loading the run"):
         translator = load_translator(arguments, of_run=True)
     with working("exporting, and comparing the export with the run in a fresh process"):
@@ -80,24 +80,19 @@ def run(arguments):
 
 def _export(arguments, translator):
     """Writes the format that is asked for; returns the path of the version."""
-    from keras_transformer.export import (
-        export_ctranslate2,
-        export_hugging_face,
-        export_saved_model,
-        facts_of_runs,
-    )
+    from keras_transformer import export  # whose functions load alone: only one needs TensorFlow
 
     given = arguments.checkpoint, arguments.adapter, arguments.languages, arguments.license
-    options = dict(version=arguments.version, about=facts_of_runs(arguments.model, *given))
+    options = dict(version=arguments.version, about=export.facts_of_runs(arguments.model, *given))
     if arguments.format == "hugging_face":
-        return export_hugging_face(translator, arguments.directory, **options)
+        return export.export_hugging_face(translator, arguments.directory, **options)
     options |= dict(n_best=arguments.n_best, weights=arguments.weights)
     if arguments.format == "ctranslate2":
-        return export_ctranslate2(translator, arguments.directory, **options)
+        return export.export_ctranslate2(translator, arguments.directory, **options)
     options["split_sentences"] = arguments.split_sentences
     if arguments.weights == "int8":
         options |= _validation(arguments.model[0])
-    return export_saved_model(translator, arguments.directory, **options)
+    return export.export_saved_model(translator, arguments.directory, **options)
 
 
 def _validation(path):

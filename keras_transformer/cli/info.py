@@ -31,7 +31,7 @@ def add_arguments(parser):
 def run(arguments):
     if arguments.model is not None:
         check_exists(arguments.model, "a run, an export or prepared text")
-    console.start_keras(with_text=False)
+    console.start_keras()
     import keras
 
     lines = {"keras-transformer": PACKAGE_VERSION, "python": platform.python_version()}

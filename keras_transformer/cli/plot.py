@@ -183,7 +183,7 @@ def _add_positions(parser):
 def _draw_positions(arguments):
     from keras_transformer.plots import position_encoding
 
-    console.start_keras(with_text=False)
+    console.start_keras()
     sizes, layout = (arguments.num_positions, arguments.d_model), _given(arguments, "layout")
     _draw(position_encoding, *sizes, path=arguments.output, **layout)
 
@@ -201,7 +201,7 @@ def _add_schedule(parser):
 def _draw_schedule(arguments):
     from keras_transformer.plots import learning_rates
 
-    console.start_keras(with_text=False)
+    console.start_keras()
     from keras_transformer.models.from_config import check_model_settings, model_class_of
     from keras_transformer.training.schedules import schedule_of
 

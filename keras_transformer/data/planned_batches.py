@@ -113,7 +113,7 @@ class PlannedBatches:
     def dataset(
         self, repeat: bool = True, epoch: int = 0, index: int = 0, row_multiple: int = 1
     ) -> "tf.data.Dataset":
-        """Returns the batches of `arrays`, which has the same arguments, as a `tf.data.Dataset`.
+        """Returns the batches of `arrays`, with the same arguments, for `fit`: see `tf_dataset`.
 
         With `repeat=False`, each iteration starts at the same batch.
         """

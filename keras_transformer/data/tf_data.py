@@ -22,7 +22,10 @@ NUM_PREFETCHED = 4
 
 
 def tf_dataset(generate, example, num_batches=None):
-    """Returns the `tf.data.Dataset` of the batches that a generator yields.
+    """Returns what `fit` reads: the batches that a generator yields.
+
+    That is a `tf.data.Dataset`; on JAX and PyTorch, the iterator, or a `NumpyBatches` if there is
+    an end, as `fit` iterates over the batches of a validation again.
 
     Args:
         generate: function without arguments that returns an iterator of batches: nested NumPy
@@ -30,6 +33,12 @@ def tf_dataset(generate, example, num_batches=None):
         example: a batch of the same structure, dtypes and ranks.
         num_batches: number of batches; None if there is no end.
     """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        from keras_transformer.data.numpy_batches import NumpyBatches
+
+        return generate() if num_batches is None else NumpyBatches(generate())
     import tensorflow as tf
 
     signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None] * x.ndim, x.dtype), example)
@@ -68,7 +77,7 @@ class EpochBatches:
             yield from self._epoch(number)
 
     def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
-        """Returns the batches of `arrays`, with the same arguments, as a `tf.data.Dataset`.
+        """Returns the batches of `arrays`, with the same arguments, for `fit`: see `tf_dataset`.
 
         With `repeat=False`, each iteration yields the same batches.
         """

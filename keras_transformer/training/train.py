@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import math
 import shlex
 import sys
@@ -139,8 +140,9 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             if devices.is_chief:
                 log.discard_lost_lines(is_at_end=saver.limit is not None)
                 stop_at_once = [StopAtOnce(interruption)] if is_only_worker else []
-                board = TensorBoard(run.tensorboard_path, state, meter, task)
-                callbacks = [meter, *task.callbacks(), *stop_at_once, log, *callbacks, board]
+                callbacks = [meter, *task.callbacks(), *stop_at_once, log, *callbacks]
+                if importlib.util.find_spec("tensorflow"):  # which Keras writes these files with
+                    callbacks.append(TensorBoard(run.tensorboard_path, state, meter, task))
                 display = Display(meter, table)
             write(table.heading())
             with display:

@@ -133,13 +133,15 @@ def test_another_project_of_the_same_import_name_is_told(error, capsys, monkeypa
         ("KERAS_BACKEND=nonsense", "Expected a backend of Keras: tensorflow, jax, torch. Received"),
         ("KERAS_BACKEND=numpy", "Expected a backend of Keras: tensorflow, jax, torch. Received"),
         ("KERAS_BACKEND=jax", 'Install it (pip install "jax'),
+        ("KERAS_BACKEND=tensorflow", 'Install it (pip install "tensorflow")'),
         ("KERAS_HOME", 'keras.json: backend=jax. Install it (pip install "jax'),
     ],
 )
 def test_a_backend_that_is_not_there_is_refused_at_once(
     environment, message, capsys, monkeypatch, tmp_path
 ):
-    monkeypatch.setitem(sys.modules, "jax", None)  # as if it were not installed
+    for name in ("jax", "tensorflow"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     (tmp_path / "keras.json").write_text('{"backend": "jax"}')
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     name, _, value = environment.partition("=")
@@ -147,6 +149,24 @@ def test_a_backend_that_is_not_there_is_refused_at_once(
     assert console.run(console.start_keras) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("file", [None, "tensorflow"])  # Keras writes the latter by itself
+def test_without_tensorflow_the_backend_is_the_one_that_is_installed(file, monkeypatch, tmp_path):
+    installed = ["torch"]
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: name if name in installed else None
+    )
+    monkeypatch.setenv("KERAS_BACKEND", "")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    if file:
+        (tmp_path / "keras.json").write_text(f'{{"backend": "{file}"}}')
+    console.check_backend()
+    assert os.environ["KERAS_BACKEND"] == "torch"
+    installed.append("tensorflow")
+    monkeypatch.setenv("KERAS_BACKEND", "")
+    console.check_backend(for_export=True)
+    assert os.environ["KERAS_BACKEND"] == ""
 
 
 def test_interruptions_have_their_codes(capsys):

@@ -149,7 +149,7 @@ def test_a_run_that_is_named_twice_is_refused(calls, run_directory, error_of):
 
 def test_a_schedule_is_that_of_the_settings(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(console, "start_keras", lambda with_text: None)
+    monkeypatch.setattr(console, "start_keras", lambda: None)
     monkeypatch.setattr(plots, "learning_rates", lambda *arguments: calls.append(arguments))
     output = str(tmp_path / "schedule.png")
     arguments = ["plot", "schedule", "--output", output, "--set", "training.warmup_steps=7"]

@@ -121,7 +121,7 @@ def test_commands_that_export_are_refused_at_once_on_another_backend(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # it is installed
     arguments = [run_directory if argument == "RUN" else argument for argument in arguments]
     error = error_of(2, arguments)
-    assert "Expected Keras on TensorFlow, which an export needs. Received: KERAS_BACK" in error
+    assert "Expected Keras on TensorFlow, which a SavedModel needs. Received: KERAS_BACK" in error
     assert calls == []
 
 
