@@ -1,3 +1,4 @@
+import contextlib
 import importlib
 import inspect
 import itertools
@@ -151,23 +152,37 @@ def config_of(files):
 
 
 @pytest.fixture(scope="session")
-def train_quietly():
-    """Trains without compiling the steps, and keeps the lines of the report as `lines`.
+def uncompiled_steps():
+    """A context in which the steps of a training are not compiled.
 
     To compile a step of such a small model takes longer than a few steps. `test_tasks.py` compiles.
     """
     from keras_transformer.models.token_model import TokenModel
-    from keras_transformer.training import train
 
-    lines, compile_model = [], TokenModel.compile
+    compile_model = TokenModel.compile
 
     def compile_eagerly(*args, **kwargs):
         return compile_model(*args, **{**kwargs, "jit_compile": False}, run_eagerly=True)
 
-    def run(config, output, **kwargs):
-        lines.clear()
+    @contextlib.contextmanager
+    def uncompiled_steps():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(TokenModel, "compile", compile_eagerly)
+            yield
+
+    return uncompiled_steps
+
+
+@pytest.fixture(scope="session")
+def train_quietly(uncompiled_steps):
+    """Trains without compiling the steps, and keeps the lines of the report as `lines`."""
+    from keras_transformer.training import train
+
+    lines = []
+
+    def run(config, output, **kwargs):
+        lines.clear()
+        with uncompiled_steps():
             return train(config, output, write=lines.append, **kwargs)
 
     run.lines = lines

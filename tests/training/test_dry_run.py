@@ -32,11 +32,14 @@ def test_a_dry_run_reports_on_a_training_and_writes_nothing(tmp_path, config, mo
     assert lines[-1].strip() == "nothing was written"
 
 
-def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(tmp_path, trained):
+def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(
+    tmp_path, trained, uncompiled_steps
+):
     config, run = trained
     before, lines = everything_in(run), []
     more = config.override(["training.max_steps=9"])
-    dry_run.dry_run(more, run, write=lines.append)
+    with uncompiled_steps():
+        dry_run.dry_run(more, run, write=lines.append)
     assert any(line.startswith("plan        4 steps") for line in lines)
     (text,) = config.data.valid
     shorter = [str(tmp_path / name) for name in ("source", "target")]
@@ -57,13 +60,14 @@ def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(tm
     }
 
 
-def test_a_dry_run_of_fine_tuning_has_the_tokens_that_are_new(tmp_path, trained):
+def test_a_dry_run_of_fine_tuning_has_the_tokens_that_are_new(tmp_path, trained, uncompiled_steps):
     config, first = trained
     (text,) = config.data.train
     text = dataclasses.replace(text, tag=">>a<<")
     lines = []
     tagged = config.merged({"data": {"train": [text]}})
-    dry_run.dry_run(tagged, tmp_path / "new", init_from=first, write=lines.append)
+    with uncompiled_steps():
+        dry_run.dry_run(tagged, tmp_path / "new", init_from=first, write=lines.append)
     assert any(">>a<< is a new token" in line for line in lines)
     assert lines[-1].strip() == "nothing was written" and not (tmp_path / "new").exists()
 
