@@ -5,7 +5,8 @@ and page by page, on files with the names of Multi30k's. `python` blocks are run
 that begins with `import keras` starts a new program. A block in another language is not run. The
 command runs in forks of a process that has imported TensorFlow.
 
-`shortened` appends FEW_STEPS to each training; `SHORTER_PROGRAMS` shortens the Python programs.
+`shortened` appends FEW_STEPS to each training, which compiles its steps on the first pages alone;
+`SHORTER_PROGRAMS` shortens the Python programs.
 Running takes minutes and is marked slow: `make test-docs` runs it, with a page in each process.
 """
 
@@ -32,12 +33,22 @@ PAGES = [
 ]
 SITE = "https://keras-transformer.github.io/keras_transformer/"
 SPLITS = ("train", "val", "test_2016_flickr")
-FEW_STEPS = ["training.checkpoint_every=2", "training.batch_tokens=300", "training.max_steps=4"]
+FEW_STEPS = ["training.checkpoint_every=4", "training.batch_tokens=300", "training.max_steps=4"]
 SMALL_MODEL = ["tokenizer.vocab_size=200", "model.num_layers=1"]
 SHORT_TOUR = (
     "from keras_transformer.quickstart import tour; config = tour.CONFIG.override("
     f"{[*FEW_STEPS, 'tokenizer.vocab_size=300']}); tour.run(config=config, num_sentences=600)"
 )
+EAGERLY = """
+from keras_transformer import cli
+from keras_transformer.models.token_model import TokenModel
+
+def compile_eagerly(*args, compile=TokenModel.compile, **kwargs):
+    compile(*args, **{**kwargs, "jit_compile": False}, run_eagerly=True)
+
+TokenModel.compile = compile_eagerly
+raise SystemExit(cli.main())
+"""
 # regular expressions; each must occur on some page
 SHORTER_PROGRAMS = {
     r"\bepochs=\d+": "epochs=1",
@@ -175,13 +186,19 @@ def shortened(line):
 
 
 @functools.cache
-def run_command(line, directory):
-    """Runs a line of a page in a directory, once; returns its output."""
+def run_command(line, directory, compiles):
+    """Runs a line of a page in a directory, once; returns its output.
+
+    Without `compiles`, the steps of a training are not compiled, which would take longer than they.
+    """
     one = ONE_COMMAND.fullmatch(line)
     if one:
         arguments = shlex.split(one[2], comments=True)
-        short = ["-c", SHORT_TOUR]
-        program = short if "quickstart" in arguments else ["-m", "keras_transformer", *arguments]
+        program = ["-m", "keras_transformer", *arguments]
+        if "quickstart" in arguments:
+            program = ["-c", SHORT_TOUR]
+        elif arguments[0] == "train" and not compiles:
+            program = ["-c", EAGERLY, *arguments]
         done = forked.run(program, input=f"{one[1]}\n" if one[1] else "", cwd=directory)
     else:
         path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -205,7 +222,8 @@ def test_the_commands_run(page, multi30k):
             (directory / name[1]).write_text(block, encoding="utf-8")
     commands = [line for line in lines(page, "sh") if line]
     commands = [line for line in commands if not INSTALLS_OR_DOWNLOADS.match(line)]
-    outputs = {line: run_command(shortened(line), directory) for line in commands}
+    compiles = page in SAME_COMMANDS
+    outputs = {line: run_command(shortened(line), directory, compiles) for line in commands}
     if page == "README.md":
         translations = [output for line, output in outputs.items() if "translate" in line]
         assert len(translations) > 1 and len(set(translations)) == 1  # the run's, the export's
