@@ -88,8 +88,8 @@ class WordPieceTokenizer(Tokenizer):
         """
         from keras_transformer.tokenizers.graph.word_piece_learner import learn
 
-        texts = (" ".join(cls._words(without_surrogates(each))) for each in sentences)
-        texts = [text.encode() for text in texts if text]
+        words = (cls._words(without_surrogates(each)) for each in sentences)
+        texts = [" ".join(each).encode() for each in words if each]
         if not texts:
             raise InputError(
                 "Expected sentences to learn a vocabulary from. Received: no text at all."
@@ -105,14 +105,14 @@ class WordPieceTokenizer(Tokenizer):
         # The learner may return too many tokens. Keep single characters, to spell any word.
         num_special = len(SPECIAL_TOKENS)
         spelling = [piece for piece in pieces if _is_character(piece)]
-        words = [piece for piece in pieces[num_special:] if not _is_character(piece)]
+        longer = [piece for piece in pieces[num_special:] if not _is_character(piece)]
         num_needed = num_special + len(spelling)
         if num_needed > vocab_size:
             raise InputError(
                 f"Vocabulary too small for the corpus: expected at least {num_needed} tokens, two "
                 f"for each character. Received: vocab_size={vocab_size}. Raise it."
             )
-        pieces = pieces[:num_special] + spelling + words[: vocab_size - num_needed]
+        pieces = pieces[:num_special] + spelling + longer[: vocab_size - num_needed]
         return cls("\n".join(pieces).encode())
 
     @property

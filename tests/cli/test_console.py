@@ -212,7 +212,7 @@ def run_with_closed_streams(work, closed):
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_closed_stream_is_an_empty_one(closed):
-    work = "work = lambda: (console.say(sys.stdin.read()), print(1))"
+    work = "work = lambda: console.say(sys.stdin.read()) or print(1)"
     process = run_with_closed_streams(work, closed)
     assert process.returncode == 0, process.stderr
     assert process.stdout == ("" if closed == ">&-" else "1\n")
