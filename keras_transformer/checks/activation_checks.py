@@ -16,8 +16,6 @@ MAX_SATURATED = 0.95
 @check("activations")
 def activations(subject):
     """A layer whose output is the same everywhere, or not finite, has no effect that is wanted."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     largest, where = 0.0, "no layer"
     for path, rows in outputs_of(subject, subject.typical_ids()).items():
         if not np.all(np.isfinite(rows)):
@@ -37,8 +35,6 @@ def activations(subject):
 @check("attention")
 def attention(subject):
     """Scores that are far too large let each query read one key, and stop the gradient."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     try:
         layers = attention_of(subject, subject.typical_ids())
     except ValueError:  # such as linear attention, which has no weights

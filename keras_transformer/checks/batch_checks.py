@@ -5,9 +5,8 @@ import numpy as np
 from keras import ops
 from keras.src.backend import get_keras_mask, set_keras_mask  # no public function does it
 
+from keras_transformer.checks.model_checks import WHOLE_TEXT
 from keras_transformer.checks.verdicts import check, failed, held, not_applicable
-
-NO_BATCH = "no batch was given"
 
 
 def _labels(subject):
@@ -18,11 +17,11 @@ def _labels(subject):
     return subject.batch_ids("target"), labels, labels != subject.pad_id
 
 
-@check("labels are the next tokens")
+@check("labels are the next tokens", needs="batch")
 def labels_are_the_next_tokens(subject):
     """A model whose labels are its input learns to copy, with a loss that falls to 0."""
-    if subject.batch is None or not subject.is_causal:
-        return not_applicable(NO_BATCH if subject.is_causal else "the model reads the whole text")
+    if not subject.is_causal:
+        return not_applicable(WHOLE_TEXT)
     ids, labels, is_real = _labels(subject)
     pairs = is_real[:, :-1] & (ids[:, 1:] != subject.pad_id)
     next_share = float(np.mean((labels[:, :-1] == ids[:, 1:])[pairs]))
@@ -36,11 +35,11 @@ def labels_are_the_next_tokens(subject):
     return held(f"{next_share:.0%} of the labels are the next token")
 
 
-@check("end token")
+@check("end token", needs="batch")
 def end_token(subject):
     """Without an end token that is no padding, a model never learns where to stop."""
-    if subject.batch is None or not subject.is_causal:
-        return not_applicable(NO_BATCH if subject.is_causal else "the model reads the whole text")
+    if not subject.is_causal:
+        return not_applicable(WHOLE_TEXT)
     _, labels, is_real = _labels(subject)
     lengths = is_real.sum(axis=1)
     last = {int(row[length - 1]) for row, length in zip(labels, lengths, strict=True) if length}
@@ -52,11 +51,9 @@ def end_token(subject):
     return held(f"each row ends with {last.pop()}")
 
 
-@check("loss on padding")
+@check("loss on padding", needs="batch")
 def loss_on_padding(subject):
     """Padding that counts makes the loss small, and the model learn to predict padding."""
-    if subject.batch is None:
-        return not_applicable(NO_BATCH)
     inputs, given, weights = keras.utils.unpack_x_y_sample_weight(subject.batch)
     _, _, is_real = _labels(subject)
     if is_real.all():

@@ -16,6 +16,7 @@ TOLERANCE = 1e-4
 """Largest difference of logits that should be the same."""
 NO_EFFECT = 3e-6
 """Difference of logits up to which a change of the input is taken to have no effect."""
+WHOLE_TEXT = "the model reads the whole text"
 NO_TABLE = "no table of embeddings that is trained"
 LARGEST_ROUNDING_ERROR = 0.5
 """Largest difference of logits in mixed precision, in standard deviations of the logits."""
@@ -37,8 +38,6 @@ def _changed(ids, subject, seed=9):
 @check("finite weights", is_quick=True)
 def finite_weights(subject):
     """One number that is not finite makes all outputs so."""
-    if subject.model is None:
-        return not_applicable("an export has no Keras weights")
     subject.logits_tensor(**subject.random_ids(1))  # a subclass may have no weights before
     bad = [w.path for w in subject.model.weights if not _is_finite(w)]
     if bad:
@@ -55,8 +54,6 @@ def _is_finite(weight):
 @check("same twice", is_quick=True)
 def same_twice(subject):
     """Dropout that is on while a model predicts, or a state that is kept, changes the answer."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     ids = subject.random_ids()
     largest = difference(subject.logits(**ids), subject.logits(**ids))
     if largest > TOLERANCE:
@@ -70,8 +67,8 @@ def same_twice(subject):
 @check("causality", is_quick=True)
 def causality(subject):
     """What comes later must not change what is predicted: it is not there when decoding."""
-    if (reason := _not_causal(subject)) is not None:
-        return not_applicable(reason)
+    if not subject.is_causal:
+        return not_applicable(WHOLE_TEXT)
     ids = subject.random_ids(1)
     length = ids["target"].shape[1]
     later = np.triu(np.ones((length, length), bool))[1:]  # row t - 1: from t on, all is changed
@@ -92,17 +89,11 @@ def causality(subject):
     return held(f"{length - 1} changed futures")
 
 
-def _not_causal(subject):
-    if subject.model is None:
-        return "needs the model"
-    return None if subject.is_causal else "the model reads the whole text"
-
-
 @check("causality by gradients")
 def causality_by_gradients(subject):
     """The gradient by a later token's embedding is exactly 0, however small the leak would be."""
-    if (reason := _not_causal(subject)) is not None:
-        return not_applicable(reason)
+    if not subject.is_causal:
+        return not_applicable(WHOLE_TEXT)
     tables = _tables(subject)
     if len(tables) == 0 or subject.vocab_size < 16:
         return not_applicable(NO_TABLE)
@@ -145,8 +136,6 @@ def _tables(subject):
 @check("padding", is_quick=True)
 def padding(subject):
     """Padding depends on the neighbours in a batch, so it must not change a text's logits."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     ids, found = subject.random_ids(), []
     expected = subject.logits(**ids)
     for side in ids:
@@ -189,8 +178,6 @@ def _gradient_of_padding(subject, ids, side):
 @check("neighbours", is_quick=True)
 def neighbours(subject):
     """A text has the same logits alone and in a batch."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     ids = subject.random_ids()
     together = subject.logits(**ids)
     alone = [
@@ -208,7 +195,7 @@ def neighbours(subject):
 @check("source", is_quick=True)
 def source(subject):
     """A translation that does not depend on the source is none."""
-    if subject.model is None or not subject.has_source:
+    if not subject.has_source:
         return not_applicable("the model has no source")
     ids = subject.random_ids()
     other = _changed(ids["source"], subject)
@@ -225,8 +212,6 @@ def source(subject):
 @check("order", is_quick=True)
 def order(subject):
     """Without positions, a model reads a bag of words."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     ids, found = subject.random_ids(), {}
     expected = subject.logits(**ids)[:, -1]
     for side in ids:
@@ -245,8 +230,6 @@ def order(subject):
 @check("gradients reach all weights")
 def gradients_reach_all(subject):
     """A weight without a gradient is never trained."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     weights = subject.model.trainable_weights
     if not weights:
         return not_applicable("no weight is trained")
@@ -272,8 +255,6 @@ def gradients_reach_all(subject):
 @check("mixed precision")
 def mixed_precision(subject):
     """bfloat16 and float16 round, and float16 overflows above 65,504."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     ids, found = subject.random_ids(), {}
     expected = subject.logits(**ids)
     policies = [(layer, layer.dtype_policy) for layer in subject.layers]

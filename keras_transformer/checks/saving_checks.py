@@ -10,7 +10,7 @@ import tempfile
 import numpy as np
 
 from keras_transformer.checks.model_checks import TOLERANCE, difference
-from keras_transformer.checks.verdicts import check, failed, held, not_applicable
+from keras_transformer.checks.verdicts import MISSING, check, failed, held, not_applicable
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS, PACKAGE_VERSION, is_version
 
@@ -31,8 +31,6 @@ np.save(f"{folder}/logits.npy", subject.logits(**{k: arrays[k] for k in arrays i
 @check("save and load")
 def save_and_load(subject):
     """A new process has nothing but the file, so what is missing in it shows there alone."""
-    if subject.model is None:
-        return not_applicable("needs the model")
     ids = subject.random_ids()
     expected = subject.logits(**ids)
     with tempfile.TemporaryDirectory() as folder:
@@ -61,11 +59,11 @@ def save_and_load(subject):
     return held(f"largest difference {largest:.1e} in a new process")
 
 
-@check("files")
+@check("files", needs="path")
 def files(subject):
     """An export is what was proved only while its files are."""
-    if subject.path is None or not is_version(subject.path):
-        return not_applicable("no export")
+    if not is_version(subject.path):
+        return not_applicable(MISSING["path"])
     try:
         check_export(subject.path)
     except ValueError as error:

@@ -73,6 +73,13 @@ class Subject:
         self.names = list(inputs or ())
         self._structure = None if model is None else _input_structure(model, inputs)
 
+    def has(self, name: str) -> bool:
+        """Returns whether an attribute is known; texts also need tokenizers."""
+        if name == "texts" and len(self.tokenizers) == 0:
+            return False
+        value = getattr(self, name)
+        return value is not None and (not hasattr(value, "__len__") or len(value) > 0)
+
     # === The model as a function of NumPy arrays ===
 
     @functools.cached_property

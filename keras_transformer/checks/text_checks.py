@@ -10,13 +10,10 @@ MAX_TEXTS = 1000
 """Texts of a side that are looked at, at even distances."""
 MAX_SHARE = 0.01
 """Share of the lines or tokens that may be wrong."""
-NO_TEXT = "no tokenizer, or no text"
 
 
 def _sides(subject):
     """Returns `(name, tokenizer, texts)` of each side that has a text."""
-    if not subject.tokenizers:
-        return []
     sides = ["text"] if len(subject.texts) == 1 else ["source", "target"]
     tokenizers = [*subject.tokenizers, subject.tokenizers[-1]]
     return [
@@ -39,12 +36,10 @@ def _plain(text):
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
-@check("tokenizer round trip")
+@check("tokenizer round trip", needs="texts")
 def round_trip(subject):
     """A translation can have no text that the tokenizer cannot give back."""
     sides = _sides(subject)
-    if not sides:
-        return not_applicable(NO_TEXT)
     for name, tokenizer, texts in sides:
         rows, unknown = _ids(tokenizer, texts), set(_unknown(tokenizer))
         decoded = getattr(tokenizer, "decode_on_host", tokenizer.decode)(rows)
@@ -64,13 +59,11 @@ def round_trip(subject):
     return held(f"{sum(len(texts) for *_, texts in sides):,} lines")
 
 
-@check("unknown tokens")
+@check("unknown tokens", needs="texts")
 def unknown_tokens(subject):
     """An unknown character is lost."""
-    sides, shares = _sides(subject), {}
-    if not sides:
-        return not_applicable(NO_TEXT)
-    for name, tokenizer, texts in sides:
+    shares = {}
+    for name, tokenizer, texts in _sides(subject):
         ids = np.concatenate([[], *_ids(tokenizer, texts)])
         shares[name] = float(np.mean(np.isin(ids, _unknown(tokenizer)))) if len(ids) else 0.0
     found = ", ".join(f"{share:.2%} of the {name}" for name, share in shares.items())
@@ -79,13 +72,13 @@ def unknown_tokens(subject):
     return held(found)
 
 
-@check("lengths")
+@check("lengths", needs="texts")
 def lengths(subject):
     """What is longer than the model reads is cut."""
-    sides = _sides(subject)
     limit = getattr(subject.model, "longest_input", None) or subject.max_length
-    if not sides or limit is None:
-        return not_applicable("no limit" if sides else NO_TEXT)
+    if limit is None:
+        return not_applicable("there is no limit")
+    sides = _sides(subject)
     counts = [len(row) + 1 for _, tokenizer, texts in sides for row in _ids(tokenizer, texts)]
     share = float(np.mean(np.array(counts) > limit))
     found = f"the longest line has {max(counts)} tokens, the limit is {limit}"
@@ -94,11 +87,9 @@ def lengths(subject):
     return held(found)
 
 
-@check("validation is not in the training text")
+@check("validation is not in the training text", needs="train_texts")
 def overlap(subject):
     """Scores on text that was trained on say nothing about new text."""
-    if not subject.texts or not subject.train_texts:
-        return not_applicable("no training text")
     pairs = list(zip(*subject.texts, strict=True))
     trained = set(pairs) & set(zip(*subject.train_texts, strict=True))
     count = sum(pair in trained for pair in pairs)

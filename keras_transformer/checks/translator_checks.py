@@ -1,20 +1,17 @@
 """What holds of any translator, whatever computes it."""
 
-from keras_transformer.checks.verdicts import check, failed, held, not_applicable
+from keras_transformer.checks.verdicts import check, failed, held
 
 SENTENCES = ["A dog runs.", "Two men are standing in the snow, and one of them waves.", "Hello"]
-NO_TRANSLATOR = "only an export is looked at as a whole"
 
 
 def _texts(subject):
     return list(subject.texts[0][:8]) if subject.texts else SENTENCES
 
 
-@check("translations alone and together")
+@check("translations alone and together", needs="translator")
 def alone_and_together(subject):
     """Who else asks must not change an answer."""
-    if subject.translator is None:
-        return not_applicable(NO_TRANSLATOR)
     texts = _texts(subject)
     together = subject.translator.translate(texts)
     alone = [subject.translator.translate([text])[0] for text in texts]
@@ -28,11 +25,9 @@ def alone_and_together(subject):
     return held(f"{len(texts)} texts")
 
 
-@check("empty text")
+@check("empty text", needs="translator")
 def empty_text(subject):
     """A blank line stays blank."""
-    if subject.translator is None:
-        return not_applicable(NO_TRANSLATOR)
     found = subject.translator.translate(["", " "])
     texts = [best if isinstance(best, str) else best[0].text for best in found]  # or n best
     if any(text.strip() for text in texts):

@@ -31,12 +31,25 @@ def not_applicable(reason: str) -> Verdict:
     return Verdict("not applicable", reason)
 
 
+MISSING = {
+    "model": "there is no Keras model",
+    "batch": "no batch was given",
+    "texts": "no tokenizer, or no text",
+    "train_texts": "no text of the training",
+    "translator": "only an export is looked at as a whole",
+    "path": "there is no export",
+}
+"""Why a check does not apply, by what it needs."""
+
+
 class Check(NamedTuple):
     """A function of a `Subject`, and what is known of it."""
 
     function: "Callable[[Subject], Verdict]"
+    needs: str
+    """The attribute of the subject without which the check does not apply."""
     is_quick: bool
-    """Whether a training makes it before its first step."""
+    """Whether `train --dry-run` makes it, too."""
 
 
 CHECKS: dict[str, Check] = {}
@@ -44,9 +57,15 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(
-    name: str, is_quick: bool = False
+    name: str, needs: str = "model", is_quick: bool = False
 ) -> "Callable[[Callable[[Subject], Verdict]], Callable[[Subject], Verdict]]":
-    """Returns a decorator that adds a function to `CHECKS`.
+    """Returns a decorator that adds a function of a `Subject` to `CHECKS`.
+
+    Args:
+        name: of the check.
+        needs: "model", "batch", "texts", "train_texts" or "translator", see `Subject`: without it,
+            the check does not apply.
+        is_quick: whether `train --dry-run` makes the check, too.
 
     Example:
         @check("few tokens")
@@ -57,7 +76,7 @@ def check(
     """
 
     def register(function):
-        CHECKS[name] = Check(function, is_quick)
+        CHECKS[name] = Check(function, needs, is_quick)
         return function
 
     return register
@@ -79,8 +98,11 @@ def verdicts(
     """
     for name in names or ():
         check_known(name, CHECKS, "a check")
-    for name, (function, is_quick) in CHECKS.items():
+    for name, (function, needs, is_quick) in CHECKS.items():
         if (names is not None and name not in names) or (only_quick and not is_quick):
+            continue
+        if not subject.has(needs):
+            yield name, not_applicable(MISSING[needs])
             continue
         try:
             yield name, function(subject)
