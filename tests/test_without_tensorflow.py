@@ -73,7 +73,7 @@ def run(*arguments, cache, text="", code=0):
 def test_commands_run_without_tensorflow(text, tmp_path):
     source, target = text
     sizes = "model.num_layers=1 model.d_model=32 model.ff_dim=32 tokenizer.vocab_size=60"
-    steps = "training.max_steps=60 training.checkpoint_every=30 training.peak_learning_rate=0.01"
+    steps = "training.max_steps=180 training.checkpoint_every=90 training.peak_learning_rate=0.01"
     few_shapes = "training.static_shapes=true data.max_length=16 training.batch_tokens=512"
     run(
         *("train", "--source-train", source, "--target-train", target),
