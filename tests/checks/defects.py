@@ -226,7 +226,7 @@ def dead_units():
 def scores_that_are_not_scaled():
     def mix(x):
         attend = L.MultiHeadAttention(2, D // 2, kernel_initializer="random_normal")
-        y = attend(recurrent(x), x * 1e8, use_causal_mask=True)
+        y = attend(recurrent(x), x * 1e12, use_causal_mask=True)
         return recurrent(x) + y
 
     return language_model(mix)

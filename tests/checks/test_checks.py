@@ -1,5 +1,6 @@
 """Each planted defect is found, and nothing is found in models that are right."""
 
+import keras
 import pytest
 
 from keras_transformer.checks import CHECKS, check, failed, held, verdicts
@@ -13,6 +14,11 @@ from tests.checks.defects import (
 
 SLOW_CHECKS = {"save and load", "speed"}
 """A process each, or many repetitions; one model is enough."""
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    keras.utils.set_random_seed(1)
 
 
 @pytest.mark.parametrize("name", DEFECTS)
