@@ -199,6 +199,7 @@ def losses_of(run):
 
 @pytest.mark.usefixtures("untranslated")
 def test_a_training_has_the_losses_of_the_text_in_memory(config, tmp_path, train_quietly):
+    config = config.override(["training.checkpoint_every=5"])
     prepare(config, tmp_path / "out", 1, **SILENT)
     expected = train_quietly(config, tmp_path / "text")
     data = {"prepared": str(tmp_path / "out")}
@@ -213,6 +214,7 @@ def test_a_training_has_the_losses_of_the_text_in_memory(config, tmp_path, train
 @pytest.mark.usefixtures("untranslated", "small_chunks")
 def test_a_training_goes_on_within_an_epoch(config, tmp_path, train_quietly):
     """It needs no text, and has the tokenizer and the maximum length of the preparation."""
+    config = config.override(["training.checkpoint_every=3"])
     prepare(config, tmp_path / "out", 1, shard_pairs=9, **SILENT)
     for path in tmp_path.glob("*_*"):
         path.unlink()  # the text
