@@ -4,6 +4,7 @@ import asyncio
 import collections
 import contextlib
 import functools
+import logging
 import time
 
 import grpc
@@ -26,6 +27,14 @@ LONG_METHODS = {"HandleReloadConfigRequest"}
 MAX_AGE_IN_REQUESTS = 2
 """Maximum age of a connection, as a multiple of the time limit of a request. At that age its client
 is told to open a new connection."""
+
+
+GRPC_LOG = logging.getLogger("grpc._cython.cygrpc")
+
+
+def _is_wanted(record):
+    """Returns False for gRPC's report that an answer has no client any more, which gave up."""
+    return "ExecuteBatchError raised in core" not in record.getMessage()
 
 
 class GrpcServer:
@@ -60,6 +69,7 @@ class GrpcServer:
         return self._server.add_insecure_port(f"{in_brackets(host)}:{port}")
 
     async def start(self):
+        GRPC_LOG.addFilter(_is_wanted)  # once, however many servers there are
         await self._server.start()
 
     async def stop(self, grace):

@@ -12,6 +12,8 @@ import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from keras_transformer.serving.grpc_server import GRPC_LOG
+
 SECONDS = 1.0
 SHARE = 2
 ALL = SHARE + 1  # with the spare connection for probes
@@ -275,6 +277,11 @@ def test_calls_that_are_given_up_leave_no_line_in_the_log(echo_server, channel):
         future.cancel()
     assert predict(echo_server, channel).outputs
     assert not echo_server.lines
+    report = "ExecuteBatchError raised in core by servicer method [/tensorflow.serving.X/Y]"
+    GRPC_LOG.error(report)  # what gRPC says if it meets the end of a call at the wrong moment
+    assert not echo_server.lines
+    GRPC_LOG.error("something else")
+    assert echo_server.lines == ["something else"]
 
 
 # === health ===
