@@ -7,6 +7,7 @@ import types
 
 import pytest
 
+import keras_transformer
 from keras_transformer import cli
 from keras_transformer.cli import console
 from keras_transformer.config import DecodingConfig
@@ -105,9 +106,10 @@ def calls(monkeypatch):
     calls = []
 
     def replace(module, **functions):
-        monkeypatch.setitem(
-            sys.modules, f"keras_transformer.{module}", types.SimpleNamespace(**functions)
-        )
+        fake = types.SimpleNamespace(**functions)
+        monkeypatch.setitem(sys.modules, f"keras_transformer.{module}", fake)
+        if "." not in module:  # it may be loaded already
+            monkeypatch.setattr(keras_transformer, module, fake, raising=False)
 
     def recorded(name, answer=None):
         def function(*arguments, **keywords):

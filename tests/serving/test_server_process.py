@@ -125,10 +125,12 @@ def test_a_process_loses_no_request_to_a_new_version_or_a_signal(
             assert [answer.result().status_code for answer in answers] == [200] * 4
     assert server.exit_code(300) == code
     said = [line for line in server.lines if "keras-transformer" in line or "Traceback" in line]
-    end = "serving|loading version|ended version" + ("|interrupted" if code == 130 else "")
+    end = "serving|the page for browsers|loading version|ended version" + (
+        "|interrupted" if code == 130 else ""
+    )
     for line in said:
         assert re.match(f"keras-transformer: ({end})", line), line
-    assert len(said) == 7 + (code == 130)
+    assert len(said) == 8 + (code == 130)
 
 
 def test_a_second_signal_waits_for_no_request_and_no_version(writer, start_server, tmp_path, pipe):
