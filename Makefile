@@ -8,8 +8,8 @@ PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loa
 # what runs on every backend of Keras
 BACKEND_TESTS = tests/backend tests/checks tests/convert tests/layers tests/models tests/decoding \
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
-	tests/training/test_metrics.py tests/training/test_one_device.py \
-	tests/training/test_schedules.py tests/test_without_tensorflow.py
+	tests/training/test_metrics.py tests/training/test_micro_batches.py \
+	tests/training/test_one_device.py tests/training/test_schedules.py tests/test_without_tensorflow.py
 
 .PHONY: help install quickstart test test-slow test-docs test-notebooks test-types test-package \
 	test-lowest test-beam test-contract test-backends test-backends-short test-jax test-torch test-jax-short \

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import InputError
+from keras_transformer.training.micro_batches import with_micro_batches
 
 WIDTH = 512  # of the square matrices whose products are timed
 LEAST_REPEATS, LEAST_SECONDS = 3, 0.4  # of the measurement
@@ -49,13 +49,6 @@ class Distribution:
 
     def check(self, training):
         """Raises `InputError` if these devices cannot train as a `TrainingConfig` says."""
-        parts = training.gradient_accumulation_steps
-        if parts > 1:
-            raise InputError(
-                "Expected gradient_accumulation_steps=1 with a backend other than TensorFlow. "
-                f"Received: gradient_accumulation_steps={parts}, "
-                f"KERAS_BACKEND={keras.backend.backend()}. Lower batch_tokens instead."
-            )
 
     def model_class(self, model_class, num_parts=1):
         """Returns the class of which a model must be created to be trained on these devices.
@@ -64,7 +57,9 @@ class Distribution:
             model_class: a `TokenModel`.
             num_parts: number of micro-batches per step on each device.
         """
-        return model_class
+        if num_parts == 1:
+            return model_class
+        return with_micro_batches(model_class, num_parts)
 
     def peak_bytes(self):
         """Returns the most memory that was used on a GPU of this process; 0: none, or unknown."""

@@ -1,5 +1,6 @@
 """JAX, on several devices: the road to TPUs. Each process has devices of its own."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,14 @@ def results(tmp_path_factory, corpus, tokenizer, steps_program, write_batches):
     write_batches(folder / "batches.npz", corpus, tokenizer, static_shapes=True)
     for devices in (1, 4):
         flags = f"--xla_force_host_platform_device_count={devices}"
-        cases = '{"sgd": {}, "averages": {"optimizer": "averaging"}}'
+        cases = json.dumps(
+            {
+                "sgd": {},
+                "averages": {"optimizer": "averaging"},
+                "small": {"small": True},
+                "small in parts": {"small": True, "parts": 2},
+            }
+        )
         arguments = ["auto", "1", folder / "batches.npz", cases, folder / f"{devices}.npz"]
         done = subprocess.run(
             [sys.executable, steps_program, *arguments],
@@ -36,6 +44,11 @@ def test_ten_steps_are_those_of_one_device(results):
     assert error < 1e-5 * np.linalg.norm(whole["sgd/end"])
     assert np.linalg.norm(whole["sgd/end"] - whole["sgd/start"]) > 0.1
     np.testing.assert_allclose(divided["sgd/loss"], whole["sgd/loss"], rtol=1e-5)
+
+
+def test_ten_steps_in_parts_on_each_device_are_those_of_one_device(results):
+    expected, found = results[1]["small/end"], results[4]["small in parts/end"]
+    assert np.linalg.norm(found - expected) < 1e-5 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("devices", [1, 4])
