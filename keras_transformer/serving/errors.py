@@ -1,5 +1,6 @@
 """Errors that a server answers with: a gRPC code, an HTTP status and one line of text."""
 
+import asyncio
 import functools
 import re
 
@@ -63,6 +64,18 @@ def timed_out(seconds):
     return late(
         f"Timed out after {seconds:g} seconds. Send fewer or shorter texts, or try again later."
     )
+
+
+async def in_time(awaitable, seconds, allowed):
+    """Returns what an awaitable returns within some seconds, of the `allowed` ones of its request.
+
+    Raises:
+        ServingError: DEADLINE_EXCEEDED if it takes longer.
+    """
+    try:
+        return await asyncio.wait_for(awaitable, seconds)
+    except asyncio.TimeoutError:
+        raise timed_out(allowed) from None
 
 
 def damaged(reason):

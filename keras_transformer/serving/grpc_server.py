@@ -156,10 +156,7 @@ class Calls:
             ServingError: there is no message, it cannot be parsed, or it takes too long to arrive.
         """
         seconds = self._settings.request_timeout
-        try:
-            return await asyncio.wait_for(self._message(message_class, context), seconds)
-        except asyncio.TimeoutError:
-            raise errors.timed_out(seconds) from None
+        return await errors.in_time(self._message(message_class, context), seconds, seconds)
 
     async def _message(self, message_class, context):
         async with self._turn(context.peer()):
@@ -167,7 +164,11 @@ class Calls:
             if content is grpc.aio.EOF:
                 name = message_class.DESCRIPTOR.name
                 raise errors.invalid(f"Expected a {name}. Received no message.")
-            return await self._one_thread.parse(len(content), protos.parse, message_class, content)
+            with contextlib.closing(Share(self._memory)) as share:
+                share.hold(len(content))
+                return await self._one_thread.parse(
+                    len(content), protos.parse, message_class, content
+                )
 
     @contextlib.asynccontextmanager
     async def _turn(self, connection):
@@ -220,10 +221,7 @@ class Calls:
             answering = answer(request)
             del request  # so that its memory can be freed
             left = None if api in LONG_METHODS else start + seconds - time.perf_counter()
-            try:
-                response = await asyncio.wait_for(answering, left)
-            except asyncio.TimeoutError:
-                raise errors.timed_out(seconds) from None
+            response = await errors.in_time(answering, left, seconds)
             answer = response.SerializeToString()
             share = Share(self._memory)
             share.hold(len(answer))

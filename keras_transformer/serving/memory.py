@@ -3,6 +3,8 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import ctypes
+import math
 
 from keras_transformer.serving.errors import unavailable
 
@@ -10,6 +12,8 @@ UNCOUNTED_BYTES = 64 * 2**10
 """Requests up to this size are not counted, so that large ones cannot keep them out."""
 SMALL_BYTES = 2**13
 """Messages below this size are read and written in the event loop."""
+TRIM_SECONDS = 5
+"""Interval at which memory that large messages have freed goes back to the system."""
 
 
 class Memory:
@@ -66,6 +70,7 @@ class OneThread:
     def __init__(self):
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "messages")
         self._turn, self._parsing = asyncio.Lock(), asyncio.Lock()
+        self._large_at = -math.inf  # when the last large message came
 
     async def run(self, num_bytes, function, *arguments):
         """Returns what a function returns that reads or writes so many bytes."""
@@ -73,6 +78,8 @@ class OneThread:
             return function(*arguments)
         async with self._turn:
             loop = asyncio.get_running_loop()
+            if num_bytes > UNCOUNTED_BYTES:
+                self._large_at = loop.time()
             return await loop.run_in_executor(self._thread, function, *arguments)
 
     async def parse(self, num_bytes, function, *arguments):
@@ -82,6 +89,21 @@ class OneThread:
         """
         async with self._parsing if num_bytes >= SMALL_BYTES else contextlib.nullcontext():
             return await self.run(num_bytes, function, *arguments)
+
+    async def give_back_until(self, ended, seconds):
+        """Gives free memory back to the system now and then, until a task has ended.
+
+        The C library of Linux keeps what large messages have freed, for later ones, which may never
+        come. Others have no `malloc_trim`.
+
+        Args:
+            seconds: maximum time from a message to the end of all work on it.
+        """
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
+        while not ended.done():
+            await asyncio.wait([ended], timeout=TRIM_SECONDS)
+            if asyncio.get_running_loop().time() < self._large_at + seconds + 2 * TRIM_SECONDS:
+                await asyncio.to_thread(trim, 0)
 
     def close(self):
         """Ends the thread. Do not call `run` afterwards."""

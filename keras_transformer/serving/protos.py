@@ -76,6 +76,8 @@ def _num_fields(content, place, end, counted, messages):
 
 def _varint(content, start):
     """Returns the varint that starts at a place, and the place where it ends."""
+    if start < len(content) and content[start] < 128:  # most are one byte
+        return content[start], start + 1
     value = 0
     for number, byte in enumerate(content[start : start + 10]):
         value |= (byte & 127) << 7 * number

@@ -18,7 +18,6 @@ from keras_transformer.serving import errors, json_tensors, protos
 from keras_transformer.serving.batching import num_bytes
 from keras_transformer.serving.http_connection import NOT_FOUND, Response, too_large_body
 from keras_transformer.serving.loaded_model import DEFAULT_SIGNATURE
-from keras_transformer.serving.memory import SMALL_BYTES
 
 VERSION_OR_LABEL = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 PREDICT = re.compile(
@@ -60,7 +59,9 @@ class RestInterface:
         api, status = "Predict", "CANCELLED"  # until another status is known
         try:
             if request.method == "POST" and (match := PREDICT.fullmatch(request.path)):
-                body = await self._predict(request, match)
+                allowed = self._settings.request_timeout
+                left = request.deadline - self._loop.time()
+                body = await errors.in_time(self._predict(request, match), left, allowed)
             elif request.method == "GET" and (match := STATUS.fullmatch(request.path)):
                 api = "GetModelMetadata" if match["metadata"] else "GetModelStatus"
                 body = self._describe(match)
@@ -91,20 +92,19 @@ class RestInterface:
     async def _predict(self, request, match):
         if match["method"].lower() != "predict":
             raise errors.not_predict(match["method"])
-        deadline = request.deadline
         is_gzip = "gzip" in request.headers.get("content-encoding", "").lower()
         size = self._settings.max_body_bytes if is_gzip else len(request.body)
         with self._versions.using(*_target(match)) as version:
             signatures = version.model.signatures
-            signature, inputs, is_rows = await self._in_thread(
-                size, deadline, self._read, request, is_gzip, signatures
+            signature, inputs, is_rows = await self._one_thread.run(
+                size, self._read, request, is_gzip, signatures
             )
             request.share.close()  # the queue counts the inputs
-            outputs = await self._batching.run(signature, inputs, deadline)
+            outputs = await self._batching.run(signature, inputs, request.deadline)
             del inputs
         size = sum(map(num_bytes, outputs.values()))
         request.share.hold(size)
-        return await self._in_thread(size, deadline, json_tensors.answer, outputs, is_rows)
+        return await self._one_thread.run(size, json_tensors.answer, outputs, is_rows)
 
     def _read(self, request, is_gzip, signatures):
         """Returns the signature that a request asks for, its inputs, and whether they are rows.
@@ -119,16 +119,6 @@ class RestInterface:
         if name not in signatures:
             raise errors.invalid(f'Serving signature name: "{name}" not found in signature def')
         return signatures[name], *json_tensors.inputs(document, signatures[name], self._settings)
-
-    async def _in_thread(self, size, deadline, function, *arguments):
-        """Calls a function until the deadline, in the thread unless it handles only a few bytes."""
-        if size < SMALL_BYTES:  # a timer would take longer than the function
-            return function(*arguments)
-        running = self._one_thread.run(size, function, *arguments)
-        try:
-            return await asyncio.wait_for(running, deadline - self._loop.time())
-        except asyncio.TimeoutError:
-            raise errors.timed_out(self._settings.request_timeout) from None
 
     def _describe(self, match):
         """Returns the status or the metadata of the model as JSON bytes."""

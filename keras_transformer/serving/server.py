@@ -153,7 +153,8 @@ class Server:
                 except OSError as error:  # meanwhile another server listens on the port
                     raise _not_free(self.host, self.port, "--port", error) from None
                 self._started.set()
-                await stopping
+                # an answer is read for as long as it may be written
+                await one_thread.give_back_until(stopping, 2 * settings.request_timeout)
                 grace = settings.grace_seconds
                 await asyncio.gather(grpc_server.stop(grace), http_server.stop(grace))
             finally:

@@ -1,5 +1,6 @@
 """The gRPC port with hostile clients: idle, slow and stuck connections are closed."""
 
+import asyncio
 import contextlib
 import socket
 import struct
@@ -12,7 +13,10 @@ import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from keras_transformer.serving.grpc_server import GRPC_LOG
+from keras_transformer.serving.errors import ServingError
+from keras_transformer.serving.grpc_server import GRPC_LOG, Calls
+from keras_transformer.serving.metrics import Metrics
+from keras_transformer.serving.settings import ServingConfig
 
 SECONDS = 1.0
 SHARE = 2
@@ -221,6 +225,44 @@ def test_a_probe_finds_a_connection_while_all_others_predict(hurried):
                 predict(hurried, channel)
     assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
     wait_until(lambda: answers(hurried), 60)
+
+
+class OneMessage:
+    """A call on a connection of its own, whose message has some bytes."""
+
+    def __init__(self, num_bytes):
+        self._message = bytes(num_bytes)
+
+    def peer(self):
+        return str(id(self))
+
+    async def read(self):
+        return self._message
+
+
+class BusyThread:
+    """Reads no message for now."""
+
+    async def parse(self, *_):
+        await asyncio.Event().wait()
+
+
+def test_messages_that_wait_to_be_parsed_are_bounded_in_bytes():
+    async def check():
+        settings = ServingConfig(max_queued_bytes=5 * 2**20)
+        calls = Calls(settings, Metrics("m"), BusyThread())
+        read = [
+            asyncio.create_task(calls.read(predict_pb2.PredictRequest, OneMessage(size * 2**20)))
+            for size in (3, 3, 2)
+        ]
+        done, waiting = await asyncio.wait(read, timeout=0.1)
+        assert (done, waiting) == ({read[1]}, {read[0], read[2]})
+        with pytest.raises(ServingError, match="no memory left for this request"):
+            read[1].result()
+        for task in waiting:
+            task.cancel()
+
+    asyncio.run(check())
 
 
 def _nothing():

@@ -4,6 +4,8 @@ import contextlib
 import gzip
 import http.client
 import json
+import pathlib
+import resource
 import socket
 import time
 import urllib.parse
@@ -23,6 +25,7 @@ from tensorflow_serving.apis import (
 )
 
 from keras_transformer.files.checksums import write_checksums
+from keras_transformer.serving import memory
 
 BODY = {"instances": ["A dog runs."]}
 
@@ -373,6 +376,23 @@ def metrics_of(server):
         key.removeprefix(":tensorflow:serving:"): float(v)
         for key, v in (x.rsplit(" ", 1) for x in lines)
     }
+
+
+def num_resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_memory_that_a_request_has_freed_goes_back_to_the_system(start_echo_server, monkeypatch):
+    monkeypatch.setattr(memory, "TRIM_SECONDS", 0.1)
+    server = start_echo_server()
+    blocks = [bytes(2000) for _ in range(100_000)]
+    assert post(server, {"instances": ["A dog."], "ignored": "x" * 10**5}).status_code == 200
+    before = num_resident()
+    del blocks[:-1]  # the last is above all others, which the allocator therefore keeps
+    end = time.monotonic() + 30
+    while num_resident() > before - 150 * 10**6:
+        assert time.monotonic() < end, "it is kept"
+        time.sleep(0.05)
 
 
 def test_metrics_have_the_names_of_tensorflow_serving(start_echo_server):
