@@ -8,7 +8,7 @@ import json
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
 
 from keras_transformer.decoding.batch_search import padded_rows
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
@@ -114,18 +114,20 @@ class FunctionSignature(Signature):
     """
 
     def __init__(self, name, inputs, outputs, function):
-        self.signature_def = meta_graph_pb2.SignatureDef(method_name=PREDICT)
-        for tensors, infos in (
-            (inputs, self.signature_def.inputs),
-            (outputs, self.signature_def.outputs),
-        ):
-            for key, (dtype, shape) in tensors.items():
-                infos[key].name = f"{key}:0"
-                infos[key].dtype = dtype.as_datatype_enum
-                infos[key].tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
+        self.signature_def = SignatureDef(
+            inputs=_infos(inputs), outputs=_infos(outputs), method_name=PREDICT
+        )
         super().__init__(name, self.signature_def, None, None)
         self._function = function
 
     def __call__(self, inputs, timeout=None):
         found = self._function(**{name: inputs[name] for name in self.inputs})
         return {name: found[name] for name in self.outputs}
+
+
+def _infos(tensors):
+    return {
+        key: TensorInfo(name=f"{key}:0", dtype=dtype.as_datatype_enum, tensor_shape=shape)
+        for key, (dtype, shape) in tensors.items()
+        for shape in [tf.TensorShape(shape).as_proto()]
+    }

@@ -59,11 +59,11 @@ class Page:
         labels = self._versions.labels
         versions = [
             {
-                "version": str(version.number),  # JavaScript rounds large numbers
-                "labels": [name for name, n in labels.items() if n == version.number],
-                "card": version.model.card,
+                "version": str(number),  # JavaScript rounds large numbers
+                "labels": [name for name, n in labels.items() if n == number],
+                "card": self._versions.all[number].model.card,
             }
-            for version in reversed(self._versions.available())
+            for number in sorted(self._versions.available(), reverse=True)
         ]
         document = {"model": self._versions.model_name, "versions": versions}
         return json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")

@@ -124,17 +124,17 @@ class Versions:
         """Unloads all versions after their open requests."""
         if self._polling is not None:
             self._polling.cancel()
-        self._unload(self._available())
+        self._unload(self.available())
         await asyncio.gather(*self._unloading)
 
     @property
     def is_ready(self):
         """Whether at least one version can answer."""
-        return bool(self._available())
+        return bool(self.available())
 
     def available(self):
-        """Returns the `Version`s that answer, from the lowest number to the highest."""
-        return [self.all[number] for number in sorted(self._available())]
+        """Returns the numbers of the versions that answer, as a set."""
+        return {v.number for v in self.all.values() if v.state == "AVAILABLE"}
 
     @contextlib.contextmanager
     def using(self, model_name, number=None, label=None):
@@ -155,7 +155,7 @@ class Versions:
             version.num_users -= 1
 
     def _version(self, model_name, number, label):
-        available = self._available() if model_name == self.model_name else set()
+        available = self.available() if model_name == self.model_name else set()
         if label is not None and model_name == self.model_name:
             if label not in self.labels:
                 raise errors.invalid(f"Unrecognized servable version label: {label}")
@@ -174,13 +174,11 @@ class Versions:
         Raises:
             ServingError: there is no such version.
         """
-        versions = [self.all[n] for n in sorted(self.all)] if model_name == self.model_name else []
-        if number is not None:
-            versions = [version for version in versions if version.number == number]
-        if not versions:
+        numbers = set(self.all) if number is None else {number} & set(self.all)
+        if not numbers or model_name != self.model_name:
             what = "any versions" if number is None else f"version {number}"
             raise errors.not_found(f"Could not find {what} of model {model_name}")
-        return versions
+        return [self.all[n] for n in sorted(numbers)]
 
     async def change(self, wanted, labels):
         """Changes which versions are served, and what the labels name.
@@ -197,26 +195,26 @@ class Versions:
             for version in self.all.values():
                 if version.retry_at is not None:  # a failed version is tried again at once
                     version.retry_at = 0.0
-            before = self._available()
+            before = self.available()
             no_longer_wanted = await self._load_wanted(wanted, labels)
             try:
                 self._check_available(wanted, labels)
             except errors.ServingError:
-                self._unload(self._available() - before)
+                self._unload(self.available() - before)
                 raise
             self._wanted, self.labels = wanted, dict(labels)
             self._unload(no_longer_wanted)
 
     def _check_available(self, wanted, labels):
         """Raises `ServingError` if a version that a change asks for is not available."""
-        if isinstance(wanted, set) and not wanted <= self._available():
-            missing = ", ".join(map(str, sorted(wanted - self._available())))
+        if isinstance(wanted, set) and not wanted <= self.available():
+            missing = ", ".join(map(str, sorted(wanted - self.available())))
             raise errors.not_ready(
                 f"Expected versions of model {self.model_name} that can be served. "
                 f"Received: {missing}. The versions served before are still served."
             )
         for number in labels.values():
-            if number not in self._available():
+            if number not in self.available():
                 raise errors.not_ready(
                     f"Request to assign label to version {number} of model {self.model_name}, "
                     "which is not currently available for inference"
@@ -237,13 +235,13 @@ class Versions:
         found = {}
         with contextlib.suppress(OSError):  # unreadable now
             found = await self._found()
-        existing = set(found) | self._available()
+        existing = set(found) | self.available()
         by_policy = self._numbers_wanted(wanted, found) & existing
         served = by_policy | (set(labels.values()) & existing)
         for number in sorted(served):
             if self._is_due(number):
                 await self._load(number, found.get(number, self._directory / str(number)))
-        available = self._available()
+        available = self.available()
         return available - served if by_policy and by_policy <= available else set()
 
     async def _poll(self):
@@ -258,14 +256,10 @@ class Versions:
         """Returns `versions_in` the directory; a file system that hangs stops no answer."""
         return await asyncio.wrap_future(_in_own_thread("looking", versions_in, self._directory))
 
-    def _available(self):
-        """Returns the set of available versions."""
-        return {v.number for v in self.all.values() if v.state == "AVAILABLE"}
-
     def _numbers_wanted(self, wanted, found):
         if wanted == LATEST:
             # a version that was deleted from the directory serves until there is another
-            numbers = found or self._available()
+            numbers = found or self.available()
             return {max(numbers)} if numbers else set()
         return set(found) if wanted == ALL else set(wanted)
 
