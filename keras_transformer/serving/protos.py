@@ -1,5 +1,6 @@
 """TensorFlow Serving's protocol buffers: tensors to NumPy arrays and back, status and metadata."""
 
+import functools
 import itertools
 import math
 
@@ -21,14 +22,10 @@ VALUES = {  # the field of a `TensorProto` for each type; clients read these fie
     tf.string: "string_val",
 }
 MAX_FIELDS = 1000
-"""Maximum inputs, outputs, versions or dimensions in a request. A field of two bytes takes a
-hundred and more as an object."""
+"""Maximum inputs, outputs, versions or dimensions in a request. A field of two bytes that is a
+message takes a hundred and more as an object."""
 FIELDS_PER_VALUE = 1 / 300
 """What another field adds to their number, such as a string, which takes a tenth of that."""
-ALL: tuple[None, dict[int, object]] = None, {}
-TENSOR = {2, 14, 15}, {2: ALL}  # not its values, but the shape and what holds other messages
-MESSAGES = {"PredictRequest": (None, {2: (None, {2: TENSOR})})}
-"""For each message, the fields that are counted (None: all), and in which of them is a message."""
 MAX_RANK = 254  # of a tensor in TensorFlow
 
 
@@ -39,10 +36,10 @@ def parse(message_class, content):
         ServingError: they are none, or one of more than `MAX_FIELDS` fields.
     """
     try:
-        message = MESSAGES.get(message_class.DESCRIPTOR.name, ALL)
-        few("fields", range(int(_num_fields(content, 0, len(content), *message))))
+        number = _num_fields(content, 0, len(content), message_class.DESCRIPTOR)
+        few("fields", range(math.ceil(number)))
         return message_class.FromString(content)
-    except (DecodeError, InputError):
+    except (DecodeError, InputError, RecursionError):
         raise invalid(
             f"Expected a {message_class.DESCRIPTOR.name}. Received {len(content)} bytes that "
             "cannot be parsed as one. Check how the client encodes it."
@@ -56,22 +53,28 @@ def few(name, values):
     return values
 
 
-def _num_fields(content, place, end, counted, messages):
+def _num_fields(content, place, end, descriptor):
     """Returns how many fields a message has from `place` to `end`, or more than `MAX_FIELDS`."""
-    number = 0
+    number, messages = 0, _messages(descriptor)
     while place < end and number <= MAX_FIELDS:
         tag, place = _varint(content, place)
-        number += 1 if counted is None or tag >> 3 in counted else FIELDS_PER_VALUE
+        message = messages.get(tag >> 3)
+        number += 1 if message else FIELDS_PER_VALUE
         if tag & 7 in (0, 2):
             value, place = _varint(content, place)
             if tag & 7 == 2:
-                if tag >> 3 in messages:
-                    last = min(place + value, end)
-                    number += _num_fields(content, place, last, *messages[tag >> 3])
+                if message:
+                    number += _num_fields(content, place, min(place + value, end), message)
                 place += value
         else:
             place += {1: 8, 5: 4}.get(tag & 7, 0)
     return number
+
+
+@functools.cache
+def _messages(descriptor):
+    """Returns the descriptors of the fields that are messages, by their numbers."""
+    return {f.number: f.message_type for f in descriptor.fields if f.message_type}
 
 
 def _varint(content, start):
@@ -160,7 +163,7 @@ def _strings(content, number):
 
 def output_names(request, signature):
     """Returns the names of the outputs that a `PredictRequest` asks for."""
-    wanted = list(request.output_filter)
+    wanted = list(few("outputs", request.output_filter))
     for name in wanted:
         if name not in signature.outputs:
             raise invalid(

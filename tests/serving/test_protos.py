@@ -11,7 +11,7 @@ from tensorflow.core.framework import (
     tensor_shape_pb2,
     types_pb2,
 )
-from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import model_management_pb2, predict_pb2
 
 from keras_transformer.serving import protos
 from keras_transformer.serving.errors import ServingError
@@ -112,7 +112,7 @@ DIMENSIONS = tensor_shape_pb2.TensorShapeProto(
     "content",
     [
         b"\x12\x00" * 1001,
-        b"\xf9\x01" + b"x" * 8 + b"\x1a\x00" * 1000,
+        b"\xf9\x01" + b"x" * 8 + b"\x12\x00" * 1001,
         with_tensor(tensor_shape=DIMENSIONS),
         with_tensor(resource_handle_val=HANDLES),
         with_tensor(string_val=[b""] * 301_000),
@@ -128,5 +128,21 @@ def test_a_message_of_many_fields_is_refused_before_it_is_parsed(content):
     message = predict_pb2.PredictRequest(output_filter=["x"] * 999)
     message.model_spec.version.value = -1
     assert protos.parse(type(message), message.SerializeToString()) == message
+    with pytest.raises(ServingError, match="at most 1000 outputs"):
+        protos.output_names(predict_pb2.PredictRequest(output_filter=["x"] * 1001), Signature())
     many = with_tensor(string_val=[b"\x12\x00"] * 3000, float_val=[0.5] * 3000)
     assert protos.parse(type(message), many).SerializeToString() == many
+
+
+def test_messages_within_messages_are_counted_and_their_depth_is_bounded():
+    config = model_management_pb2.ReloadConfigRequest()
+    for _ in range(1000):
+        config.config.model_config_list.config.add()
+    with pytest.raises(ServingError, match="at most 1000 fields"):
+        protos.parse(type(config), config.SerializeToString())
+    content = b""
+    for tag in [b"\x1a", b"\x7a"] * 2000 + [b"\x12", b"\x12"]:  # a tensor in a variant in a tensor
+        size = len(content)
+        content = tag + bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14]) + content
+    with pytest.raises(ServingError, match="cannot be parsed"):
+        protos.parse(predict_pb2.PredictRequest, content)
