@@ -6,10 +6,9 @@ import difflib
 import itertools
 import pathlib
 import re
-import sys
-import time
 
 from keras_transformer.cli import console
+from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.working import working
 from keras_transformer.config import DecodingConfig
 from keras_transformer.config.settings import LARGEST, NUM_CORES, plain_type, settings
@@ -22,9 +21,6 @@ CHUNK_LINES = max(1024, 512 * NUM_CORES)
 for each core. Of a file, two such chunks are in memory."""
 FIRST_LINES = 128
 """The lines of the first chunk."""
-
-SECONDS_BETWEEN_LINES = 60.0
-"""Between two lines about the progress where standard error is no terminal."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -286,7 +282,9 @@ def _check_run(translator, path):
 
 def translations_of(translator, lines):
     """Yields the list of translations of each line, read one chunk ahead."""
-    yield from one_by_one(translator.translate_chunks(chunks_of(lines)))
+    progress = Progress()
+    answers = translator.translate_chunks(chunks_of(lines), on_batch=progress.ahead)
+    yield from progress.one_by_one(answers)
 
 
 def chunks_of(lines, done=0):
@@ -309,39 +307,3 @@ def chunks_of(lines, done=0):
             yield chunk
             done = end
         size = min(2 * size, CHUNK_LINES)
-
-
-def one_by_one(answers, show_progress=True, total=None, done=0):
-    """Yields the translations of each line, from those of each chunk, and shows the progress.
-
-    Args:
-        show_progress: whether a terminal shows a bar, and another standard error a line each
-            minute.
-        total: number of lines; None: unknown.
-        done: number of lines that were translated before these.
-    """
-    from tqdm import tqdm
-
-    is_terminal = sys.stderr.isatty()
-    begin = said = time.monotonic()
-    number = done
-    bar = {"unit": " lines", "total": total, "initial": done}
-    with tqdm(**bar, disable=not (show_progress and is_terminal)) as progress:
-        for chunk in answers:
-            yield from chunk
-            progress.update(len(chunk))
-            number += len(chunk)
-            now = time.monotonic()
-            if show_progress and not is_terminal and now - said >= SECONDS_BETWEEN_LINES:
-                said = now
-                console.say(_progress(number, total, (number - done) / (now - begin)))
-
-
-def _progress(number, total, rate):
-    """Returns a line about how far a translation is; `rate` is in lines a second."""
-    text = f"{number:,} lines, {rate:,.1f} a second"
-    if total:
-        minutes = max(0, total - number) / rate / 60
-        text = f"{number:,} of {total:,} lines ({number / total:.0%}), {rate:,.1f} a second, "
-        text += f"{minutes:,.0f} minutes left"
-    return text

@@ -9,7 +9,8 @@ import os
 import sys
 
 from keras_transformer.cli import console
-from keras_transformer.cli.arguments import check_exists, chunks_of, one_by_one, whole_number
+from keras_transformer.cli.arguments import check_exists, chunks_of, whole_number
+from keras_transformer.cli.progress import Progress
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import (
@@ -122,7 +123,7 @@ def run(arguments):
         writer_of = dict(zip(written, writers, strict=True))
         chunks = chunks_of(cleaner.clean(_pairs(text)))
         show_progress = not to_standard_output or not sys.stdout.isatty()
-        for pair in one_by_one(chunks, show_progress, count_lines(text[0])):
+        for pair in Progress(show_progress, count_lines(text[0])).one_by_one(chunks):
             report.add(pair)
             if not pair.reason:
                 sides = pair.source, pair.target

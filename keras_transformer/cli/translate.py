@@ -17,10 +17,10 @@ from keras_transformer.cli.arguments import (
     chunks_of,
     files_of,
     load_translator,
-    one_by_one,
     whole_number,
 )
 from keras_transformer.cli.line_notes import Notes
+from keras_transformer.cli.progress import Progress
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
 from keras_transformer.files.checksums import checksum
@@ -190,17 +190,17 @@ def _work(arguments, translator):
 def _translate(arguments, translator, terms, markup, sampling, output):
     """Writes the translations of the lines that are not done yet, and says what they lack."""
     texts, first = collections.deque(), output.num_done
+    is_shown = arguments.output is not None or not sys.stdout.isatty()
+    progress = Progress(is_shown, count_lines(arguments.input), first)
     chunks = _remembered(_chunks(arguments, output), texts, translator)
-    answers = _answers(arguments, translator, chunks, first, terms, markup, sampling)
-    answers = output.saved(answers)
+    options = _options(arguments, first, markup) | {"on_batch": progress.ahead}
+    answers = output.saved(_answers(arguments, translator, chunks, terms, sampling, options))
     is_explained = arguments.json or arguments.alignments
     if is_explained:
         answers = _explained(translator, answers, texts)
-    show_progress = arguments.output is not None or not sys.stdout.isatty()
-    answers = one_by_one(answers, show_progress, count_lines(arguments.input), first)
     notes = Notes(output)
     plain = str if markup is None else markup.plain
-    for number, translations in enumerate(answers, start=first + 1):
+    for number, translations in enumerate(progress.one_by_one(answers), start=first + 1):
         text, unknown = texts.popleft()
         explanations = [None] * len(translations)
         if is_explained:
@@ -226,23 +226,30 @@ def _chunks(arguments, output):
         yield from chunks_of(output.rest(lines))
 
 
-def _answers(arguments, translator, chunks, first, terms, markup, sampling):
-    """Returns an iterator of the translations of each chunk, a list for each line.
+def _options(arguments, first, markup):
+    """Returns the options that searches and samples have in common.
 
     Args:
         first: number of lines that were done before; samples and placeholders depend on it.
-        sampling: dict, the options of samples.
     """
     prefixes = arguments.prefix
     if arguments.prefixes is not None:
         prefixes = itertools.islice(iterate_lines(arguments.prefixes), first, None)
     options = {"prefixes": prefixes, "read_ahead": is_regular_file(arguments.input)}
-    draws = arguments.sample or arguments.mbr
-    if draws or markup is not None:
+    if arguments.sample or arguments.mbr or markup is not None:
         options["first"] = first
-    if not draws:
-        return translator.translate_chunks(chunks, arguments.n_best, terms=terms, **options)
+    return options
+
+
+def _answers(arguments, translator, chunks, terms, sampling, options):
+    """Returns an iterator of the translations of each chunk, a list for each line.
+
+    Args:
+        sampling, options: dicts, see `_sampling` and `_options`.
+    """
     number = arguments.mbr or arguments.n_best
+    if not (arguments.sample or arguments.mbr):
+        return translator.translate_chunks(chunks, number, terms=terms, **options)
     answers = translator.sample_chunks(chunks, number, **options, **sampling)
     if not arguments.mbr:
         return answers

@@ -91,6 +91,7 @@ class BaseTranslator(abc.ABC):
         prefixes: str | Iterable[str] | None = None,
         terms: "Terms | None" = None,
         read_ahead: bool = True,
+        on_batch: Callable[[float], None] | None = None,
     ) -> Iterator[list[list[Translation]]]:
         """Yields the translations of each chunk, so that memory is bounded for any number of texts.
 
@@ -102,6 +103,8 @@ class BaseTranslator(abc.ABC):
             read_ahead: whether the search of a chunk begins before that of the last one has ended,
                 so that no core waits: two chunks are in memory. If whoever writes the chunks waits
                 for their translations, it must be False.
+            on_batch: called with the number of texts of each batch of a chunk that is translated,
+                to show how far it is. CTranslate2 translates a chunk at once.
         Returns:
             Iterator of what `translate` returns for each chunk.
         """
@@ -117,15 +120,17 @@ class BaseTranslator(abc.ABC):
                     f"{value!r:.80}. Leave it out, or translate with the run or a SavedModel."
                 )
         begin = functools.partial(self._submit, n_best, terms)
-        yield from self._in_chunks(begin, chunks, prefixes, read_ahead)
+        yield from self._in_chunks(begin, chunks, prefixes, read_ahead, on_batch)
 
-    def _in_chunks(self, begin, chunks, prefixes, read_ahead):
+    def _in_chunks(self, begin, chunks, prefixes, read_ahead, on_batch):
         """Yields the answers to each chunk.
 
         Args:
             begin: as `_submit`, without its first argument.
         """
         with self._threads() as submit:
+            if submit is not None and on_batch is not None:
+                submit = _telling(submit, on_batch)
             begun = (begin(submit, *pair) for pair in _with_prefixes(chunks, prefixes))
             for answers in prefetched(begun) if read_ahead else begun:
                 yield answers()
@@ -251,6 +256,22 @@ def _with_prefixes(chunks, prefixes):
             "Expected a prefix for each text, an empty one for nothing. Received: more prefixes "
             "than texts. Leave the others out."
         )
+
+
+def _telling(submit, on_batch):
+    """Returns a `submit` whose results are told by the number of their texts."""
+
+    def begin(search, indices):
+        result = submit(search, indices)
+
+        def told():
+            found = result()
+            on_batch(len(indices))
+            return found
+
+        return told
+
+    return begin
 
 
 def prefetched(items: Iterable[Any]) -> Iterator[Any]:

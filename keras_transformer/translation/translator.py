@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -244,11 +244,13 @@ class Translator(BaseTranslator):
         prefixes: str | Iterable[str] | None = None,
         read_ahead: bool = True,
         first: int = 0,
+        on_batch: Callable[[float], None] | None = None,
     ) -> Iterator[list[list[Translation]]]:
         """Yields random translations of each text of each chunk, as `translate_chunks` does.
 
         Args:
-            chunks, prefixes, read_ahead: see `translate_chunks`.
+            chunks, prefixes, read_ahead, on_batch: see `translate_chunks`; a sample is a share of
+                its text.
             num_samples: translations of each text; some may have the same text.
             temperature, top_k, top_p: see `decoding.sample`.
             seed: int from 0; it decides the translations of a text together with its place in all
@@ -261,7 +263,8 @@ class Translator(BaseTranslator):
         options = temperature, top_k, top_p
         draws = ((seed, place) for place in itertools.count(first * num_samples))
         begin = functools.partial(self._submit_samples, num_samples, options, draws)
-        yield from self._in_chunks(begin, chunks, prefixes, read_ahead)
+        told = on_batch and (lambda number: on_batch(number / num_samples))
+        yield from self._in_chunks(begin, chunks, prefixes, read_ahead, told)
 
     def _submit_samples(self, num_samples, options, draws, submit, texts, prefixes):
         texts = [text for text in list_of_texts(texts) for _ in range(num_samples)]

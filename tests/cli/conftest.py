@@ -62,14 +62,19 @@ class FakeTranslator:
             for text in texts
         ]
 
-    def translate_chunks(self, chunks, n_best=1, prefixes=None, terms=None, read_ahead=True):
+    def translate_chunks(
+        self, chunks, n_best=1, prefixes=None, terms=None, read_ahead=True, on_batch=None
+    ):
         type(self).prefixes = prefixes if isinstance(prefixes, str | None) else list(prefixes)
-        chunks = prefetched(chunks) if read_ahead else chunks
-        return (self.translate(texts, n_best) for texts in chunks)
+        for texts in prefetched(chunks) if read_ahead else chunks:
+            answers = self.translate(texts, n_best)
+            for _ in texts:
+                on_batch(1)
+            yield answers
 
-    def sample_chunks(self, chunks, num_samples, prefixes, read_ahead, first, **sampling):
+    def sample_chunks(self, chunks, num_samples, prefixes, read_ahead, first, on_batch, **sampling):
         type(self).sampling = sampling
-        return self.translate_chunks(chunks, num_samples, prefixes, None, read_ahead)
+        return self.translate_chunks(chunks, num_samples, prefixes, None, read_ahead, on_batch)
 
     def explain(self, sources, targets):
         return [

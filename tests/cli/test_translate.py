@@ -11,7 +11,7 @@ import types
 import pytest
 
 from keras_transformer import cli
-from keras_transformer.cli import arguments
+from keras_transformer.cli import arguments, progress
 from keras_transformer.cli import translate as translate_command
 from keras_transformer.cli.line_notes import Notes
 from keras_transformer.models.ensemble import MEANS
@@ -309,14 +309,16 @@ def test_without_a_terminal_a_line_says_how_far_it_is(
     calls, run_directory, capsys, write_files, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(arguments, "CHUNK_LINES", 2)
-    monkeypatch.setattr(arguments, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     (source,) = write_files(source="a\nb\nc\n")
     flags = ["--input", source, "--output", str(tmp_path / "out")]
     assert cli.main(["translate", run_directory, *flags]) == 0
-    first, last = capsys.readouterr().err.splitlines()
-    pattern = r"keras-transformer: 2 of 3 lines \(67%\), [\d,.]+ a second, \d+ minutes left"
-    assert re.fullmatch(pattern, first)
-    assert "3 of 3 lines (100%)" in last and last.endswith(" 0 minutes left")
+    first, *more = capsys.readouterr().err.splitlines()
+    pattern = r"keras-transformer: 1 of 3 lines \(33%\), [\d,.]+ a second, \d+ minutes left"
+    assert re.fullmatch(pattern, first)  # of a batch, before its chunk is whole
+    done = [line.split(" lines")[0] for line in more]
+    assert done == [f"keras-transformer: {number} of 3" for number in (2, 2, 3, 3)]
+    assert more[-1].endswith(" 0 minutes left")
 
 
 def test_bad_bytes_leave_the_output_as_it_was(

@@ -102,6 +102,18 @@ def test_chunks_are_translated_in_order_with_one_read_ahead(
     ]
 
 
+def test_each_batch_says_how_many_texts_it_has(translator, sources, monkeypatch):
+    monkeypatch.setattr(translator._batch_search, "batch_size", 5)
+    monkeypatch.setattr(backend, "num_search_threads", lambda: 1)  # which divide few texts
+    texts, told = [*sources[:7], ""], []
+    for _ in translator.translate_chunks([texts], on_batch=told.append):
+        told.append("the chunk")
+    assert told == [5, 2, "the chunk"]
+    told.clear()
+    list(translator.sample_chunks([texts], num_samples=2, on_batch=told.append))
+    assert told == [2.5, 2.5, 2.0]
+
+
 def test_blank_and_unknown_texts_are_copied_and_do_not_reach_the_model(
     translator, model, tokenizer, monkeypatch
 ):
