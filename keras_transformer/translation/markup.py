@@ -8,7 +8,6 @@ pages (https://github.com/browsermt/bergamot-translator/pull/253).
 
 import dataclasses
 import html
-import html.entities
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import iterate_lines
+from keras_transformer.translation.entities import ENTITY, Entities, character_of
 from keras_transformer.translation.markup_placement import Placement
 from keras_transformer.types import Self, StrPath
 
@@ -40,8 +40,6 @@ TAG = re.compile(
     r"(?:\"[^\"]*\"|'[^']*'|[^<>\"'])*>",
     re.DOTALL | re.IGNORECASE,
 )
-ENTITY = re.compile(r"&(?:#\d+|#x[\da-f]+|[a-z][a-z\d]*);", re.IGNORECASE)
-LIKE_MARKUP = re.compile(rf"<[a-z/!?]|{ENTITY.pattern}", re.IGNORECASE)
 
 VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
 """Elements of HTML that have no closing tag."""
@@ -159,8 +157,7 @@ class MarkedText:
     ) -> None:
         self.source, self.plain = source, ""
         self._tags, self._unknown = tags, unknown
-        self._entities: dict[str, str] = {}  # from a character to the entity that is written for it
-        self._raw: set[str] = set()  # characters that are written as they are
+        self._entities = Entities()
         self._has_markup = False  # tags or entities
         self._open = [Part(0, 0)]
         begin = 0
@@ -190,17 +187,17 @@ class MarkedText:
             begin = match.end()
             is_entity = match.re is ENTITY
             self._has_markup |= is_entity
-            character = _character_of(match[0]) if is_entity else None
+            character = character_of(match[0]) if is_entity else None
             is_space = character is not None and character.isspace()
             if character is None or is_space or not set(character).isdisjoint(self._unknown):
                 self._add_copied(match, separates=is_space)
             else:
                 self.plain += character
-                self._entities.setdefault(character, match[0])
+                self._entities.add(character, match[0])
         self._add_characters(self.source[begin:stop])
 
     def _add_characters(self, text):
-        self._raw.update(text)
+        self._entities.add_raw(text)
         self.plain += text
 
     def _add_copied(self, match, separates=False):
@@ -332,21 +329,7 @@ class MarkedText:
         return written + self._escaped(translation[done:])
 
     def _escaped(self, text):
-        """Returns a part of a translation with entities as in the source."""
-        if not self._tags:
-            return text
-
-        def escaped(match):
-            character = match[0]
-            if character in self._entities:
-                return self._entities[character]
-            is_raw = character in self._raw or not self._has_markup
-            if is_raw and not LIKE_MARKUP.match(text, match.start()):
-                return character
-            return html.escape(character, quote=False)
-
-        characters = re.escape("".join(self._entities))
-        return re.sub(f"[&<>{characters}]", escaped, text)
+        return self._entities.escaped(text, self._has_markup) if self._tags else text
 
 
 def _needs_space(source, plain, neighbour):
@@ -363,13 +346,6 @@ def _needs_space(source, plain, neighbour):
     if neighbour.isalnum():
         return not (source.isalnum() or plain.isalnum())
     return neighbour != source
-
-
-def _character_of(entity):
-    """Returns the characters that an entity stands for; None where HTML does not know it."""
-    if entity[1] != "#" and entity[1:] not in html.entities.html5:
-        return None
-    return html.unescape(entity) or None
 
 
 def _name_of(part):
