@@ -59,6 +59,13 @@ def add_arguments(parser):
         "maximum number of different translations per line (default: 1); above 1, each is printed "
         "as: number of the input line, tab, score, tab, translation",
     )
+    _add_columns(parser)
+    _add_steering(parser)
+    _add_sampling(parser)
+
+
+def _add_columns(parser):
+    """Adds the flags for what is printed beside a translation."""
     parser.add_argument(
         "--scores", action="store_true", help="print the score and a tab before each translation"
     )
@@ -83,6 +90,10 @@ def add_arguments(parser):
         help="print an object for each line: its translations with scores, words and alignments, "
         "and the terms and the places of markup that are missing",
     )
+
+
+def _add_steering(parser):
+    """Adds the flags for what translations begin with, contain and keep."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--prefix",
@@ -115,6 +126,9 @@ def add_arguments(parser):
         help="copy words with characters that the tokenizer does not know, such as an emoji, and "
         "put them where the translation has the words beside them",
     )
+
+
+def _add_sampling(parser):
     group = parser.add_argument_group("sampling")
     group.add_argument(
         "--sample",
