@@ -317,16 +317,24 @@ class MarkedText:
                     written = written.removesuffix(" ")
                 written, last = written + piece.opening, " "
                 continue
-            begin, start = piece.begin, piece.start
-            source = self.source[begin - 1 : begin], self.plain[start - 1 : start]
-            if last not in OPENING_PUNCTUATION and _needs_space(*source, last):
-                written += " "
-            written, last = written + piece.opening, "x"  # which keeps apart as a letter does
-            source = self.source[piece.stop : piece.stop + 1], self.plain[start : start + 1]
-            if not CLOSING_PUNCTUATION.match(self._escaped(translation[done : done + 9])):
-                if _needs_space(*source, translation[done : done + 1]):
-                    written, last = f"{written} ", " "
+            before, after = self._spaces_around(piece, last, translation[done : done + 9])
+            written += " " * before + piece.opening + " " * after
+            last = " " if after else "x"  # which keeps apart as a letter does
         return written + self._escaped(translation[done:])
+
+    def _spaces_around(self, part, before, after):
+        """Returns whether white space belongs before and behind what is copied.
+
+        Args:
+            before: the character before it in the translation; "" at the beginning.
+            after: what comes next there.
+        """
+        begin, stop, place = part.begin, part.stop, part.start
+        source = self.source[begin - 1 : begin], self.plain[place - 1 : place]
+        has_before = before not in OPENING_PUNCTUATION and _needs_space(*source, before)
+        source = self.source[stop : stop + 1], self.plain[place : place + 1]
+        is_closed = CLOSING_PUNCTUATION.match(self._escaped(after))
+        return has_before, not is_closed and _needs_space(*source, after[:1])
 
     def _escaped(self, text):
         return self._entities.escaped(text, self._has_markup) if self._tags else text
