@@ -109,8 +109,7 @@ def term_of(source, reference, translation, dice, draw):
 def with_term(source, term):
     """Returns a source in which the words of its term are followed by what they shall become."""
     for word, form in term.items():
-        inline = f">>term<< {word} >>term<< {form} >>term<<"
-        source = ">>term<< " + re.sub(rf"\b{word}\b", inline, source)
+        source = re.sub(rf"\b{word}\b", f"<t> {word} <is> {form} </t>", source)
     return source
 
 
