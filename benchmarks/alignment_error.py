@@ -1,8 +1,9 @@
 """The alignment error rate of attention heads, with and without guided alignment, on the phrases.
 
-The grammar of the phrases knows which words translate one another. Two runs with the settings of
-the quickstart are trained if they are not there: RUNS/plain, and RUNS/guided with
-`training.guided_alignment=lexicon`. Both are given the reference translations of the test split;
+The grammar of the phrases knows which words translate one another. Three runs with the settings of
+the quickstart are trained if they are not there: RUNS/plain, RUNS/guided with
+`training.guided_alignment=lexicon`, and RUNS/last with the same in the last layer, which is no
+option of a training. All are given the reference translations of the test split;
 each word is aligned to the word of the source with the most attention. The best head is chosen on
 the validation split. Prints the error rate of Och and Ney (2003, section 3.1,
 https://aclanthology.org/J03-1002), and BLEU with greedy search.
@@ -14,6 +15,7 @@ import argparse
 import itertools
 import pathlib
 import sys
+from unittest import mock
 
 import numpy as np
 from pinned import HERE, count, write_results
@@ -34,6 +36,7 @@ def main():
 
     import keras_transformer
     from keras_transformer.data import ParallelCorpus
+    from keras_transformer.layers import decoder
     from keras_transformer.quickstart import tour
     from keras_transformer.quickstart.phrases import phrase_corpus
     from keras_transformer.training import train
@@ -45,9 +48,11 @@ def main():
     corpora = tuple(map(ParallelCorpus.from_pairs, splits[:2]))
     steps = [f"training.max_steps={arguments.max_steps}", f"training.seed={arguments.seed}"]
     results = {"steps": arguments.max_steps, "seed": arguments.seed, "sentences": len(splits.test)}
-    for name, settings in (("plain", []), ("guided", LEXICON)):
-        train(tour.CONFIG.override([*steps, *settings]), arguments.runs / name, corpora=corpora)
-        translator = keras_transformer.load(arguments.runs / name, "best", beam_size=1)
+    for name, settings in (("plain", []), ("guided", LEXICON), ("last", LEXICON)):
+        layer = (lambda num_layers: num_layers - 1) if name == "last" else decoder.alignment_layer
+        with mock.patch.object(decoder, "alignment_layer", layer):
+            train(tour.CONFIG.override([*steps, *settings]), arguments.runs / name, corpora=corpora)
+            translator = keras_transformer.load(arguments.runs / name, "best", beam_size=1)
         valid, test = (links_by_head(translator, pairs) for pairs in splits[1:])
         valid_errors = {
             head: error_rate(links, splits.valid, gold) for head, links in valid.items()
