@@ -180,6 +180,10 @@ def test_importing_the_package_imports_neither_tensorflow_nor_keras():
         # what a command reads before it starts Keras
         "import keras_transformer.translation.markup, keras_transformer.translation.terminology\n"
         "import keras_transformer.data.cleaning\n"
+        # what the processes of a preparation read
+        "import keras_transformer.data.preparation\n"
+        "from keras_transformer.tokenizers import WordPieceTokenizer\n"
+        "assert WordPieceTokenizer(b'[UNK]\\na').encode_on_host(['a b'])\n"
         "print(sorted({'tensorflow', 'keras'} & set(sys.modules)))"
     )
     process = run_python(program)

@@ -9,8 +9,6 @@ closed, also by a parent that was killed.
 """
 
 import concurrent.futures
-import functools
-import itertools
 import os
 import pathlib
 import pickle
@@ -20,13 +18,11 @@ import sys
 from typing import NamedTuple
 
 import numpy as np
-import sentencepiece
 
 from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.data.shards import Shard, write_shard
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
-from keras_transformer.special_ids import END_ID
 
 CHUNK_PAIRS = 20_000
 """Pairs that a process tokenizes at once."""
@@ -39,8 +35,8 @@ class Plan(NamedTuple):
     """Of the shards."""
     work: pathlib.Path
     """The directory of the chunks."""
-    encoders: tuple
-    """Those of source and target, see `encoder_of`."""
+    tokenizers: tuple
+    """Those of source and target."""
     max_length: int
     """Maximum tokens of a side, including the end token."""
     num_parts: int
@@ -60,29 +56,6 @@ class Chunk(NamedTuple):
         return plan.work / f"chunk-{self.number:06}"
 
 
-def encoder_of(tokenizer):
-    """Returns a function from sentences to their `RaggedIds`, for this process or others.
-
-    That of a SentencePiece model needs half the time of the operation in a graph, and a tenth of
-    the memory of a process with TensorFlow. The ids are the same.
-    """
-    if hasattr(tokenizer, "sentence_piece_model"):
-        return functools.partial(_encoded, tokenizer.sentence_piece_model)
-    return functools.partial(RaggedIds.encode, tokenizer)
-
-
-def _encoded(model, sentences):
-    rows = _processor(model).encode(sentences)
-    lengths = [len(row) + 1 for row in rows]
-    ids = itertools.chain.from_iterable((*row, END_ID) for row in rows)
-    return RaggedIds(np.fromiter(ids, "int32", sum(lengths)), lengths)
-
-
-@functools.lru_cache(2)
-def _processor(model):
-    return sentencepiece.SentencePieceProcessor(model_proto=model)
-
-
 def write_chunk(plan, chunk):
     """Tokenizes a chunk, and writes what each shard gets of it.
 
@@ -90,8 +63,7 @@ def write_chunk(plan, chunk):
     number of its pairs and of its ids, all int64; then for each shard the lengths of the sources
     and of the targets and the ids of both, int32.
     """
-    texts = chunk.source, chunk.target
-    sides = [encode(side) for encode, side in zip(plan.encoders, texts, strict=True)]
+    sides = list(map(RaggedIds.encode, plan.tokenizers, (chunk.source, chunk.target)))
     is_blank, is_long = left_out(*sides, plan.max_length)
     fits = ~(is_blank | is_long)
     sides = [rows.select(fits) for rows in sides]
@@ -191,13 +163,12 @@ class _Process:
     """Another Python that does tasks of a plan, one after the other."""
 
     def __init__(self, plan):
-        one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", __spec__.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # notes of TensorFlow
-            env={**os.environ, **one_thread, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stderr=subprocess.DEVNULL,  # notes of libraries
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C is for the parent
         )
         self._send(plan)

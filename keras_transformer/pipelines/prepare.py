@@ -23,7 +23,6 @@ from keras_transformer.data.parallel import CorpusSummary
 from keras_transformer.data.preparation import (
     CHUNK_PAIRS,
     Plan,
-    encoder_of,
     merge_shard,
     write_chunk,
 )
@@ -92,7 +91,7 @@ def run(arguments, beam_options):
         begin_or_go_on(config, text, output, num_shards, print_line)
         tokenizers = load_tokenizers(output / TOKENIZER, config.tokenizer.shared)
         settings = config.data.max_length, len(text.sizes), num_shards, config.training.seed
-        plan = Plan(output, work, tuple(map(encoder_of, tokenizers)), *settings)
+        plan = Plan(output, work, tokenizers, *settings)
         data = _with_absolute_paths(config.data)
         run_pipeline(options, lambda pipeline: _tokenize(pipeline, plan, data, text.sizes))
 

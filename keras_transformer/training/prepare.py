@@ -19,7 +19,6 @@ from keras_transformer.data.parallel import ParallelCorpus
 from keras_transformer.data.preparation import (
     CHUNK_PAIRS,
     Plan,
-    encoder_of,
     merge_shard,
     num_left_out,
     pieces_made,
@@ -95,7 +94,7 @@ def prepare(
 
         # === Chunks of the text, in a file each; then the shards, made of their pieces ===
         settings = config.data.max_length, len(text.sizes), num_shards, config.training.seed
-        plan = Plan(output, work, tuple(map(encoder_of, tokenizers)), *settings)
+        plan = Plan(output, work, tokenizers, *settings)
         write(f"shards      {num_shards:,}, made by {num_processes} processes")
         parts = []
 
