@@ -7,22 +7,6 @@ Docker, Kubernetes and systemd.
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from keras_transformer.export.ctranslate2_model import export_ctranslate2
-    from keras_transformer.export.generation import export_image_captioner, export_text_generator
-    from keras_transformer.export.hugging_face import export_hugging_face
-    from keras_transformer.export.model_card import facts_of_runs
-    from keras_transformer.export.saved_model import export_saved_model
-
-__all__ = [
-    "export_ctranslate2",
-    "export_hugging_face",
-    "export_image_captioner",
-    "export_saved_model",
-    "export_text_generator",
-    "facts_of_runs",
-]
-
 _MODULES = {
     "export_ctranslate2": "ctranslate2_model",
     "export_hugging_face": "hugging_face",
@@ -33,8 +17,18 @@ _MODULES = {
 }
 """The file of each name: it loads when it is used, since only some need TensorFlow."""
 
+__all__ = [*_MODULES]
 
-def __getattr__(name):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+if TYPE_CHECKING:  # where `__getattr__` finds the names, for type checkers and editors
+    # ruff: noqa: F403
+    from keras_transformer.export.ctranslate2_model import *
+    from keras_transformer.export.generation import *
+    from keras_transformer.export.hugging_face import *
+    from keras_transformer.export.model_card import *
+    from keras_transformer.export.saved_model import *
+else:  # a checker shall report a name that does not exist
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
