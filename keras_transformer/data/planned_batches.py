@@ -12,13 +12,10 @@ import numpy as np
 from keras_transformer.data.alignments import alignment_of_tokens, begins_word, word_numbers
 from keras_transformer.data.batch_plan import plan_batches, plan_static_batches, static_shapes
 from keras_transformer.data.ragged_ids import RaggedIds
-from keras_transformer.data.tf_data import tf_dataset
 from keras_transformer.errors import InputError
 from keras_transformer.special_ids import PAD_ID, shift_right
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 
@@ -112,16 +109,19 @@ class PlannedBatches:
 
     def dataset(
         self, repeat: bool = True, epoch: int = 0, index: int = 0, row_multiple: int = 1
-    ) -> "tf.data.Dataset":
-        """Returns the batches of `arrays`, with the same arguments, for `fit`: see `tf_dataset`.
+    ) -> Any:
+        """Returns the batches of `arrays`, with the same arguments, for `fit`.
 
-        With `repeat=False`, each iteration starts at the same batch.
+        That is a `tf.data.Dataset`; on JAX and PyTorch, a generator, or a `keras.utils.PyDataset`
+        with `repeat=False`. With this, each iteration starts at the same batch.
         """
+        from keras_transformer.data.fit_batches import fit_batches  # NumPy alone makes the arrays
+
         ids = np.zeros((0, 0), "int32")
         inputs = {"source_ids": ids, "target_ids": ids}
         if self.links is not None:
             inputs["alignment"] = np.zeros((0, 0, 0), "float32")
-        return tf_dataset(
+        return fit_batches(
             lambda: self.arrays(repeat, epoch, index, row_multiple),
             (inputs, ids, ids.astype("float32")),
             None if repeat else self._count_of_epoch(epoch) - index,

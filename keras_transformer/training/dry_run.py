@@ -1,5 +1,6 @@
 """What a training would be: its checks, its text, its model and a few of its steps, unsaved."""
 
+import itertools
 import math
 import resource
 import sys
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_transformer.checks import Subject, verdicts
+from keras_transformer.data.fit_batches import fit_batches
 from keras_transformer.models.from_config import check_model
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import UNKNOWN_ID
@@ -112,11 +114,12 @@ def step_seconds(model, batches, training, devices):
 
     All of them have the same batch, as some backends compile each shape.
     """
-    dataset = batches.dataset(row_multiple=row_multiple(training, devices))
-    times, steps = StepTimes(), 1 + TIMED_STEPS
+    batch = next(batches.arrays(row_multiple=row_multiple(training, devices)))
+    dataset = fit_batches(lambda: (batch for _ in itertools.count()), batch)
+    times = StepTimes()
     model.fit(
-        devices.dataset(dataset.take(1).repeat(steps)),
-        steps_per_epoch=steps,
+        devices.dataset(dataset),
+        steps_per_epoch=1 + TIMED_STEPS,
         callbacks=[times],
         shuffle=False,
         verbose=0,

@@ -1,12 +1,10 @@
-"""What `tf.data` pipelines take: batches from a generator, and examples made inside the graph.
+"""Examples of a training that are made of text inside a `tf.data` pipeline.
 
 TensorFlow is imported where a function is called, because other batches need none.
 Shapes: B batch, S source length, T target length or length of a row.
 """
 
-import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keras_transformer.data.ragged_ids import check_tokenizer
 from keras_transformer.errors import InputError
@@ -17,73 +15,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from keras_transformer.tokenizers.tokenizer import Tokenizer
-
-NUM_PREFETCHED = 4
-
-
-def tf_dataset(generate, example, num_batches=None):
-    """Returns what `fit` reads: the batches that a generator yields.
-
-    That is a `tf.data.Dataset`; on JAX and PyTorch, the iterator, or a `NumpyBatches` if there is
-    an end, as `fit` iterates over the batches of a validation again.
-
-    Args:
-        generate: function without arguments that returns an iterator of batches: nested NumPy
-            arrays.
-        example: a batch of the same structure, dtypes and ranks.
-        num_batches: number of batches; None if there is no end.
-    """
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        from keras_transformer.data.numpy_batches import NumpyBatches
-
-        return generate() if num_batches is None else NumpyBatches(generate())
-    import tensorflow as tf
-
-    signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None] * x.ndim, x.dtype), example)
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    if num_batches is None:
-        num_batches = tf.data.INFINITE_CARDINALITY
-    options = tf.data.Options()
-    options.autotune.enabled = False  # it can stall the end of an epoch for seconds
-    return (
-        dataset.prefetch(NUM_PREFETCHED)
-        .apply(tf.data.experimental.assert_cardinality(num_batches))
-        .with_options(options)
-    )
-
-
-class EpochBatches:
-    """Batches that are drawn anew in each epoch.
-
-    A subclass defines the number of batches in an epoch, and the batches of one.
-    """
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def _epoch(self, number: int) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def arrays(self, repeat: bool = True, epoch: int = 0) -> Iterator[tuple[Any, Any, Any]]:
-        """Yields batches `(inputs, labels, weights)` of NumPy arrays, see the class.
-
-        Args:
-            repeat: whether to continue with the following epochs, without end.
-            epoch: the first epoch, from 0.
-        """
-        for number in itertools.count(epoch) if repeat else [epoch]:
-            yield from self._epoch(number)
-
-    def dataset(self, repeat: bool = True, epoch: int = 0) -> "tf.data.Dataset":
-        """Returns the batches of `arrays`, with the same arguments, for `fit`: see `tf_dataset`.
-
-        With `repeat=False`, each iteration yields the same batches.
-        """
-        num_batches = None if repeat else len(self)
-        example = next(self.arrays())
-        return tf_dataset(lambda: self.arrays(repeat, epoch), example, num_batches)
 
 
 def training_example(
