@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_transformer.checks.subject import as_array
+from keras_transformer.layers.nested import nested_layers
 
 
 @contextlib.contextmanager
@@ -54,7 +55,7 @@ def outputs_of(subject, ids):
     innermost = [
         layer
         for layer in subject.layers
-        if not layer._layers and not isinstance(layer, keras.layers.Embedding)
+        if len(nested_layers(layer)) == 1 and not isinstance(layer, keras.layers.Embedding)
     ]
     with recorded(innermost, note):
         subject.logits_tensor(**ids)

@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.errors import InputError
+from keras_transformer.layers.nested import nested_layers
 
 NUM_ROWS = 3
 SOURCE_LENGTH, TARGET_LENGTH = 7, 8
@@ -128,7 +129,7 @@ class Subject:
     @property
     def layers(self) -> list[keras.layers.Layer]:
         """All layers of the model, those within others included, each once."""
-        return list(self.model._flatten_layers())
+        return nested_layers(self.model)
 
     def random_ids(self, num_rows: int = NUM_ROWS, seed: int = 0) -> dict[str, np.ndarray]:
         """Returns random ids: "target" `(B, T)` and, if there is one, "source" `(B, S)`."""

@@ -11,6 +11,7 @@ from keras import tree
 
 from keras_transformer.errors import InputError
 from keras_transformer.layers.lora import HasLora
+from keras_transformer.layers.nested import nested_layers
 from keras_transformer.types import Self, Shape
 
 UNNAMED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -132,8 +133,8 @@ def _refusing_first(quantize):
         given = signature(quantize).bind(model, *arguments, **options).arguments
         filters = given.get("filters") or ""
         patterns = [filters] if isinstance(filters, str) else filters
-        for layer in model._flatten_layers():
-            if isinstance(layer, NotQuantized) and len(layer._flatten_layers()) == 1:
+        for layer in nested_layers(model):
+            if isinstance(layer, NotQuantized) and len(nested_layers(layer)) == 1:
                 if callable(filters):
                     is_chosen = filters(layer)
                 else:

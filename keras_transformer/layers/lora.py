@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.nested import nested_layers
 from keras_transformer.types import Tensor
 
 FACTORS = ("lora_kernel_a", "lora_kernel_b")
@@ -42,7 +43,7 @@ class HasLora:
         layer: Any = self
         check_positive_integers(rank=rank)
         names = set(("query", "value") if target_layer_names is None else target_layer_names)
-        parts = layer._flatten_layers()
+        parts = nested_layers(layer)
         found = [
             part for part in parts if isinstance(part, keras.layers.Dense) and part.name in names
         ]
@@ -72,7 +73,7 @@ class HasLora:
 
 def adapted_layers(layer: keras.layers.Layer) -> list[Any]:
     """Returns the `Dense` layers in a layer or model that have adapters."""
-    return [part for part in layer._flatten_layers() if getattr(part, "lora_enabled", False)]
+    return [part for part in nested_layers(layer) if getattr(part, "lora_enabled", False)]
 
 
 def kernel_variable(layer: keras.layers.Layer) -> keras.Variable:

@@ -3,6 +3,7 @@
 from keras_transformer.config.settings import check_known
 from keras_transformer.errors import InputError
 from keras_transformer.layers.lora import PROJECTIONS
+from keras_transformer.layers.nested import nested_layers
 from keras_transformer.runs.model_state import path_within
 
 
@@ -18,7 +19,7 @@ def choose_trained_part(model, training):
     if training.lora_rank:
         model.enable_lora(training.lora_rank, PROJECTIONS)
     named = {}
-    for layer in model._flatten_layers(include_self=False):
+    for layer in nested_layers(model)[1:]:
         if layer.weights:
             path = path_within(model, layer)
             named.setdefault(layer.name, []).append(layer)

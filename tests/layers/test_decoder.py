@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import Decoder, Encoder, LayerNormalization, TokenEmbedding
+from keras_transformer.layers.nested import nested_layers
 
 B, T, D = 2, 6, 12
 SIZES = dict(num_layers=2, num_heads=3, ff_dim=17)
@@ -183,8 +184,6 @@ def test_every_normalization_has_the_epsilon_that_was_asked_for():
         Decoder(TokenEmbedding(9, 8), **arguments),
     ):
         found = [
-            layer.epsilon
-            for layer in stack._flatten_layers()
-            if isinstance(layer, LayerNormalization)
+            layer.epsilon for layer in nested_layers(stack) if isinstance(layer, LayerNormalization)
         ]
         assert len(found) >= 5 and set(found) == {0.125}

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import DecoderBlock
+from keras_transformer.layers.nested import nested_layers
 
 B, T, S, D, H, F = 2, 5, 7, 12, 3, 17
 
@@ -144,5 +145,5 @@ def test_the_arguments_reach_the_parts():
     for part in ("self_attention", "cross_attention", "feed_forward"):
         residual = getattr(block, f"{part}_residual")
         assert residual.normalize_first and residual.output_dropout.rate == 0.2
-    policies = {layer.dtype_policy.name for layer in block._flatten_layers()}
+    policies = {layer.dtype_policy.name for layer in nested_layers(block)}
     assert policies == {"mixed_bfloat16"}

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import EncoderBlock
+from keras_transformer.layers.nested import nested_layers
 
 B, S, D, H, F = 2, 7, 12, 3, 17
 
@@ -93,5 +94,5 @@ def test_the_arguments_reach_the_parts():
     for part in ("self_attention", "feed_forward"):
         residual = getattr(block, f"{part}_residual")
         assert residual.normalize_first and residual.output_dropout.rate == 0.2
-    policies = {layer.dtype_policy.name for layer in block._flatten_layers()}
+    policies = {layer.dtype_policy.name for layer in nested_layers(block)}
     assert policies == {"mixed_bfloat16"}

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.layers import Dropout, WordDropout
+from keras_transformer.layers.nested import nested_layers
 
 RATES = {"dropout": 0.37, "attention_dropout": 0.29, "ff_dropout": 0.21, "word_dropout": 0.13}
 SUBLAYERS = {
@@ -105,9 +106,7 @@ def zeros_for_weights(layers):
 
 @NORMS
 def test_the_model_has_these_and_no_others(model, batch, calls):
-    layers = [
-        layer for layer in model._flatten_layers() if "dropout" in type(layer).__name__.lower()
-    ]
+    layers = [layer for layer in nested_layers(model) if "dropout" in type(layer).__name__.lower()]
     assert {id(layer) for layer in layers} == {id(layer) for layer in places(model).values()}
     assert set(places(model)) == set(PLACES) and len(layers) == len(PLACES)
     assert {type(layer) for layer in layers} == {Dropout, WordDropout}

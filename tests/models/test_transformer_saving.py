@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import Transformer
+from keras_transformer.layers.nested import nested_layers
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.training.schedules import NoamSchedule
@@ -44,7 +45,7 @@ def test_in_mixed_precision(make_model, batch, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.dtype_policy.name == "mixed_bfloat16"
-    assert {layer.dtype_policy.name for layer in loaded._flatten_layers()} == {"mixed_bfloat16"}
+    assert {layer.dtype_policy.name for layer in nested_layers(loaded)} == {"mixed_bfloat16"}
     np.testing.assert_array_equal(logits_of(loaded, batch), logits_of(model, batch))
 
 

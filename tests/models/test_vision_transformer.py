@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer.layers.nested import nested_layers
 from keras_transformer.models import VisionTransformer
 
 # no two sizes equal
@@ -132,7 +133,7 @@ def test_within_a_functional_model_saved_and_loaded(name, tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(outputs(loaded, random_images()), outputs(model, random_images()))
     assert loaded.layers[1].get_config() == vit.get_config()
-    assert {layer.dtype_policy.name for layer in vit._flatten_layers()} == {dtype}
+    assert {layer.dtype_policy.name for layer in nested_layers(vit)} == {dtype}
 
 
 def test_a_step_moves_all_weights(variant, run_eagerly):
