@@ -75,8 +75,8 @@ def write_chunk(plan, chunk):
         counts.append((len(source.lengths), len(source.ids) + len(target.ids)))
         pieces += [source.lengths, target.lengths, source.ids, target.ids]
     with replacing(chunk.path(plan)) as partial, open(partial, "wb") as file:
-        np.array(counts, "int64").tofile(file)
-        np.concatenate(pieces).astype("int32").tofile(file)
+        file.write(np.array(counts, "int64"))  # `tofile` would not say why it fails
+        file.write(np.concatenate(pieces).astype("int32"))
 
 
 def merge_shard(plan, number, parts):

@@ -2,12 +2,12 @@
 
 import contextlib
 import dataclasses
-import errno
 import importlib
 import itertools
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import time
@@ -305,6 +305,20 @@ def test_text_without_short_pairs_or_of_one_language_is_refused(config, tmp_path
         prepare(config.merged({"data": {"train": same}}), tmp_path / "same", 1, **SILENT)
 
 
+def on_a_full_disk(function):
+    """The function, which can write 64 bytes to a file, as to a disk that is full then."""
+
+    def limited(*arguments):
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+        try:
+            return function(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    return limited
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_a_directory_of_something_else_is_left_as_it_is(config, tmp_path, out, monkeypatch):
     (tmp_path / "own").mkdir()
@@ -323,13 +337,14 @@ def test_a_directory_of_something_else_is_left_as_it_is(config, tmp_path, out, m
             prepare(config, out, 1, **SILENT)
     assert content_of(out) == before
 
-    def full(*arguments):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(prepare_module, "merge_shard", full)
-        with pytest.raises(OSError, match="No space left"):
-            prepare(config, tmp_path / "full", 1, **SILENT)
+    for function, name in (("write_chunk", "chunk-000000"), ("merge_shard", "shard-00000.npz")):
+        with monkeypatch.context() as patch:
+            patch.setattr(prepare_module, function, on_a_full_disk(getattr(preparation, function)))
+            with pytest.raises(OSError, match=rf"File too large: '.*full/.*{name}'"):
+                prepare(config, tmp_path / "full", 1, **SILENT)
+        left = content_of(tmp_path / "full").items()
+        assert all(before.get(path, content) == content for path, content in left)  # and no parts
+        assert not any(name in path for path, _ in left)
     source = pathlib.Path(config.data.train[0].source)
     text = source.read_text()
     source.write_text(text.replace("dog", "cat"))

@@ -520,6 +520,22 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path, deterministic
         assert_same_bits(uninterrupted, run)
 
 
+@pytest.mark.slow
+def test_killed_in_an_epoch_of_shards_it_ends_with_the_same_bits(tmp_path, deterministic):
+    from keras_transformer.training import prepare
+
+    prepare(deterministic, tmp_path / "text", 1, shard_pairs=9, write=lambda line: None)
+    config = deterministic.merged({"data": {"prepared": str(tmp_path / "text")}})
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train_to_the_end(config, whole)
+    code, errors = end(start_training(config, run, "step"))
+    assert code == -signal.SIGKILL, errors
+    state = json.loads((last_weights(run).parent / "state.json").read_text())
+    assert (state["epoch"], state["index"]) == (0, 2)
+    train_to_the_end(config, run)
+    assert_same_bits(whole, run)
+
+
 @pytest.mark.parametrize(
     "step",
     [pytest.param(2, id="between"), pytest.param(5, id="at the end")],
