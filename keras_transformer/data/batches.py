@@ -9,7 +9,7 @@ import numpy as np
 from keras_transformer.data.batch_plan import check_weights, drawn_pairs
 from keras_transformer.data.parallel import ParallelCorpus
 from keras_transformer.data.planned_batches import Drawn, PlannedBatches
-from keras_transformer.data.ragged_ids import RaggedIds
+from keras_transformer.data.ragged_ids import RaggedIds, left_out
 from keras_transformer.data.soft_labels import SoftLabels
 from keras_transformer.errors import InputError
 
@@ -69,12 +69,8 @@ class TranslationBatches(PlannedBatches):
             for each in self._tokenizers:  # one without sampling fails here, not later
                 each.encode_sampled([], sampling, seed)
         sides = corpus.source, corpus.target
-        plain = [
-            RaggedIds.encode(each, side) for each, side in zip(self._tokenizers, sides, strict=True)
-        ]
-        # a text of word-boundary signs alone, for instance; 1 is the end token
-        is_blank = np.minimum(plain[0].lengths, plain[1].lengths) == 1
-        is_long = ~is_blank & (np.maximum(plain[0].lengths, plain[1].lengths) > self.max_length)
+        plain = list(map(RaggedIds.encode, self._tokenizers, sides))
+        is_blank, is_long = left_out(plain[0], plain[1], self.max_length)
         fits = ~(is_blank | is_long)
         if not fits.any():
             blank = f"{is_blank.sum()} with a blank side, the others" if is_blank.any() else "all"

@@ -238,7 +238,7 @@ class ParallelCorpus:
     @property
     def tags(self) -> list[str]:
         """The tags of its parts, each once."""
-        return list(dict.fromkeys(part.tag for part in self.parts if part.tag is not None))
+        return tags_of(self.parts)
 
     def untagged_source(self) -> list[str]:
         """Returns the source sentences without the tags of their parts."""
@@ -278,6 +278,11 @@ class ParallelCorpus:
         summary = dataclasses.replace(summary, num_pairs=len(source))
         parts = self.parts, self.part_of[chosen], self.lines[chosen], self.num_lines
         return ParallelCorpus(source, target, summary, *parts, self.is_tagged[chosen])
+
+
+def tags_of(parts):
+    """Returns the tags of some parts or corpora, each once: list of str."""
+    return list(dict.fromkeys(part.tag for part in parts if part.tag is not None))
 
 
 def with_tag(source, tag):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.data.ragged_ids import RaggedIds
+from keras_transformer.data.ragged_ids import RaggedIds, left_out
 from keras_transformer.data.shards import Shard, write_shard
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
@@ -43,6 +43,9 @@ class Plan(NamedTuple):
     num_shards: int
     seed: int
 
+    def path_of_chunk(self, number):
+        return self.work / f"chunk-{number:06}"
+
 
 class Chunk(NamedTuple):
     """Consecutive pairs of a part of the text."""
@@ -51,9 +54,6 @@ class Chunk(NamedTuple):
     part: int
     source: list[str]
     target: list[str]
-
-    def path(self, plan):
-        return plan.work / f"chunk-{self.number:06}"
 
 
 def write_chunk(plan, chunk):
@@ -74,7 +74,7 @@ def write_chunk(plan, chunk):
         source, target = (rows.take(np.flatnonzero(shard_of == number)) for rows in sides)
         counts.append((len(source.lengths), len(source.ids) + len(target.ids)))
         pieces += [source.lengths, target.lengths, source.ids, target.ids]
-    with replacing(chunk.path(plan)) as partial, open(partial, "wb") as file:
+    with replacing(plan.path_of_chunk(chunk.number)) as partial, open(partial, "wb") as file:
         file.write(np.array(counts, "int64"))  # `tofile` would not say why it fails
         file.write(np.concatenate(pieces).astype("int32"))
 
@@ -87,7 +87,7 @@ def merge_shard(plan, number, parts):
     """
     pieces = []
     for chunk, part in enumerate(parts):
-        with open(Chunk(chunk, part, [], []).path(plan), "rb") as file:
+        with open(plan.path_of_chunk(chunk), "rb") as file:
             counts = np.fromfile(file, "int64", 2 * (1 + plan.num_shards)).reshape(-1, 2)[1:]
             num_pairs, num_ids = counts[number]
             before = (counts[:number] @ [2, 1]).sum()
@@ -101,19 +101,9 @@ def merge_shard(plan, number, parts):
     return write_shard(plan.directory, number, shard, plan.num_parts)
 
 
-def left_out(source, target, max_length):
-    """Returns `(is_blank, is_long)`: which pairs of two `RaggedIds` cannot be trained on.
-
-    Blank are those with a side without tokens, as a text of word-boundary signs; long are others
-    with a side of more than `max_length`, including the end token.
-    """
-    is_blank = np.minimum(source.lengths, target.lengths) == 1
-    return is_blank, ~is_blank & (np.maximum(source.lengths, target.lengths) > max_length)
-
-
 def num_left_out(plan, num_chunks):
     """Returns the numbers of pairs without tokens and of long ones in all chunks."""
-    paths = (Chunk(number, 0, [], []).path(plan) for number in range(num_chunks))
+    paths = map(plan.path_of_chunk, range(num_chunks))
     return np.sum([np.fromfile(path, "int64", 2) for path in paths], axis=0).tolist()
 
 

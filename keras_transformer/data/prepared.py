@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_transformer.config import DataConfig
 from keras_transformer.data.batch_plan import check_weights, drawn_pairs
-from keras_transformer.data.parallel import ParallelCorpus, Part, parts_of
+from keras_transformer.data.parallel import ParallelCorpus, Part, parts_of, tags_of
 from keras_transformer.data.planned_batches import Drawn, PlannedBatches
 from keras_transformer.data.ragged_ids import RaggedIds
 from keras_transformer.data.shards import Manifest, Shard, read_shard, read_validation
@@ -53,7 +53,7 @@ class PreparedCorpus:
     @property
     def tags(self) -> list[str]:
         """The tags of its parts, each once."""
-        return list(dict.fromkeys(part.tag for part in self.parts if part.tag is not None))
+        return tags_of(self.parts)
 
     @property
     def sizes(self) -> np.ndarray:

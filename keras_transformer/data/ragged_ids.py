@@ -97,3 +97,13 @@ class RaggedIds:
         result = np.full((num_rows, width), PAD_ID, "int32")
         result[: len(indices)] = np.where(real, self.ids[places], PAD_ID)
         return result
+
+
+def left_out(source, target, max_length):
+    """Returns `(is_blank, is_long)`: which pairs of two `RaggedIds` cannot be trained on.
+
+    Blank are those with a side without tokens, as a text of word-boundary signs; long are others
+    with a side of more than `max_length`, including the end token.
+    """
+    is_blank = np.minimum(source.lengths, target.lengths) == 1
+    return is_blank, ~is_blank & (np.maximum(source.lengths, target.lengths) > max_length)

@@ -15,6 +15,7 @@ from keras_transformer.data.parallel import (
     held_out_pairs,
     pairs_of,
     parts_of,
+    tags_of,
     with_tag,
 )
 from keras_transformer.data.preparation import Chunk
@@ -74,7 +75,7 @@ class StreamedText:
 
     def _read(self, part, digest):
         """Returns the number of pairs of a part, all of which it reads."""
-        size, most = 0, self._most(part)
+        size, most = 0, self._corpora[part].max_pairs if self._corpora else None
         for pair in self._stripped(part):
             if any(map(is_blank, pair)):
                 self.num_blank += 1
@@ -82,9 +83,6 @@ class StreamedText:
                 size += 1
                 digest.update("\n".join((*pair, "")).encode("utf-8", "surrogatepass"))
         return size
-
-    def _most(self, part):
-        return self._corpora[part].max_pairs if self._corpora else None
 
     def _stripped(self, part):
         """Yields the pairs of a part as its files have them, without white space at the ends."""
@@ -107,8 +105,7 @@ class StreamedText:
     @property
     def tags(self) -> list[str]:
         """The tags of training and validation, each once."""
-        parts = [*self.parts, *(self.validation.parts if self.validation is not None else ())]
-        return list(dict.fromkeys(part.tag for part in parts if part.tag is not None))
+        return tags_of([*self.parts, *(self.validation.parts if self.validation else ())])
 
     @property
     def summary(self) -> CorpusSummary:

@@ -19,7 +19,7 @@ from keras_transformer.cli import console
 from keras_transformer.cli.arguments import add_set
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.data import ParallelCorpus
-from keras_transformer.data.parallel import CorpusSummary
+from keras_transformer.data.parallel import CorpusSummary, tags_of
 from keras_transformer.data.preparation import (
     CHUNK_PAIRS,
     Plan,
@@ -163,8 +163,7 @@ def _text(config, work, options):
     sizes, blanks, checksums = ([each[i] for each in found] for i in range(3))
     checksum = hashlib.sha256("\n".join(checksums).encode()).hexdigest()
     validation = ParallelCorpus.from_corpora(config.data.valid)
-    parts = [*data.train, *validation.parts]
-    tags = list(dict.fromkeys(part.tag for part in parts if part.tag is not None))
+    tags = tags_of([*data.train, *validation.parts])
     return CountedText(sizes, sum(blanks), checksum, validation, tags)
 
 
@@ -215,7 +214,7 @@ def _missing_chunks(corpus, plan, data):
     part, first = corpus
     for chunk in _part_of(data, part).chunks(CHUNK_PAIRS):
         chunk = chunk._replace(number=first + chunk.number, part=part)
-        if not chunk.path(plan).exists():
+        if not plan.path_of_chunk(chunk.number).exists():
             yield chunk
 
 

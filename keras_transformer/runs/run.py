@@ -22,8 +22,9 @@ import pathlib
 import shutil
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from keras_transformer import tokenizers
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import is_being_written, replacing
@@ -36,10 +37,8 @@ from keras_transformer.files.regular import (
 from keras_transformer.files.version_numbers import remedy_for
 from keras_transformer.runs.adapter import ADAPTER
 from keras_transformer.runs.checkpoints import Checkpoints
+from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import StrPath
-
-if TYPE_CHECKING:
-    from keras_transformer.tokenizers.tokenizer import Tokenizer
 
 CHECKPOINTS = ("best", "last", "averaged")
 LIMITS = ("max_steps", "max_minutes", "patience")
@@ -226,7 +225,7 @@ class Run:
                 partial.unlink(missing_ok=True)
 
     def create(
-        self, config: Config, source_tokenizer: "Tokenizer", target_tokenizer: "Tokenizer"
+        self, config: Config, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer
     ) -> None:
         """Writes the tokenizers, then the settings, which make the directory a run."""
         shutil.rmtree(self.tokenizer_path, ignore_errors=True)  # left by a killed process
@@ -255,7 +254,7 @@ class Run:
                 f"Expected the settings of a run. Received: {self.config_path}: {error.strerror}."
             ) from None
 
-    def load_tokenizers(self, config: Config) -> "tuple[Tokenizer, Tokenizer]":
+    def load_tokenizers(self, config: Config) -> tuple[Tokenizer, Tokenizer]:
         """Returns `(source, target)`, the same tokenizer twice where one file is for both.
 
         Those of an imported run share a vocabulary and split text in two ways: it has two files.
@@ -320,11 +319,9 @@ def load_tokenizers(directory, shared):
     Args:
         shared: whether they share a vocabulary; they may be two even then.
     """
-    from keras_transformer.tokenizers import load  # needs TensorFlow, which training may not
-
     if shared and not any(directory.glob("source.*")):
-        return (load(directory),) * 2
-    return load(directory, "source"), load(directory, "target")
+        return (tokenizers.load(directory),) * 2
+    return tokenizers.load(directory, "source"), tokenizers.load(directory, "target")
 
 
 def checksum_of_tokenizers(tokenizers):

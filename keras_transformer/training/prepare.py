@@ -42,6 +42,7 @@ from keras_transformer.runs.run import (
     load_tokenizers,
     save_tokenizers,
 )
+from keras_transformer.tokenizers import from_file
 from keras_transformer.training.train import print_line
 from keras_transformer.training.translation_task import check_tags, train_tokenizers
 from keras_transformer.types import StrPath
@@ -101,7 +102,7 @@ def prepare(
         def missing_chunks():
             for chunk in text.chunks(CHUNK_PAIRS):
                 parts.append(chunk.part)
-                if not chunk.path(plan).exists():
+                if not plan.path_of_chunk(chunk.number).exists():
                     yield write_chunk, chunk
 
         num_chunks = math.ceil(text.num_train / CHUNK_PAIRS)
@@ -200,8 +201,6 @@ def begin_or_go_on(config, text, output, num_shards, write):
 
 def begin(config, text, output, begun, write):
     """Writes the tokenizers, then what the preparation is of."""
-    from keras_transformer.tokenizers import from_file  # needs TensorFlow
-
     if config.tokenizer.model is not None:
         tokenizers = (from_file(config.tokenizer.model),) * 2
     else:

@@ -7,7 +7,7 @@ import pathlib
 
 from keras_transformer.data import ParallelCorpus, TranslationBatches
 from keras_transformer.data.alignments import read_links
-from keras_transformer.data.parallel import from_tfds
+from keras_transformer.data.parallel import from_tfds, tags_of
 from keras_transformer.data.prepared import PreparedBatches, PreparedCorpus
 from keras_transformer.data.remarks import remarks
 from keras_transformer.data.shards import TOKENIZER
@@ -16,6 +16,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.runs.load import build_model
 from keras_transformer.runs.run import Identity, Run, checksum_of_tokenizers, load_tokenizers
+from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer, from_file
 from keras_transformer.training.callbacks import BleuCallback
 from keras_transformer.training.distillation import predicted_labels, teachers_of
 from keras_transformer.training.guided_alignment import LEXICON, links_of_batches
@@ -70,7 +71,7 @@ class TranslationTask:
         is_prepared = isinstance(train_corpus, PreparedCorpus)
         if is_prepared:
             train_corpus.check_tokenizers(checksum_of_tokenizers(tokenizers))
-        tags = list(dict.fromkeys(train_corpus.tags + valid_corpus.tags))
+        tags = tags_of([*train_corpus.parts, *valid_corpus.parts])
         guide = config.training.guided_alignment
         links = None
         if guide not in (None, LEXICON):  # refuses a wrong file before a tokenizer is trained
@@ -253,8 +254,6 @@ class TranslationTask:
 
 def ready_tokenizers(config, run, init_from):
     """Returns the `(source, target)` tokenizers of a run or a file; None: they must be trained."""
-    from keras_transformer.tokenizers import from_file
-
     if run.exists:
         return run.load_tokenizers(config)
     if init_from is not None:
@@ -374,8 +373,6 @@ def train_tokenizers(config, corpus, tags, write):
         corpus: the `ParallelCorpus` to learn from, or the `StreamedText`.
         tags: list of str, user symbols beside those of the settings.
     """
-    from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
-
     settings = config.tokenizer
     if tags and settings.kind == "wordpiece":
         raise InputError(
