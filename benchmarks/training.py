@@ -73,8 +73,8 @@ def write_batches(ours, num_batches, usual=None, batch_tokens=BATCH_TOKENS):
     corpus = ParallelCorpus.from_files(folder / "train.en.gz", folder / "train.de.gz")
     tokenizer = SentencePieceTokenizer.train([*corpus.source, *corpus.target], vocab_size=10_000)
     batches = TranslationBatches(corpus, tokenizer, batch_tokens=batch_tokens, seed=1)
-    dataset = batches.dataset(repeat=False).as_numpy_iterator()
-    all_batches = [(x["source_ids"], x["target_ids"], labels) for x, labels, _ in dataset]
+    arrays = batches.arrays(repeat=False)
+    all_batches = [(x["source_ids"], x["target_ids"], labels) for x, labels, _ in arrays]
     save(ours, all_batches[:num_batches])
     if usual is not None:
         save(usual, usual_batches(all_batches, np.random.default_rng(1))[:num_batches])

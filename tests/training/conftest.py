@@ -94,9 +94,8 @@ def write_batches():
         )
         links = np.tile(np.array([[0, 0], [0, 1], [1, 1]]), (len(corpus), 1))
         batches.links = RaggedIds(links, [3] * len(corpus))
-        dataset = batches.dataset().as_numpy_iterator()
         arrays = {}
-        for i, (inputs, labels, weights) in zip(range(10), dataset, strict=False):
+        for i, (inputs, labels, weights) in zip(range(10), batches.arrays(), strict=False):
             for name, array in {**inputs, "labels": labels, "weights": weights}.items():
                 arrays[f"{name}/{i}"] = array
         np.savez(path, **arrays)
