@@ -82,9 +82,7 @@ def start(arguments, files, *, env=None, cwd=None):
         is the `returncode` of `subprocess`.
     """
     context, expected = _context()
-    if env is None:  # the commands, which tests call here, set variables of TensorFlow
-        env = {key: value for key, value in os.environ.items() if not is_read_by_imports(key)}
-        env |= expected
+    env = environment() if env is None else env
     env = {key: str(value) for key, value in env.items()}
     if read_by_imports(env) != expected:
         raise ValueError(
@@ -97,6 +95,17 @@ def start(arguments, files, *, env=None, cwd=None):
     )
     process.start()
     return process
+
+
+def environment():
+    """Returns the environment of this process, as it was when the forked one imported TensorFlow.
+
+    The commands, which tests call in this process, set variables that are read by imports.
+    """
+    if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        return dict(os.environ)
+    _, read = _context()
+    return {key: os.environ[key] for key in os.environ if not is_read_by_imports(key)} | read
 
 
 def read_by_imports(env):

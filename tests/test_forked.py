@@ -50,7 +50,7 @@ def test_a_program_gets_what_a_fresh_process_gets(form, tmp_path):
     path = tmp_path / "echo_program.py"
     path.write_text(ECHO)
     arguments = {"-c": ["-c", ECHO], "-m": ["-m", path.stem], "path": [str(path)]}[form]
-    options = dict(input="to\nread", env={**os.environ, "NAME": "5"}, cwd=tmp_path)
+    options = dict(input="to\nread", env={**forked.environment(), "NAME": "5"}, cwd=tmp_path)
     found, expected = [run([*arguments, "a b"], **options) for run in (forked.run, fresh)]
     assert "NAME" not in os.environ and "['a b'] to\nread 5" in expected.stdout
     assert (found.returncode, found.stdout, found.stderr) == (

@@ -125,6 +125,7 @@ def test_a_process_loses_no_request_to_a_new_version_or_a_signal(
             assert [answer.result().status_code for answer in answers] == [200] * 4
     assert server.exit_code(300) == code
     said = [line for line in server.lines if "keras-transformer" in line or "Traceback" in line]
+    said = [line for line in said if "loading the model" not in line]  # where that takes long
     end = "serving|the page for browsers|loading version|ended version" + (
         "|interrupted" if code == 130 else ""
     )
