@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.checks.model_checks import TOLERANCE, difference
+from keras_transformer.checks.model_checks import difference
 from keras_transformer.checks.verdicts import check, failed, held, not_applicable
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.beam_search import beam_search
@@ -31,7 +31,7 @@ def steps(subject):
         difference(a, b) for a, b in zip(logits, subject.logits(**ids).swapaxes(0, 1), strict=True)
     ]
     worst = int(np.argmax(each))
-    if each[worst] > TOLERANCE:
+    if each[worst] > subject.tolerance:
         return failed(
             f"step {worst} has logits that differ by {each[worst]:.1e} from the whole pass",
             "Look at the positions of a step, at what the cache keeps, and at masks.",

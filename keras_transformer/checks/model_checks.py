@@ -12,8 +12,6 @@ from keras_transformer.backend import gradients
 from keras_transformer.checks.subject import as_array
 from keras_transformer.checks.verdicts import check, failed, held, not_applicable
 
-TOLERANCE = 1e-4
-"""Largest difference of logits that should be the same."""
 NO_EFFECT = 3e-6
 """Difference of logits up to which a change of the input is taken to have no effect."""
 WHOLE_TEXT = "the model reads the whole text"
@@ -56,7 +54,7 @@ def same_twice(subject):
     """Dropout that is on while a model predicts, or a state that is kept, changes the answer."""
     ids = subject.random_ids()
     largest = difference(subject.logits(**ids), subject.logits(**ids))
-    if largest > TOLERANCE:
+    if largest > subject.tolerance:
         return failed(
             f"the same input gives logits that differ by {largest:.1e}",
             "Look for dropout or noise that ignores training=False, or a layer with a state.",
@@ -79,7 +77,7 @@ def causality(subject):
     logits = subject.logits(rows, **sources)
     for t in range(1, length):
         largest = difference(logits[t, :t], logits[0, :t])
-        if largest > TOLERANCE:
+        if largest > subject.tolerance:
             at = int(np.argmax(np.max(np.abs(logits[t, :t] - logits[0, :t]), axis=-1)))
             return failed(
                 f"the tokens from {t} on change the logits of position {at} by {largest:.1e}",
@@ -148,7 +146,7 @@ def padding(subject):
     if not found:
         return not_applicable("the model takes one length, and has no table that is trained")
     largest, side = max(found)
-    if largest > TOLERANCE:
+    if largest > subject.tolerance:
         return failed(
             f"3 tokens of padding after the {side} change the logits ({largest:.1e})",
             "Hand the mask to every layer that mixes positions, and see that no layer between "
@@ -184,7 +182,7 @@ def neighbours(subject):
         subject.logits(**{k: v[i : i + 1] for k, v in ids.items()}) for i in range(len(together))
     ]
     largest = difference(np.concatenate(alone), together)
-    if largest > TOLERANCE:
+    if largest > subject.tolerance:
         return failed(
             f"alone, a row has logits that differ by {largest:.1e}",
             "Look for statistics over the batch, a wrong axis, or a reshape that mixes rows.",

@@ -9,7 +9,7 @@ import tempfile
 
 import numpy as np
 
-from keras_transformer.checks.model_checks import TOLERANCE, difference
+from keras_transformer.checks.model_checks import difference
 from keras_transformer.checks.verdicts import MISSING, check, failed, held, not_applicable
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.version_numbers import EXPORT_SETTINGS, PACKAGE_VERSION, is_version
@@ -50,7 +50,7 @@ def save_and_load(subject):
                 "arguments of the constructor from get_config.",
             )
         largest = difference(np.load(f"{folder}/logits.npy"), expected)
-    if largest > TOLERANCE:
+    if largest > subject.tolerance:
         return failed(
             f"in a new process the logits differ by {largest:.1e}",
             "A layer keeps weights where Keras does not find them, or get_config leaves out an "

@@ -15,6 +15,8 @@ from keras import ops
 from keras_transformer.errors import InputError
 from keras_transformer.layers.nested import nested_layers
 
+EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""The distance from 1 to the next number."""
 NUM_ROWS = 3
 SOURCE_LENGTH, TARGET_LENGTH = 7, 8
 """The sizes of random inputs. They differ, so that they tell the source from the target."""
@@ -125,6 +127,12 @@ class Subject:
             if not any(name in f"{type(layer).__name__} {layer.name}".lower() for name in names)
         ]
         return min(sizes, default=2 * SPECIAL_IDS)
+
+    @functools.cached_property
+    def tolerance(self) -> float:
+        """Largest difference of logits that should be the same, as a share of the largest one."""
+        epsilons = (EPSILONS.get(str(layer.compute_dtype), 0.0) for layer in self.layers)
+        return max(1e-4, 8 * max(epsilons))
 
     @property
     def layers(self) -> list[keras.layers.Layer]:

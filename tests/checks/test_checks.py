@@ -3,7 +3,8 @@
 import keras
 import pytest
 
-from keras_transformer.checks import CHECKS, check, failed, held, verdicts
+from keras_transformer.checks import CHECKS, Subject, check, failed, held, verdicts
+from keras_transformer.models import Transformer
 from tests.checks.defects import (
     DEFECTS,
     a_weight_that_is_not_a_number,
@@ -44,6 +45,16 @@ def test_nothing_is_found_in_a_right_model(name):
     found = dict(verdicts(subject, OURS - SLOW_CHECKS))
     assert {key: v for key, v in found.items() if v.status == "failed"} == {}
     assert sum(verdict.status == "held" for verdict in found.values()) >= 8
+
+
+def test_nothing_is_found_in_half_precision():
+    sizes = dict(num_layers=2, d_model=64, ff_dim=128, num_heads=4)
+    model = Transformer(90, **sizes, dtype="mixed_float16")
+    model.build()
+    for weight in model.trainable_weights:
+        weight.assign(3 * weight)  # of a trained model, whose rounding errors are larger
+    found = verdicts(Subject(model), ["causality", "neighbours", "padding", "steps"])
+    assert [verdict.status for _, verdict in found] == ["held"] * 4
 
 
 def test_a_right_model_is_the_same_in_a_new_process():
