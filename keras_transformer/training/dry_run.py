@@ -9,14 +9,18 @@ import time
 import keras
 import numpy as np
 
-from keras_transformer.checks import Subject, verdicts
 from keras_transformer.data.fit_batches import fit_batches
 from keras_transformer.models.from_config import check_model
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import UNKNOWN_ID
 from keras_transformer.training import distribution
 from keras_transformer.training.start_or_resume import check_same_data, check_start, take_weights
-from keras_transformer.training.train import compiled_model, print_line, report_on
+from keras_transformer.training.train import (
+    check_lines,
+    compiled_model,
+    print_line,
+    report_on,
+)
 from keras_transformer.training.training_log import check_log
 from keras_transformer.training.training_loop import row_multiple
 from keras_transformer.training.translation_task import TranslationTask
@@ -96,17 +100,6 @@ def text_lines(batches):
     shares = [np.mean(rows.ids == UNKNOWN_ID) for rows in batches.rows]
     yield "unknown     {:.2%} of the source tokens, {:.2%} of the target tokens".format(*shares)
     yield f"padding     {batches.padding():.1%} of the positions in a batch"
-
-
-def check_lines(model):
-    """Yields lines about what the quick checks say of a model."""
-    found = list(verdicts(Subject(model), only_quick=True))
-    failed = [(name, verdict) for name, verdict in found if verdict.status == "failed"]
-    for name, verdict in failed:
-        yield f"check       {name} failed: {verdict.found}. {verdict.advice}"
-    if not failed:
-        held = [name for name, verdict in found if verdict.status == "held"]
-        yield f"checks      {', '.join(held)}: held"
 
 
 def step_seconds(model, batches, training, devices):

@@ -14,6 +14,7 @@ import tqdm
 from keras import ops
 
 from keras_transformer import backend
+from keras_transformer.checks import Subject, verdicts
 from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.data.prepared import PreparedCorpus
@@ -36,6 +37,9 @@ from keras_transformer.training.training_log import Log, TensorBoard
 from keras_transformer.training.training_loop import SaveAndStop, evaluate, fit
 from keras_transformer.training.translation_task import TranslationTask
 from keras_transformer.types import StrPath
+
+FIRST_CHECKS = "finite weights", "causality", "padding"
+"""Made before the first step of a new run, in about two seconds."""
 
 
 def print_line(text):
@@ -119,6 +123,9 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             check_same_data(run, saved, (task.identity(), task.new_state()))  # on each worker
             _, state = saved
             devices.copy_from_chief([*model.variables, *model.optimizer.variables])
+            if devices.is_chief and state.step == 0:
+                for line in check_lines(model, FIRST_CHECKS):
+                    write(line)
 
             # === Fit ===
             averages = None
@@ -223,6 +230,17 @@ def report_on(model, training, devices, write):
             f"            {training.mixed_precision} is slow here: a product takes {times:.1f} "
             "times as long as in float32. Without training.mixed_precision, steps are shorter"
         )
+
+
+def check_lines(model, names=None):
+    """Yields lines about what checks of these names, or all quick ones, say of a model."""
+    found = list(verdicts(Subject(model), names, only_quick=True))
+    failed = [(name, verdict) for name, verdict in found if verdict.status == "failed"]
+    for name, verdict in failed:
+        yield f"check       {name} failed: {verdict.found}. {verdict.advice}"
+    if not failed:
+        held = [name for name, verdict in found if verdict.status == "held"]
+        yield f"checks      {', '.join(held)}: held"
 
 
 def report_end(run, reason, write):
