@@ -25,8 +25,9 @@ sys.exit(cli.main())
 ENGLISH = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 GERMAN = ("eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn")
 
-if keras.backend.backend() != "jax":
-    pytest.skip("that program trains on JAX: set KERAS_BACKEND=jax", allow_module_level=True)
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="that program trains on JAX: set KERAS_BACKEND=jax"
+)
 
 
 @pytest.fixture(scope="module")
