@@ -71,37 +71,43 @@ def run(*arguments, cache, text="", code=0):
     return process.stderr if code else process.stdout
 
 
-def test_commands_run_without_tensorflow(text, tmp_path):
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    """Returns the paths of a run that knows some numbers, and of a cache of what JAX compiled."""
     source, target = text
+    path = tmp_path_factory.mktemp("runs")
     sizes = "model.num_layers=1 model.d_model=32 model.ff_dim=32 tokenizer.vocab_size=60"
     steps = "training.max_steps=180 training.checkpoint_every=90 training.peak_learning_rate=0.01"
     few_shapes = "training.static_shapes=true data.max_length=16 training.batch_tokens=512"
     run(
         *("train", "--source-train", source, "--target-train", target),
-        *("--source-valid", source, "--target-valid", target, "--output", tmp_path / "run"),
+        *("--source-valid", source, "--target-valid", target, "--output", path / "run"),
         *("--set", *f"{sizes} {steps} {few_shapes} training.warmup_steps=10".split()),
-        cache=tmp_path / "cache",
+        cache=path / "cache",
     )
+    return path / "run", path / "cache"
+
+
+def test_a_run_is_trained_and_translates(trained):
+    path, cache = trained
     lines = ["three seven", "one", "", "nine nine two five"]
-    text_of_lines = "".join(f"{line}\n" for line in lines)
-    output = run("translate", tmp_path / "run", cache=tmp_path / "cache", text=text_of_lines)
-    translations = keras_transformer.load(tmp_path / "run")(lines)
+    output = run("translate", path, cache=cache, text="".join(f"{line}\n" for line in lines))
+    translations = keras_transformer.load(path)(lines)
     assert output.split("\n") == [*translations, ""]
-    score = run(
-        *("evaluate", tmp_path / "run", "--source", source, "--target", target, "--json"),
-        cache=tmp_path / "cache",
-    )
-    found = keras_transformer.load(tmp_path / "run")(source.read_text().splitlines())
+    assert all(set(found.split()) & set(GERMAN) for found in (translations[0], translations[3]))
+
+
+def test_a_run_is_evaluated_drawn_and_exported(trained, text, tmp_path):
+    (path, cache), (source, target) = trained, text
+    score = run(*("evaluate", path, "--source", source, "--target", target, "--json"), cache=cache)
+    found = keras_transformer.load(path)(source.read_text().splitlines())
     expected = bleu(found, target.read_text().splitlines()).value
     assert json.loads(score)["BLEU"]["score"] == pytest.approx(expected) and expected > 1
-    assert all(set(found.split()) & set(GERMAN) for found in (translations[0], translations[3]))
-    run(
-        "plot", "curves", tmp_path / "run", "--output", tmp_path / "c.svg", cache=tmp_path / "cache"
-    )
-    arguments = "export", tmp_path / "run", tmp_path / "export"
-    error = run(*arguments, cache=tmp_path / "cache", code=2)
+    run("plot", "curves", path, "--output", tmp_path / "c.svg", cache=cache)
+    arguments = "export", path, tmp_path / "export"
+    error = run(*arguments, cache=cache, code=2)
     assert "Expected Keras on TensorFlow, which a SavedModel needs." in error
-    run(*arguments, "--format", "ctranslate2", cache=tmp_path / "cache")
+    run(*arguments, "--format", "ctranslate2", cache=cache)
 
 
 def test_dropout_keeps_the_expectation_and_repeats_no_mask(program):
