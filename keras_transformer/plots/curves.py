@@ -226,7 +226,7 @@ def _records(metrics):
                 f"Received: {path}: No such file."
             )
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(json.JSONDecodeError, RecursionError):
+            with contextlib.suppress(ValueError, RecursionError):
                 metrics.append(json.loads(line))
     return [each for each in metrics if isinstance(each, dict) and "weights" not in each]
 

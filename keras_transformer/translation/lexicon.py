@@ -227,10 +227,18 @@ def _mutual_best(scores):
 
 
 def load_lexicon(path: StrPath) -> Lexicon:
-    """Returns the lexicon of a run directory; raises `InputError` if there is none."""
+    """Returns the lexicon of a run; raises `InputError` if there is none for its tokenizers."""
     run = Run(path)
     tokenizers = run.load_tokenizers(run.load_config())
-    return Lexicon.load(run.lexicon_path, checksum_of_tokenizers(tokenizers))
+    lexicon = Lexicon.load(run.lexicon_path, checksum_of_tokenizers(tokenizers))
+    sizes = len(lexicon.table), lexicon.target_vocab_size
+    expected = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
+    if sizes != expected:
+        raise InputError(
+            f"Expected a lexicon of {expected} tokens, as the tokenizers have. Received: "
+            f"{run.lexicon_path}, of {sizes}. Make it again with `keras-transformer lexicon RUN`."
+        )
+    return lexicon
 
 
 def _model_1(source_rows, target_rows):

@@ -102,7 +102,8 @@ def test_no_run_among_several_with_anything_to_draw_is_refused():
 def test_damaged_lines_are_skipped(tmp_path):
     path = tmp_path / "metrics.jsonl"
     whole = json.dumps(RECORDS[0]).encode()
-    path.write_bytes(b"\xff\xfe\n" + b"[" * 100_000 + b"\n" + whole + b'\n{"val_bleu": "\xc3')
+    damaged = b"\xff\xfe\n" + b"[" * 100_000 + b'\n{"step": ' + b"9" * 5000 + b"}\n"
+    path.write_bytes(damaged + whole + b'\n{"val_bleu": "\xc3')
     assert curves_of(plots.learning_curves(path))[0] == {BLUE: [[10, 5.0]]}
 
 

@@ -2,6 +2,7 @@ import copy
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -12,9 +13,11 @@ import pytest
 import keras_transformer
 from keras_transformer.config import Config
 from keras_transformer.data import ParallelCorpus
+from keras_transformer.errors import InputError
 from keras_transformer.models import Transformer
-from keras_transformer.runs.run import Run
+from keras_transformer.runs.run import Run, checksum_of_tokenizers
 from keras_transformer.training import write_lexicon
+from keras_transformer.translation.lexicon import Lexicon, load_lexicon
 
 module = importlib.import_module("keras_transformer.training.write_lexicon")
 SIZES = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
@@ -124,6 +127,16 @@ def test_two_tokenizers_of_one_vocabulary_copy_source_tokens(make_run, tokenizer
     write_lexicon(path, write=lambda line: None)
     table = keras_transformer.load(path, "averaged", shortlist=2).lexicon.table
     np.testing.assert_array_equal(table[:, 0], np.arange(tokenizer.vocab_size))
+
+
+def test_a_lexicon_of_other_sizes_is_refused(make_run, tokenizer):
+    """Its checksum of the tokenizers may be right all the same."""
+    path, size = make_run(), tokenizer.vocab_size
+    for sizes in ((size - 1, size), (size, size + 1)):
+        other = Lexicon(np.zeros((sizes[0], 2), "int32"), np.zeros(1, "int32"), sizes[1])
+        other.save(path / "lexicon.npz", checksum_of_tokenizers((tokenizer, tokenizer)))
+        with pytest.raises(InputError, match=re.escape(f"lexicon.npz, of {sizes}. Make it again")):
+            load_lexicon(path)
 
 
 def test_the_validation_files_are_not_needed(make_run, tmp_path):
