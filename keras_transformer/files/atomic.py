@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import resource
 import shutil
 import stat
 import uuid
@@ -178,11 +179,17 @@ def put_in_place(partial, path, aside=None):
 
 
 def check_space(directory, num_bytes):
-    """Raises `OSError` where the disk lacks room, before HDF5 finds out and ends the process."""
-    free = shutil.disk_usage(directory).free
+    """Raises `OSError` where the disk, or the limit of a file's size (`ulimit -f`), lacks room.
+
+    HDF5 finds out too late, and ends the process.
+    """
+    code, free = errno.ENOSPC, shutil.disk_usage(directory).free
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and limit < free:
+        code, free = errno.EFBIG, limit
     if free < num_bytes:
-        needed = f"{os.strerror(errno.ENOSPC)}: {num_bytes:,} bytes needed, {free:,} free"
-        raise OSError(errno.ENOSPC, needed, str(directory))
+        needed = f"{os.strerror(code)}: {num_bytes:,} bytes needed, {free:,} free"
+        raise OSError(code, needed, str(directory))
 
 
 def _flush_all(directory):

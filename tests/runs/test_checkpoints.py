@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shutil
 import subprocess
 import types
@@ -188,6 +189,15 @@ def test_a_full_disk_is_found_out_before_anything_is_written(tmp_path, model, mo
         checkpoints.save(model, state, keep=3)
     assert error.value.errno == errno.ENOSPC
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_a_limit_of_the_size_of_files_is_found_out_too(tmp_path, model, monkeypatch):
+    """HDF5 would end the process with a segmentation fault."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1000, 1000))
+    with pytest.raises(OSError, match="File too large: .* bytes needed, 1,000 free") as error:
+        Checkpoints(tmp_path).save(model, TrainingState(step=1), keep=3)
+    assert error.value.errno == errno.EFBIG and str(tmp_path) in error.value.filename
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_checkpoint_that_is_saved_again_is_never_gone(tmp_path, model, monkeypatch):
