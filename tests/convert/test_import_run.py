@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import keras_transformer
-from keras_transformer import cli, export
+from keras_transformer import cli
 from keras_transformer.config import Config
 from keras_transformer.convert import import_run, read_marian
 from keras_transformer.convert.tensor_files import read_tensors, write_tensors
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.errors import InputError
+from keras_transformer.export import hugging_face
 from keras_transformer.export.verification import Verification
 from keras_transformer.training import train
 from keras_transformer.translation.loading import load
@@ -242,9 +243,9 @@ def test_what_changes_on_the_way_to_hugging_face_and_back(marian, tmp_path, monk
     names = {i: piece for piece, i in marian.ids.items()}
     vocabulary = {names[i].replace(names[start], "<<s>>"): i for i in names}
     (files / "vocab.json").write_text(json.dumps(vocabulary))
-    monkeypatch.setattr(export.hugging_face, "verify_greedy", lambda *_: Verification(1, 0))
+    monkeypatch.setattr(hugging_face, "verify_greedy", lambda *_: Verification(1, 0))
     translator = read_marian(files)
-    path = export.export_hugging_face(translator, tmp_path / "models")
+    path = hugging_face.export_hugging_face(translator, tmp_path / "models")
     after, ids = read_tensors(path), json.loads((path / "vocab.json").read_text())
     assert set(ids) == set(marian.ids) - {names[start]} | {"<s>"}
     moved = [ids["<s>" if i == start else names[i]] for i in range(marian.vocab_size)]
