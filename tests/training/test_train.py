@@ -209,6 +209,7 @@ def test_the_best_weights_are_those_of_the_best_validation(
 
     monkeypatch.setattr(callbacks.BleuCallback, "scores", scores)
     assert train_quietly(config, tmp_path / "run")["val_bleu"] == 5.0
+    assert "checks      finite weights, causality, padding: held" in train_quietly.lines
     best, *_ = load_run(tmp_path / "run")
     second = tmp_path / "run/checkpoints/step-00000004/model.weights.h5"
     expected, *_ = load_run(tmp_path / "run", "last")
@@ -231,6 +232,7 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(finished, train_quie
 
     more = ["training.max_steps=7", "training.samples=1", "decoding.beam_size=2"]
     train_quietly(config.override(more), run)
+    assert not any(line.startswith("checks") for line in train_quietly.lines)
     saved = Config.load(run / "config.yaml")  # for the next call, and for who translates
     assert saved.training.max_steps == 7
     # `tune-decoding` may have chosen the run's search, and more training does not undo that
