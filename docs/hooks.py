@@ -7,6 +7,7 @@ commands, from the parser.
 
 import argparse
 import ast
+import contextlib
 import functools
 import inspect
 import pathlib
@@ -92,9 +93,13 @@ def module_page(module):
 
 def _public_names(tree):
     """Returns the names in a module's `__all__`, or else what it defines."""
+    constants = {}  # which `__all__` may name
     for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return ast.literal_eval(node.value)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            if node.targets[0].id == "__all__":
+                return eval(ast.unparse(node.value), {}, constants)
+            with contextlib.suppress(ValueError):
+                constants[node.targets[0].id] = ast.literal_eval(node.value)
     defined = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     return [node.name for node in defined if not node.name.startswith("_")]
 
