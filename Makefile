@@ -46,7 +46,7 @@ test-slow: .venv/installed-notebooks
 	$(PYTEST) -m slow
 
 test-docs: .venv/installed-notebooks .venv/installed-docs
-	$(PYTEST) --dist loadgroup -m "slow or not slow" tests/test_documentation.py \
+	$(PYTEST) --dist load -m "slow or not slow" tests/test_documentation.py \
 		tests/test_documentation_site.py
 
 # the notebooks in short form; `make test-slow` runs them whole

@@ -81,9 +81,11 @@ def pages_with(*languages):
 README_TRAINS = next(line for line in lines("README.md", "sh") if "transformer train " in line)
 
 
-def in_one_process_if_alike(pages):
-    group = pytest.mark.xdist_group("same commands")
-    return [pytest.param(page, marks=group if page in SAME_COMMANDS else ()) for page in pages]
+def pages_of_commands():
+    """Those with the same commands are one case, so that one process runs them once."""
+    pages = pages_with("sh")
+    others = [[page] for page in pages if page not in SAME_COMMANDS]
+    return [pytest.param(each, id=each[0]) for each in (list(SAME_COMMANDS), *others)]
 
 
 def program_arguments(line):
@@ -216,9 +218,13 @@ def run_command(line, directory, compiles):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", in_one_process_if_alike(pages_with("sh")))
-def test_the_commands_run(page, multi30k):
-    directory = multi30k(page)
+@pytest.mark.parametrize("pages", pages_of_commands())
+def test_the_commands_run(pages, multi30k):
+    for page in pages:
+        run_commands(page, multi30k(page))
+
+
+def run_commands(page, directory):
     for block in blocks(page, "yaml", "python"):
         if name := FILE.match(block):
             (directory / name[1]).write_text(block, encoding="utf-8")
