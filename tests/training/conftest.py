@@ -34,6 +34,16 @@ class Stopped(Exception):
     """Ends a training before its first step, or after its last."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def first_checks():
+    """The checks before a first step, which trainings leave out: they take as long as the steps."""
+    module = importlib.import_module("keras_transformer.training.train")
+    names = module.FIRST_CHECKS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FIRST_CHECKS", ())
+        yield names
+
+
 @pytest.fixture
 def start_training(tmp_path, monkeypatch, corpus, validated):
     """Starts a training with some settings; returns what `fit` would have been called with.

@@ -196,10 +196,13 @@ def test_a_peak_that_the_schedule_does_not_have_is_said(schedule, peak, is_said)
 
 
 def test_the_best_weights_are_those_of_the_best_validation(
-    tmp_path, config, train_quietly, untranslated, monkeypatch
+    tmp_path, config, train_quietly, untranslated, first_checks, monkeypatch
 ):
     from keras_transformer.runs.load import load_run
     from keras_transformer.training import callbacks
+
+    module = importlib.import_module("keras_transformer.training.train")
+    monkeypatch.setattr(module, "FIRST_CHECKS", first_checks)
 
     # of the steps 2, 4 and 5, of the best of them once more, and of the mean of the last two
     bleus = iter([3.0, 5.0, 4.0, 5.0, 0.0])
