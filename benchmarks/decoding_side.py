@@ -93,14 +93,14 @@ def exported_int8(folder, beam_size, threads):
     return exported(folder, beam_size, threads, kind="-int8")
 
 
-def ctranslate2(folder, beam_size, threads, compute_type="float32", shortlist=False):
+def ctranslate2(folder, beam_size, threads, compute_type="float32", shortlist=False, device="cpu"):
     import ctranslate2
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(str(folder / "tokenizer.model"))
     directory = folder / f"ctranslate2{'-shortlist' if shortlist else ''}"
     translator = ctranslate2.Translator(
-        str(directory), compute_type=compute_type, intra_threads=threads
+        str(directory), device, compute_type=compute_type, intra_threads=threads
     )
 
     forbidden = [[processor.id_to_piece(i)] for i in FORBIDDEN]
@@ -128,19 +128,23 @@ def ctranslate2_with_shortlist(folder, beam_size, threads):
     return ctranslate2(folder, beam_size, threads, shortlist=True)
 
 
-def hugging_face(folder, beam_size, threads):
+def hugging_face(folder, beam_size, threads, device="cpu"):
+    """In bfloat16 on a GPU, which `device="auto"` takes where there is one."""
     import sentencepiece
     import torch
 
     torch.set_num_threads(threads)
     processor = sentencepiece.SentencePieceProcessor(str(folder / "tokenizer.model"))
     model = torch.load(folder / "hugging_face.pt", weights_only=False)
+    if device == "auto" and torch.cuda.is_available():
+        device = "cuda"
+        model.to(device, torch.bfloat16)
 
     @torch.no_grad()
     def translate(lines):
         rows = [[*row, 3] for row in processor.encode(lines)]
         width = max(map(len, rows))
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows]).to(model.device)
         found = model.generate(
             input_ids=ids,
             attention_mask=(ids != 0).long(),

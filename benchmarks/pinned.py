@@ -17,9 +17,12 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 def _show(error_class, error, traceback):
-    """Shows bad input to the package, which bad arguments are, in one line."""
-    if error_class.__name__ == "InputError":
-        print(f"{pathlib.Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+    """Shows bad input to the package, bad arguments, and a missing library in one line."""
+    remedy = ""
+    if error_class is ModuleNotFoundError:
+        remedy = ". Install it; benchmarks/requirements.txt lists what most programs need"
+    if remedy or error_class.__name__ == "InputError":
+        print(f"{pathlib.Path(sys.argv[0]).name}: {error}{remedy}", file=sys.stderr)
     else:
         sys.__excepthook__(error_class, error, traceback)
 

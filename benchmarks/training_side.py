@@ -21,6 +21,7 @@ DROPOUT = 0.3
 SIZES = {  # layers per stack, d_model, ff_dim, heads
     "tiny": (4, 128, 256, 4),
     "base": (6, 512, 2048, 8),
+    "big": (6, 1024, 4096, 16),
 }
 VOCAB_SIZE = 10_000
 
@@ -212,10 +213,16 @@ def keras_hub(batches, sizes, bfloat16, threads):
 
 
 def train_torch(model, forward, batches, bfloat16, threads):
-    """Trains a PyTorch model like `fit`, in the loop of the PyTorch tutorials."""
+    """Trains a PyTorch model like `fit`, in the loop of the PyTorch tutorials.
+
+    On a GPU, the model is compiled, and the host reads the losses when all steps have been sent.
+    """
     import torch
 
     torch.set_num_threads(threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        forward = torch.compile(model.to(device))
     optimizer = torch.optim.Adam(
         model.parameters(), LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9, fused=True
     )
@@ -225,15 +232,17 @@ def train_torch(model, forward, batches, bfloat16, threads):
     def epoch():
         losses = []
         for arrays in batches:
-            source_ids, target_ids, labels = (torch.from_numpy(array).long() for array in arrays)
+            source_ids, target_ids, labels = (
+                torch.from_numpy(array).to(device, torch.int64) for array in arrays
+            )
             optimizer.zero_grad(set_to_none=True)
-            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
                 logits = forward(source_ids, target_ids)
                 loss = loss_fn(logits.flatten(0, 1), labels.flatten())
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())
-        return losses
+            losses.append(loss.detach())
+        return [loss.item() for loss in losses]
 
     epoch()
     start = time.perf_counter()
@@ -256,6 +265,7 @@ def torch_transformer(batches, sizes, bfloat16, threads):
             super().__init__()
             self.embedding = torch.nn.Embedding(VOCAB_SIZE, d_model)
             torch.nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
+            self.register_buffer("table", table)
             self.dropout = torch.nn.Dropout(DROPOUT)
             self.transformer = torch.nn.Transformer(
                 d_model,
@@ -270,14 +280,15 @@ def torch_transformer(batches, sizes, bfloat16, threads):
 
         def embedded(self, ids):
             x = self.embedding(ids) * math.sqrt(d_model)
-            return self.dropout(x + table[: ids.shape[1]])
+            return self.dropout(x + self.table[: ids.shape[1]])
 
         def forward(self, source_ids, target_ids):
             length = target_ids.shape[1]
+            future = torch.ones(length, length, dtype=torch.bool, device=target_ids.device).triu(1)
             hidden = self.transformer(
                 self.embedded(source_ids),
                 self.embedded(target_ids),
-                tgt_mask=torch.ones(length, length, dtype=torch.bool).triu(1),
+                tgt_mask=future,
                 src_key_padding_mask=source_ids == 0,
                 memory_key_padding_mask=source_ids == 0,
                 tgt_is_causal=True,

@@ -16,6 +16,8 @@ import os
 import runpy
 import sys
 
+import pinned  # noqa: F401, whose lines say what is missing
+
 ENVIRONMENT = {
     "XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several trainings share the GPU

@@ -97,7 +97,7 @@ class Files(NamedTuple):
 
     def translator(self, model):
         """Returns the `Translator` of the model."""
-        from keras_transformer.tokenizers import MarianTokenizer  # which needs TensorFlow
+        from keras_transformer.tokenizers import MarianTokenizer
 
         sides = (self.source, self.target), self.models, ("source", "target")
         tokenizers = []

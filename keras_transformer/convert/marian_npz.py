@@ -290,7 +290,6 @@ def _ids_of(directory, name):
     path, expected = directory / name, "the vocabularies that decoder.yml names"
     content = read_regular(directory, name, expected, VOCABULARY_BYTES)
     if path.suffix == ".spm":
-        # which needs TensorFlow
         from keras_transformer.tokenizers.sentence_piece_model import processor_of
 
         model = processor_of(content, path)

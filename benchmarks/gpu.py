@@ -1,0 +1,170 @@
+"""Measures how well one GPU is used: by this package on JAX, and by PyTorch in the same call.
+
+    KERAS_BACKEND=jax KERAS_TRANSFORMER_DATA=DATA python benchmarks/gpu.py --minutes 10
+
+Needs JAX and PyTorch for the GPU, sacreBLEU and Transformers; TensorFlow is not needed. The package
+itself is measured: `keras-transformer train` on Multi30k (DATA/multi30k), and `Translator` with the
+weights that this has trained. PyTorch trains a model of the same sizes on the same batches,
+compiled, with its fused attention and fused Adam, both in bfloat16. Hugging Face, and CTranslate2
+where it is installed, translate with the same weights. `benchmarks/gpu_side.py` has the timed
+processes.
+
+Each part is a process with what is left of the minutes, so that it has all of the memory, and is
+written when it ends; a part that fails, or for which no time is left, is listed as not measured.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from pinned import HERE, count, multi30k, positive, write_results
+from training import write_batches
+
+STEPS = {"tiny": 1500, "base": 600, "big": 150}
+"""Of each preset: enough for `tiny` and `base` to write translations that end."""
+TRANSLATED = ("tiny", "base")
+PARTS = ("training", "translation")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--presets", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--batch-tokens", type=count, default=25_000)
+    parser.add_argument("--sentences", type=count, default=30_000, help="to translate")
+    parser.add_argument("--steps", type=count, help="of every preset, to try the program")
+    parser.add_argument("--minutes", type=positive, default=10.0)
+    parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "gpu.json")
+    arguments = parser.parse_args()
+    if os.environ.get("KERAS_BACKEND") != "jax":
+        sys.exit("Expected KERAS_BACKEND=jax in the environment, before this program starts.")
+    with tempfile.TemporaryDirectory() as folder:
+        Measurement(arguments, pathlib.Path(folder)).run()
+
+
+class Measurement:
+    """The results so far, and what each part needs to add to them."""
+
+    def __init__(self, arguments, folder):
+        self.arguments = arguments
+        self.folder = folder
+        self.results = {}
+        self.end = time.monotonic() + 60 * arguments.minutes
+
+    def run(self):
+        self.side("product", "product")
+        write_batches(
+            self.folder / "batches.npz", 40, batch_tokens=self.arguments.batch_tokens, static=True
+        )
+        for preset in self.arguments.presets:
+            self.train(preset)
+            if "training" in self.arguments.parts:
+                of_batches = ["--batches", self.folder / "batches.npz"]
+                self.side(f"{preset}, PyTorch", "torch", "--preset", preset, *of_batches)
+        if "translation" in self.arguments.parts:
+            for preset in set(TRANSLATED) & set(self.arguments.presets):
+                for beam_size in (1, 4):
+                    for library in ("ours", "hugging_face", "ctranslate2"):
+                        flags = ["--beam-size", beam_size, "--run", self.folder / preset]
+                        flags += ["--sentences", self.arguments.sentences]
+                        self.side(f"{preset}, beam {beam_size}, {library}", library, *flags)
+        print_tables(self.results)
+
+    def train(self, preset):
+        """Trains by the command: first one step, which fills the cache, and then the steps."""
+        settings = {
+            "batch_tokens": self.arguments.batch_tokens,
+            "static_shapes": "true",
+            "mixed_precision": "mixed_bfloat16",
+            "schedule": "inverse_square_root",
+            "peak_learning_rate": 0.004 if preset == "tiny" else 0.001,
+            "warmup_steps": 200,
+        }
+        steps = self.arguments.steps or STEPS[preset]
+        for name, number in (("cold", 1), ("with the cache", 1), (preset, steps)):
+            sets = {**settings, "checkpoint_every": max(1, number // 3)}
+            output = self.folder / (preset if name == preset else f"{preset} {name}")
+            data = multi30k()
+            command = ["train", "--preset", preset, "--output", output, "--max-steps", number]
+            command += ["--source-train", data / "train.en.gz", "--target-train"]
+            command += [data / "train.de.gz", "--set", "tokenizer.vocab_size=10000"]
+            command += ["model.normalize_first=true", "decoding.max_length=64"]
+            command += [f"training.{setting}={value}" for setting, value in sets.items()]
+            seconds = self.process(
+                f"{preset}, {name}", ["-m", "keras_transformer", *command], compiled=self.folder
+            )
+            if seconds is None:
+                return
+            if name != preset:
+                self.add(f"{preset}, one step, {name}", {"seconds": seconds})
+                continue
+            records = map(json.loads, (output / "metrics.jsonl").read_text().splitlines())
+            record = [record for record in records if "tokens_per_second" in record][-1]
+            kept = {key: record[key] for key in ("tokens_per_second", "loss", "val_bleu")}
+            self.add(f"{preset}, ours", {"seconds": seconds, "steps": number, **kept})
+
+    def side(self, name, *arguments):
+        """Adds the line of JSON that a process of `gpu_side.py` has printed."""
+        self.process(name, [HERE / "gpu_side.py", *arguments], adds=True)
+
+    def process(self, name, command, adds=False, compiled=None):
+        """Returns the seconds of a process of Python, or None if it has failed."""
+        started = time.monotonic()
+        variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        if compiled is not None:
+            variables["JAX_COMPILATION_CACHE_DIR"] = str(compiled / "compiled")
+            variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        try:
+            done = subprocess.run(
+                [sys.executable, *map(str, command)],
+                capture_output=True,
+                text=True,
+                timeout=max(1.0, self.end - started),
+                env={**os.environ, **variables},
+            )
+        except subprocess.TimeoutExpired:
+            self.add(name, {"not measured": "the minutes are over"})
+            return None
+        if done.returncode:
+            last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+            self.add(name, {"not measured": " ".join(last)})
+            return None
+        if adds:
+            self.add(name, json.loads(done.stdout.splitlines()[-1]))
+        return time.monotonic() - started
+
+    def add(self, name, row):
+        self.results[name] = row
+        print(name, json.dumps(row), flush=True)
+        settings = {"batch_tokens": self.arguments.batch_tokens, "results": self.results}
+        write_results(self.arguments.output, settings)
+
+
+def print_tables(results):
+    """Prints target tokens a second and their share of the peak, then sentences a second."""
+    peak = results["product"].get("flops_per_second")
+    print(f"\nbfloat16 product: {(peak or 0) / 1e12:,.0f} TFLOP/s")
+    print("\n| | target tokens a second | of the peak | times PyTorch |")
+    print("|---|---|---|---|")
+    for preset in STEPS:
+        ours, torch = (results.get(f"{preset}, {side}", {}) for side in ("ours", "PyTorch"))
+        speed, peer = ours.get("tokens_per_second"), torch.get("tokens_per_second")
+        flops = torch.get("flops_per_token")
+        if speed and peer and peak:
+            share = f"{speed * flops / peak:.0%} | {speed / peer:.2f}"
+            print(f"| {preset} | {speed:,.0f} | {share} |")
+            print(f"| {preset}, PyTorch | {peer:,.0f} | {peer * flops / peak:.0%} | |")
+    print("\n| | sentences a second | with compiling |\n|---|---|---|")
+    for name, row in results.items():
+        if "sentences_per_second" in row:
+            first = f"{row['sentences_per_second']:,.0f} | {row['with_compiling']:,.0f}"
+            print(f"| {name} | {first} |")
+
+
+if __name__ == "__main__":
+    main()
