@@ -110,6 +110,35 @@ def test_a_run_is_evaluated_drawn_and_exported(trained, text, tmp_path):
     run(*arguments, "--format", "ctranslate2", cache=cache)
 
 
+def test_what_needs_tensorflow_says_so_in_a_line(text, tmp_path):
+    """All in one process, as most of the time is that of importing Keras."""
+    (tmp_path / "export" / "1").mkdir(parents=True)
+    (tmp_path / "export" / "1" / "saved_model.pb").touch()
+    config = tmp_path / "config.yaml"
+    files = dict(zip(("source", "target"), map(str, text), strict=True))
+    settings = {"tokenizer": {"kind": "wordpiece"}, "data": {"train": [files]}}
+    config.write_text(json.dumps(settings))
+    new = ("--output", tmp_path / "new")
+    commands = [
+        ("serve", tmp_path / "export"),
+        ("translate", tmp_path / "export"),
+        ("evaluate", tmp_path / "export", "--source", text[0], "--target", text[1]),
+        ("check", tmp_path / "export"),
+        ("train", "--config", config, *new),
+        ("train", "--dry-run", "--config", config, *new),
+        ("prepare", config, *new),
+        ("train", "--dataset", "tfds:ted_hrlr_translate/pt_to_en", *new),
+        ("quickstart", *new),
+    ]
+    program = PROGRAM.replace("cli.main()", "[cli.main(each) for each in {}] != [2] * {}")
+    program = program.format([list(map(str, each)) for each in commands], len(commands))
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    lines = [line for line in process.stderr.splitlines() if ": error: " in line]
+    assert len(lines) == len(commands), process.stderr
+    assert not (tmp_path / "new").exists() and "Traceback" not in process.stderr
+
+
 def test_dropout_keeps_the_expectation_and_repeats_no_mask(program):
     seeds = keras.random.SeedGenerator(1)
     x = np.ones((512, 64), "float32")

@@ -3,9 +3,9 @@
 Exit codes: 0 success; 2 usage or input error; 1 anything else; 128 + n when signal n ended it, so
 130 interrupted, 143 terminated, 141 when the reader of the output has gone.
 
-An input error is an `InputError`, which the package raises for bad input, or a path that the system
-refuses. Any other `ValueError` comes from Keras, TensorFlow or a bug of ours. It is not the user's
-mistake and ends with exit code 1.
+An input error is an `InputError`, which the package raises for bad input, a path that the system
+refuses, or TensorFlow where it is needed and missing. Any other `ValueError` comes from Keras,
+TensorFlow or a bug of ours. It is not the user's mistake and ends with exit code 1.
 """
 
 import contextlib
@@ -43,10 +43,11 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 TRACEBACK = "KERAS_TRANSFORMER_TRACEBACK"
 """Environment variable; if it is 1, errors show their traceback and libraries their messages."""
 NO_TENSORFLOW = (
-    "TensorFlow and tensorflow-text are needed here and cannot be imported. tensorflow-text has "
-    "wheels for Python 3.10 to 3.13 on Linux (x86-64 and ARM) and on macOS (Apple processors); "
-    "elsewhere use a Linux container, or WSL 2 on Windows. Without them, commands run with "
-    "KERAS_BACKEND=jax or torch, but for SavedModels, WordPiece training and data sets of TFDS."
+    "TensorFlow and tensorflow-text are needed here and cannot be imported. Install them (pip "
+    "install tensorflow tensorflow-text): they have wheels for Python 3.10 to 3.13 on Linux "
+    "(x86-64 and ARM) and on macOS (Apple processors); elsewhere use a Linux container, or WSL 2 "
+    "on Windows. Without them, commands run with KERAS_BACKEND=jax or torch, but for SavedModels, "
+    "the server, WordPiece training, and data sets of TFDS."
 )
 OTHER_DISTRIBUTION = "keras-transformer"
 """Another project on the package index, whose files have the import name of this package."""
@@ -93,8 +94,8 @@ def run(command):
             return 2
         library = getattr(error, "name", None) if isinstance(error, ImportError) else None
         if (library or "").partition(".")[0] in ("tensorflow", "tensorflow_text"):
-            say(f"failed: {NO_TENSORFLOW} ({error})")
-            return 1
+            say(f"error: {NO_TENSORFLOW} ({error})")
+            return 2
         if isinstance(error, (ImportError, AttributeError)) and _has_other_distribution():
             say(
                 f"failed: the distribution {OTHER_DISTRIBUTION} of another project has overwritten "

@@ -1,6 +1,7 @@
 """`keras-transformer serve`: serves an export like TensorFlow Serving, until it gets a signal."""
 
 import argparse
+import importlib
 import logging
 import os
 
@@ -68,6 +69,7 @@ def run(arguments):
     LOG.setLevel(logging.INFO)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # we report errors ourselves
     try:
+        importlib.import_module("tensorflow")  # first, as it requires others that may be missing
         from keras_transformer.serving.grpc_server import in_brackets
         from keras_transformer.serving.server import Server
     except ModuleNotFoundError as error:

@@ -44,7 +44,11 @@ from keras_transformer.runs.run import (
 )
 from keras_transformer.tokenizers import from_file
 from keras_transformer.training.train import print_line
-from keras_transformer.training.translation_task import check_tags, train_tokenizers
+from keras_transformer.training.translation_task import (
+    check_learner,
+    check_tags,
+    train_tokenizers,
+)
 from keras_transformer.types import StrPath
 
 WORK, BEGUN = ".work", "begun.json"
@@ -123,6 +127,7 @@ def made(plan, tasks, num_processes, description, number):
 
 def check_settings(config):
     """Raises `InputError` for settings with which nothing can be prepared."""
+    check_learner(config.tokenizer)
     data = config.data
     if config.tokenizer.sampling:
         raise InputError(

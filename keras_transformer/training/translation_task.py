@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import itertools
 import pathlib
 
@@ -265,7 +266,14 @@ def ready_tokenizers(config, run, init_from):
         return load_tokenizers(directory, config.tokenizer.shared)
     if config.tokenizer.model is not None:
         return (from_file(config.tokenizer.model),) * 2
+    check_learner(config.tokenizer)
     return None
+
+
+def check_learner(settings):
+    """Imports what learns the tokenizer, so that a missing TensorFlow is an error at the start."""
+    if settings.model is None and settings.kind == "wordpiece":
+        importlib.import_module("keras_transformer.tokenizers.graph.word_piece_learner")
 
 
 def read_corpora(data, seed, write):

@@ -102,7 +102,7 @@ def test_the_traceback_is_shown_on_request(capsys, monkeypatch):
 
 def test_a_platform_without_tensorflow_text_is_told_where_there_is_one(capsys):
     missing = ModuleNotFoundError("No module named 'tensorflow_text'", name="tensorflow_text")
-    assert console.run(raises(missing)) == 1
+    assert console.run(raises(missing)) == 2
     error = capsys.readouterr().err
     assert "Linux (x86-64 and ARM) and on macOS (Apple processors)" in error
     assert error.count("\n") == 1
