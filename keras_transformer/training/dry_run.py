@@ -14,6 +14,7 @@ from keras_transformer.models.from_config import check_model
 from keras_transformer.runs.run import Run
 from keras_transformer.special_ids import UNKNOWN_ID
 from keras_transformer.training import distribution
+from keras_transformer.training.one_device import explaining_full_memory
 from keras_transformer.training.start_or_resume import check_same_data, check_start, take_weights
 from keras_transformer.training.train import (
     check_lines,
@@ -79,7 +80,8 @@ def dry_run(config, output, init_from=None, corpora=None, strategy="auto", write
             write(line)
         for line in check_lines(model):
             write(line)
-        compiling, seconds = step_seconds(model, task.batches, config.training, devices)
+        with explaining_full_memory(config.training):
+            compiling, seconds = step_seconds(model, task.batches, config.training, devices)
         memory = f"{peak_bytes() / 1e9:.1f} GB of this process"
         if on_device := devices.peak_bytes():
             memory += f", {on_device / 1e9:.1f} GB of a GPU"

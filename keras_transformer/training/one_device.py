@@ -7,10 +7,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.errors import InputError
 from keras_transformer.training.micro_batches import with_micro_batches
 
 WIDTH = 512  # of the square matrices whose products are timed
 LEAST_REPEATS, LEAST_SECONDS = 3, 0.4  # of the measurement
+NO_MEMORY = "ResourceExhaustedError", "OutOfMemoryError", "MemoryError"
+"""Names of the errors of TensorFlow, PyTorch and Python for memory that is full."""
 
 
 class WorkerLost(RuntimeError):
@@ -85,6 +88,31 @@ class Distribution:
 
     def copy_from_chief(self, variables):
         """Gives the Keras variables of every worker the values that the chief has."""
+
+
+@contextlib.contextmanager
+def explaining_full_memory(training):
+    """Says of an error for lack of memory which setting helps; other errors pass.
+
+    Args:
+        training: `TrainingConfig`.
+    Raises:
+        InputError: the memory is too small for a step.
+    """
+    try:
+        yield
+    except Exception as error:
+        name, first_line = type(error).__name__, str(error).partition("\n")[0]
+        if name not in NO_MEMORY and not first_line.startswith("RESOURCE_EXHAUSTED"):  # of JAX
+            raise
+        parts = training.gradient_accumulation_steps
+        raise InputError(
+            f"Expected memory for a step. Received: training.batch_tokens={training.batch_tokens}, "
+            f"training.gradient_accumulation_steps={parts}: {name}: {first_line:.200} The "
+            "checkpoints are kept, and the same command goes on from the last. Set "
+            f"training.gradient_accumulation_steps={2 * parts}, which halves the part of a batch "
+            "that is computed at once."
+        ) from error
 
 
 def times_float32(policy: str) -> float:

@@ -24,7 +24,7 @@ from keras_transformer.training import distribution
 from keras_transformer.training.final_weights import candidates, choose_weights, save_final_weights
 from keras_transformer.training.interruption import Interruption, StopAtOnce
 from keras_transformer.training.moving_average import AveragesInPlace, AveragingAdam
-from keras_transformer.training.one_device import times_float32
+from keras_transformer.training.one_device import explaining_full_memory, times_float32
 from keras_transformer.training.progress import Display, Meter, Table
 from keras_transformer.training.schedules import Decay, PlannedEnd, schedule_of
 from keras_transformer.training.start_or_resume import (
@@ -78,7 +78,8 @@ def train(
         of the chosen weights: a mean of the last checkpoints, or the best checkpoint if its BLEU
         is clearly higher. For a run that has already ended it is the dict stored then.
     Raises:
-        InputError: bad input; nothing was written.
+        InputError: bad input; nothing was written. Or the memory is too small for a step; the
+            checkpoints before it are kept.
         Interrupted: SIGINT or SIGTERM; the work is saved.
         FloatingPointError: the training diverges; the checkpoints before it are kept.
         WorkerLost: another worker has stopped. Started again, all go on from the last checkpoint.
@@ -152,7 +153,7 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
                     callbacks.append(TensorBoard(run.tensorboard_path, state, meter, task))
                 display = Display(meter, table)
             write(table.heading())
-            with display:
+            with display, explaining_full_memory(training):
                 fit(model, task.batches, task.valid_batches, training, saver, callbacks, devices)
 
             # === Save the best weights ===
