@@ -5,7 +5,7 @@ import numbers
 import types
 
 PACKAGES = {
-    "apache_beam": '"apache-beam>=2.77,<3" "sentencepiece>=0.2.2,<0.2.3"',
+    "apache_beam": '"apache-beam>=2.77,<3"',
     "ctranslate2": '"ctranslate2>=4.8,<5"',
     "py3langid": '"py3langid>=0.4,<1"',
     "safetensors": "safetensors tokenizers",

@@ -21,11 +21,14 @@ BADGE = (
     f"(https://colab.research.google.com/github/{REPOSITORY}/blob/main/notebooks/{{name}})"
 )
 INSTALL = f"""\
-# Installs the package where it is missing, as in Colab. In a checkout, the installed one is used.
+# Installs the package where it is missing, as in Colab, whose TensorFlow stays as it is.
+import importlib.metadata
 import importlib.util
 
 if importlib.util.find_spec("keras_transformer") is None:
-    %pip install --quiet "keras-transformer-translation[notebooks] @ https://github.com/{REPOSITORY}/archive/refs/heads/main.zip"
+    versions = {{found.name: found.version for found in importlib.metadata.distributions()}}
+    kept = [f"{{name}}=={{versions[name]}}" for name in ("tensorflow", "protobuf") if name in versions]
+    %pip install --quiet {{" ".join(kept)}} "keras-transformer-translation[notebooks] @ https://github.com/{REPOSITORY}/archive/refs/heads/main.zip"
 """  # noqa: E501
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:work|tmp|var|root|home|usr|opt|content|Users)/")
 CHATTER = re.compile(r"oneDNN|cuda|cpu_feature_guard|Warning:|WARNING|^[IWEF]\d{4} ", re.MULTILINE)

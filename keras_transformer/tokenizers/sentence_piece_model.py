@@ -17,8 +17,7 @@ try:
     from sentencepiece import sentencepiece_model_pb2
 except Exception as error:  # of protobuf, if it is older than this module wants
     raise ImportError(
-        'sentencepiece and protobuf do not fit: pip install --upgrade "protobuf>=7.36", or '
-        f'"sentencepiece<0.2.3" beside Apache Beam ({error})'
+        f'sentencepiece and protobuf do not fit: pip install "sentencepiece<0.2.3" ({error})'
     ) from error
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece  # type: ignore[attr-defined]
