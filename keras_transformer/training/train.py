@@ -251,7 +251,8 @@ def report_end(run, reason, write):
     path = shlex.quote(str(run.path))
     write(f"next        keras-transformer translate {path} --input F")
     write(f"            keras-transformer evaluate {path} --source F --target F")
-    write(f"            keras-transformer export {path} DIR")
+    of_format = "" if importlib.util.find_spec("tensorflow") else " --format ctranslate2"
+    write(f"            keras-transformer export {path} DIR{of_format}")
 
 
 def make_optimizer(training, schedule):

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import sys
 import time
 import types
 
@@ -629,3 +630,11 @@ def test_a_directory_of_other_files_is_refused(tmp_path, config, train_quietly, 
     with pytest.raises(ValueError, match="holds other files"):
         train_quietly(config, tmp_path / "work")
     assert path.read_text() == "years of work"
+
+
+def test_the_export_that_is_told_last_needs_no_library_that_is_missing(monkeypatch):
+    train = importlib.import_module("keras_transformer.training.train")
+    lines = []
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    train.report_end(types.SimpleNamespace(path="r"), "", lines.append)
+    assert lines[-1].endswith("keras-transformer export r DIR --format ctranslate2")
