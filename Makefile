@@ -9,6 +9,7 @@ PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loa
 BACKEND_TESTS = tests/backend tests/checks tests/convert tests/layers tests/models tests/decoding \
 	tests/test_imports.py tests/training/test_data_parallel.py tests/training/test_losses.py \
 	tests/training/test_metrics.py tests/training/test_micro_batches.py \
+	tests/training/test_model_parallel.py \
 	tests/training/test_one_device.py tests/training/test_schedules.py tests/test_without_tensorflow.py
 
 .PHONY: help install quickstart test test-slow test-docs test-notebooks test-types test-package \
@@ -42,8 +43,9 @@ quickstart: .venv/installed
 test: .venv/installed
 	$(PYTEST)
 
-test-slow: .venv/installed-notebooks
+test-slow: .venv/installed-notebooks .venv/installed-backends
 	$(PYTEST) -m slow
+	KERAS_BACKEND=jax $(PYTEST) -m slow tests/training/test_workers.py
 
 test-docs: .venv/installed-notebooks .venv/installed-docs
 	$(PYTEST) --dist load -m "slow or not slow" tests/test_documentation.py \

@@ -21,6 +21,8 @@ from keras_transformer.config.yaml import yaml_word
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory, check_readable
 
+WORKERS_VARIABLES = {"TF_CONFIG", "JAX_COORDINATOR_ADDRESS"}
+"""Environment variables that tell of other workers."""
 SUMMARY = "train a model on parallel text, or continue a run that was stopped"
 
 
@@ -50,7 +52,8 @@ def add_arguments(parser):
         "--strategy",
         choices=STRATEGIES,
         default="auto",
-        help="devices to train on (default: auto, the workers of TF_CONFIG, else all GPUs)",
+        help="devices to train on (default: auto, the workers of TF_CONFIG or, with JAX, of "
+        "JAX_COORDINATOR_ADDRESS, else all GPUs)",
     )
     parser.add_argument(
         "--dry-run",
@@ -93,7 +96,7 @@ def run(arguments):
         )
     if "prepared" in named:
         check_exists(named["prepared"], "prepared text")
-    if arguments.strategy != "multi_worker" and "TF_CONFIG" not in os.environ:
+    if arguments.strategy != "multi_worker" and not os.environ.keys() & WORKERS_VARIABLES:
         check_directory(arguments.output)  # of several workers, only the first writes to it
     saved = pathlib.Path(arguments.output, "config.yaml")
     config = config_of(arguments, saved, arguments.init_from)

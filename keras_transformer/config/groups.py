@@ -49,7 +49,8 @@ Weight = Annotated[
 ]
 Tag = Annotated[str, Range("a tag such as >>fr<<", lambda text: TAG.fullmatch(text) is not None)]
 Factor = Annotated[float, Range("a number of at least 1", lambda number: number >= 1)]
-STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "tpu")  # of `training.distribution`
+# of `training.distribution`
+STRATEGIES = ("auto", "one", "mirrored", "multi_worker", "model_parallel", "tpu")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ class FiniteBatches(keras.utils.PyDataset):
 
     def __init__(self, generate, num_batches):
         super().__init__()
-        self._generate = generate
+        self.generate = generate
         self._num_batches = num_batches
         self._next = None
 
@@ -54,6 +54,6 @@ class FiniteBatches(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         if index != self._next:  # another pass
-            self._batches = itertools.islice(self._generate(), index, None)
+            self._batches = itertools.islice(self.generate(), index, None)
         self._next = index + 1
         return next(self._batches)

@@ -6,7 +6,7 @@ import keras
 
 from keras_transformer.config import STRATEGIES
 from keras_transformer.errors import InputError
-from keras_transformer.training.one_device import Distribution, WorkerLost
+from keras_transformer.training.one_device import Distribution
 
 
 @contextlib.contextmanager
@@ -19,11 +19,11 @@ def started(strategy="auto", write=print):
     devices = start(strategy, write)
     try:
         yield devices
-    except devices.lost_worker_errors as error:
-        raise WorkerLost(
-            "another worker has stopped or cannot be reached. Start all workers again with the "
-            "same command: they go on from the last checkpoint"
-        ) from error
+    except BaseException as error:
+        failure = devices.failure_of(error)
+        if failure is error:
+            raise
+        raise failure from error
     finally:
         devices.close()
 
@@ -33,9 +33,11 @@ def start(strategy="auto", write=print):
 
     Args:
         strategy: "one" device; "mirrored": all GPUs of this machine, or its logical CPU devices if
-            it has no GPU; "multi_worker": the machines that TF_CONFIG or SLURM describes; "tpu";
-            or "auto": the workers of TF_CONFIG, otherwise several GPUs, otherwise one device. With
-            JAX, every strategy except "one" uses all devices of the machine.
+            it has no GPU; "multi_worker": the machines that TF_CONFIG (with JAX,
+            JAX_COORDINATOR_ADDRESS) or SLURM describes; "model_parallel": the devices of this
+            machine, each with a part of the model (JAX); "tpu"; or "auto": the workers of that
+            variable, otherwise several GPUs, otherwise one device. With JAX, every strategy except
+            "one" uses all devices.
         write: called with a line of text when there are other workers to wait for.
     Raises:
         InputError: unknown name, no such devices, or an invalid description of the cluster.
@@ -44,47 +46,23 @@ def start(strategy="auto", write=print):
         raise InputError(
             f"Expected a strategy: {', '.join(STRATEGIES)}. Received: strategy={strategy!r}."
         )
-    if keras.backend.backend() == "tensorflow":
+    backend = keras.backend.backend()
+    if strategy == "model_parallel" and backend != "jax":
+        raise InputError(
+            "Expected the JAX backend, which alone divides a model. Received: "
+            f"strategy='model_parallel', KERAS_BACKEND={backend}. Set KERAS_BACKEND=jax."
+        )
+    if backend == "tensorflow":
         from keras_transformer.training import tensorflow_distribution
 
         return tensorflow_distribution.start(strategy, write)
-    if keras.backend.backend() == "jax":
-        return _jax_distribution(strategy)
+    if backend == "jax":
+        from keras_transformer.training import jax_distribution
+
+        return jax_distribution.start(strategy, write)
     if strategy not in ("auto", "one"):
         raise InputError(
             "Expected one device: PyTorch trains on one. Received: "
             f"strategy={strategy!r}. Use the TensorFlow or the JAX backend."
         )
     return Distribution()
-
-
-class JaxDistribution(Distribution):
-    """All JAX devices of this machine; each takes an equal number of rows of every batch.
-
-    JAX computes a step as one operation on the whole batch, so the step is that of one device.
-    """
-
-    def __init__(self):
-        parallel = keras.distribution.DataParallel()
-        self._before = keras.distribution.distribution()
-        keras.distribution.set_distribution(parallel)  # `fit` reads it too
-        self.num_replicas = parallel.device_mesh.devices.size
-
-    def close(self):
-        keras.distribution.set_distribution(self._before)
-
-
-def _jax_distribution(strategy):
-    """Returns what `start` returns with JAX."""
-    if strategy == "multi_worker":
-        raise InputError(
-            "Expected the devices of one machine with JAX. Received: strategy='multi_worker'. "
-            "Use the TensorFlow backend for several machines."
-        )
-    devices = keras.distribution.list_devices()
-    if strategy == "tpu" and not devices[0].startswith("tpu"):
-        raise InputError(
-            f"Expected a TPU. Received: strategy='tpu'; JAX has the devices {devices}. "
-            "Install jax[tpu] on a TPU machine, or choose auto."
-        )
-    return Distribution() if strategy == "one" or len(devices) == 1 else JaxDistribution()

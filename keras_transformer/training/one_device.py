@@ -1,6 +1,7 @@
 """Training on one device, and the interface of several devices."""
 
 import contextlib
+import pickle
 import time
 
 import keras
@@ -11,6 +12,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.training.micro_batches import with_micro_batches
 
 WIDTH = 512  # of the square matrices whose products are timed
+BYTES_AT_ONCE = 2**18  # of what a chief sends: as integers, they take four times as many
 LEAST_REPEATS, LEAST_SECONDS = 3, 0.4  # of the measurement
 NO_MEMORY = "ResourceExhaustedError", "OutOfMemoryError", "MemoryError"
 """Names of the errors of TensorFlow, PyTorch and Python for memory that is full."""
@@ -18,6 +20,13 @@ NO_MEMORY = "ResourceExhaustedError", "OutOfMemoryError", "MemoryError"
 
 class WorkerLost(RuntimeError):
     """Another worker has stopped, or could not be reached."""
+
+    def __init__(
+        self,
+        message="another worker has stopped or cannot be reached. Start all workers again with the "
+        "same command: they go on from the last checkpoint",
+    ):
+        super().__init__(message)
 
 
 class Distribution:
@@ -28,14 +37,12 @@ class Distribution:
             multiple of this number of rows.
         num_workers: number of processes.
         is_chief: whether this process is the worker that reads and writes the run.
-        lost_worker_errors: exceptions raised here when another worker has stopped.
         strategy: `tf.distribute.Strategy`, or None without one.
     """
 
     num_replicas = 1
     num_workers = 1
     is_chief = True
-    lost_worker_errors = ()
     strategy = None
 
     def __str__(self):
@@ -68,6 +75,10 @@ class Distribution:
         """Returns the most memory that was used on a GPU of this process; 0: none, or unknown."""
         return 0
 
+    def failure_of(self, error):
+        """Returns an error of this worker, or `WorkerLost` if it says that another has stopped."""
+        return error
+
     def close(self):
         """Undoes what `start` has changed in Keras."""
 
@@ -84,10 +95,43 @@ class Distribution:
             InputError: `make` has raised one on the chief.
             WorkerLost: `make` has raised another exception there.
         """
-        return make()
+        if self.num_workers == 1:
+            return make()
+        if not self.is_chief:
+            length = int(self.total(np.zeros([], "int64")))
+            parts = (self.total(np.zeros(size, "int32")) for _, size in _parts(length))
+            content = b"".join(part.astype("uint8").tobytes() for part in parts)
+            value, error = pickle.loads(content)
+            if error is not None:
+                is_input_error, message = error
+                kind = InputError if is_input_error else WorkerLost
+                raise kind(f"The first worker has stopped: {message}")
+            return value
+        value, error = None, None
+        try:
+            value = make()
+        except BaseException as raised:
+            error = isinstance(raised, InputError), str(raised) or type(raised).__name__
+            raise
+        finally:
+            content = np.frombuffer(pickle.dumps((value, error)), "uint8")
+            self.total(np.array(len(content), "int64"))
+            for start, size in _parts(len(content)):
+                self.total(content[start : start + size].astype("int32"))
+        return value
 
     def copy_from_chief(self, variables):
         """Gives the Keras variables of every worker the values that the chief has."""
+        if self.num_workers > 1:
+            for variable in variables:
+                value = np.asarray(variable)
+                variable.assign(self.total(value if self.is_chief else np.zeros_like(value)))
+
+
+def _parts(length):
+    """Yields `(start, size)` of the parts in which a chief sends its bytes."""
+    for start in range(0, length, BYTES_AT_ONCE):
+        yield start, min(BYTES_AT_ONCE, length - start)
 
 
 @contextlib.contextmanager

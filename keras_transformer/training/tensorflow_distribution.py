@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pickle
 import sys
 
 import numpy as np
@@ -13,7 +12,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.training.gradient_accumulation import with_divided_step
 from keras_transformer.training.one_device import Distribution, WorkerLost
 
-BYTES_AT_ONCE = 2**18  # of what a chief sends: as integers, they take four times as many
+LOST_WORKER_ERRORS = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.UnavailableError,
+)
 
 
 class TensorFlowDistribution(Distribution):
@@ -36,13 +40,6 @@ class TensorFlowDistribution(Distribution):
             self.num_workers = len(workers)
         self.is_chief = self._worker == 0
         self._replicas_here = self.num_replicas // self.num_workers
-        if self.num_workers > 1:
-            self.lost_worker_errors = (
-                tf.errors.AbortedError,
-                tf.errors.CancelledError,
-                tf.errors.DeadlineExceededError,
-                tf.errors.UnavailableError,
-            )
 
     def scope(self):
         return contextlib.nullcontext() if self.strategy is None else self.strategy.scope()
@@ -90,7 +87,9 @@ class TensorFlowDistribution(Distribution):
             (tf.config.experimental.get_memory_info(name)["peak"] for name in names), default=0
         )
 
-    # === Communication between workers: all of them must make the same calls ===
+    def failure_of(self, error):
+        is_lost = self.num_workers > 1 and isinstance(error, LOST_WORKER_ERRORS)
+        return WorkerLost() if is_lost else error
 
     def total(self, value):
         value = np.asarray(value)
@@ -107,44 +106,6 @@ class TensorFlowDistribution(Distribution):
             return context.all_reduce("SUM", values * tf.cast(is_first_here, values.dtype))
 
         return self.strategy.experimental_local_results(self.strategy.run(of_replica))[0]
-
-    def from_chief(self, make):
-        if self.num_workers == 1:
-            return make()
-        if not self.is_chief:
-            length = int(self.total(np.zeros([], "int64")))
-            parts = (self.total(np.zeros(size, "int32")) for _, size in _parts(length))
-            content = b"".join(part.astype("uint8").tobytes() for part in parts)
-            value, error = pickle.loads(content)
-            if error is not None:
-                is_input_error, message = error
-                kind = InputError if is_input_error else WorkerLost
-                raise kind(f"The first worker has stopped: {message}")
-            return value
-        value, error = None, None
-        try:
-            value = make()
-        except BaseException as raised:
-            error = isinstance(raised, InputError), str(raised) or type(raised).__name__
-            raise
-        finally:
-            content = np.frombuffer(pickle.dumps((value, error)), "uint8")
-            self.total(np.array(len(content), "int64"))
-            for start, size in _parts(len(content)):
-                self.total(content[start : start + size].astype("int32"))
-        return value
-
-    def copy_from_chief(self, variables):
-        if self.num_workers > 1:
-            for variable in variables:
-                value = np.asarray(variable)
-                variable.assign(self.total(value if self.is_chief else np.zeros_like(value)))
-
-
-def _parts(length):
-    """Yields `(start, size)` of the parts in which a chief sends its bytes."""
-    for start in range(0, length, BYTES_AT_ONCE):
-        yield start, min(BYTES_AT_ONCE, length - start)
 
 
 def start(strategy, write):
