@@ -71,6 +71,8 @@ class Signatures:
     - attention(text) -> translation `(B,)`; source_pieces `(B, S)` and target_pieces `(B, T)`, the
       tokens, padded with ""; weights `(B, layers, H, T, S)` of the cross-attention, padded with 0.
       Left out if the cross-attention is linear, or if there is none.
+    - forced_attention(text, target) -> source_pieces, target_pieces and weights, as attention, of
+      the given translations.
     - score(text, target) -> score `(B,)` of the given translations, normalized as in the search.
     - encode(text) -> ids `(B, S)`: the encoder's input, including the end token, padded with 0.
     - decode(ids) -> text `(B,)` of target ids `(B, T)`.
@@ -130,13 +132,14 @@ class Signatures:
             "n_best": _graph(self._served_n_best, TEXT),
             "constrained": _graph(reading(self._constrained), TEXT, PREFIX, TERMS),
             "attention": _graph(self._attention, TEXT),
+            "forced_attention": _graph(self._forced_attention, TEXT, TARGET),
             "score": _graph(self._score, TEXT, TARGET),
             "explain": _graph(self._explain, TEXT, TARGET),
             "encode": _graph(lambda text: {"ids": self._read(text)[0]}, TEXT),
             "decode": _graph(lambda ids: {"text": self._target.decode(ids)}, IDS),
         }
         if not self._model.gives_cross_weights:
-            del functions["attention"]
+            del functions["attention"], functions["forced_attention"]
         return functions
 
     def _serving_default(self, text):
@@ -155,11 +158,17 @@ class Signatures:
         labels = found.target_ids[:, 0]  # (B, L)
         length = tf.reduce_max(tf.math.count_nonzero(labels, axis=1, dtype=tf.int32))
         labels = labels[:, : tf.maximum(length, 1)]  # (B, T)
-        _, weights = self._force(found.source_ids, labels)
-        weights = tf.stack(weights, axis=1)
+        translation = tf.where(found.is_copied, found.copies, self._target.decode(labels))
+        return {"translation": translation, **self._pieces_and_weights(found.source_ids, labels)}
+
+    def _forced_attention(self, text, target):
+        source_ids, _, is_copied, labels = self._read_both(text, target)
+        return self._pieces_and_weights(source_ids, tf.where(is_copied[:, None], PAD_ID, labels))
+
+    def _pieces_and_weights(self, source_ids, labels):
+        weights = tf.stack(self._force(source_ids, labels)[1], axis=1)
         return {
-            "translation": tf.where(found.is_copied, found.copies, self._target.decode(labels)),
-            "source_pieces": _pieces(self._source_pieces, found.source_ids),
+            "source_pieces": _pieces(self._source_pieces, source_ids),
             "target_pieces": _pieces(self._target_pieces, labels),
             "weights": tf.where(labels[:, None, None, :, None] != PAD_ID, weights, 0.0),
         }

@@ -46,8 +46,8 @@ def test_from_a_run_to_an_export(run, corpus, tmp_path, unverified, eagerly):
     assert translator.sample(texts, seed=1) == translator.sample(texts, seed=1)
 
     assert set(Signatures(translator).functions()) == {
-        "serving_default", "n_best", "constrained", "attention", "score", "explain", "encode",
-        "decode",
+        "serving_default", "n_best", "constrained", "attention", "forced_attention", "score",
+        "explain", "encode", "decode",
     }  # fmt: skip
     with unverified("serving_default", "attention"):
         export_saved_model(translator, tmp_path / "export")

@@ -43,8 +43,8 @@ def refusals(exported):
 
 @pytest.mark.parametrize(
     "name",
-    ["serving_default", "n_best", "constrained", "attention", "score", "explain"]
-    + ["encode", "decode"],
+    ["serving_default", "n_best", "constrained", "attention", "forced_attention", "score"]
+    + ["explain", "encode", "decode"],
 )
 def test_every_signature_refuses_another_rank(refusals, name):
     assert len(refusals[name]) == 3

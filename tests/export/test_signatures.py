@@ -134,6 +134,9 @@ def test_attention_is_that_of_the_translator(signatures, translator):
             pieces = found[f"{side}_pieces"][i].tolist()
             assert pieces[:num_pieces] == getattr(expected, f"{side}_pieces")
             assert set(pieces[num_pieces:]) <= {""}
+    forced = call(signatures["forced_attention"], text=texts, target=translator(texts))
+    np.testing.assert_allclose(forced.pop("weights"), found["weights"], atol=1e-5)
+    assert all(pieces.tolist() == found[name].tolist() for name, pieces in forced.items())
 
 
 def test_score_forces_a_translation(signatures, translator, texts):

@@ -15,7 +15,14 @@ const NO_SCORE = -1e8; // an alternative below this does not exist
 const find = (selector, within = document) => within.querySelector(selector);
 const make = (parent, name, properties = {}) =>
   parent.appendChild(Object.assign(document.createElement(name), properties));
+const on = (element, events, handler) =>
+  events.split(" ").forEach((event) => element.addEventListener(event, handler));
+const write = (element, text) => {
+  element.textContent = text;
+  element.hidden = !text;
+};
 const percent = (share) => `${Math.round(100 * share)}%`;
+const wellFormed = (text) => text.trim().toWellFormed(); // the server refuses half a character
 
 const state = {
   model: "",
@@ -27,24 +34,15 @@ const state = {
 
 // === the server ===
 
-class Refusal extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
-
 function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    });
+    setTimeout(resolve, milliseconds);
+    on(signal, "abort", () => reject(signal.reason));
   });
 }
 
-// Returns the parsed answer. A busy server is asked again, each time after a longer pause.
+// Returns the parsed answer. A busy server is asked again, each time after a longer pause. The error
+// of an answer has its status.
 async function ask(path, signal, body) {
   const options = body ? { method: "POST", body: JSON.stringify(body), signal } : { signal };
   for (let attempt = 1; ; attempt++) {
@@ -54,7 +52,8 @@ async function ask(path, signal, body) {
     if (response.ok) return response.json();
     if (![429, 503].includes(response.status) || attempt === ATTEMPTS) {
       const found = await response.json().catch(() => ({}));
-      throw new Refusal(response.status, String(found.error ?? `Status ${response.status}`));
+      const message = String(found.error ?? `Status ${response.status}`);
+      throw Object.assign(new Error(message), { status: response.status });
     }
     await pause(250 * 2 ** attempt, signal);
   }
@@ -64,37 +63,29 @@ async function ask(path, signal, body) {
 
 const LINE = /[^\r\n\u2028\u2029]+/g;
 const NO_END = /(?:^|[\s(])(?:\p{Lu}|\d{1,2}|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|e\.g|i\.e|z\. ?B)\.\s*$/u;
-const segmenter = Intl.Segmenter && new Intl.Segmenter(undefined, { granularity: "sentence" });
+const segmenter = new Intl.Segmenter(undefined, { granularity: "sentence" });
 
-// Returns the sentences of a text as {text, start, end, beginsLine, prefix, terms, key}.
+// Returns the sentences of a text as {text, end, beginsLine, prefix, terms, key}.
 function sentencesOf(text) {
   const found = [];
   for (const line of text.matchAll(LINE)) {
     const parts = [];
-    for (const { segment } of segmenter ? segmenter.segment(line[0]) : [{ segment: line[0] }]) {
+    for (const { segment } of segmenter.segment(line[0])) {
       if (parts.length && NO_END.test(parts.at(-1).slice(-20))) parts.push(parts.pop() + segment);
       else parts.push(segment);
     }
-    let start = line.index, beginsLine = true;
-    for (const part of parts) {
-      const end = start + part.length;
-      if (part.trim()) {
-        found.push({ text: wellFormed(part.trim()), start, end, beginsLine });
-        beginsLine = false;
-      }
-      start = end;
-    }
+    let end = line.index;
+    const ofLine = parts.map((part) => ({ text: wellFormed(part), end: (end += part.length) }))
+      .filter(({ text }) => text);
+    found.push(...ofLine.map((sentence, i) => ({ ...sentence, beginsLine: !i })));
   }
   return found;
 }
 
-// Half of a surrogate pair is no character; the server would refuse it.
-const wellFormed = (text) => (text.toWellFormed ? text.toWellFormed() : text);
-
 // Returns the lines of the terms as {isIn, forms}: whether a text has the term, and its forms.
 function termsOf(lines) {
   return lines.split("\n").filter((line) => line.trim()).map((line) => {
-    const parts = line.split(/[\t=|]/).map((part) => wellFormed(part.trim()));
+    const parts = line.split(/[\t=|]/).map((part) => wellFormed(part));
     const word = parts.length > 1 ? parts.shift() : "";
     const quoted = word.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
     const flags = word === word.toLowerCase() ? "iu" : "u"; // a capital stands for itself
@@ -107,7 +98,7 @@ function termsOf(lines) {
 function constrain(sentences) {
   const terms = termsOf(find("#terms").value);
   sentences.forEach((sentence, index) => {
-    sentence.prefix = index ? "" : wellFormed(find("#prefix").value);
+    sentence.prefix = index ? "" : find("#prefix").value.toWellFormed();
     sentence.terms = terms.filter(({ isIn }) => isIn(sentence.text)).map(({ forms }) => forms);
     sentence.key = JSON.stringify([sentence.text, sentence.prefix, ...sentence.terms]);
   });
@@ -136,71 +127,60 @@ function* batchesOf(sentences) {
 class Pane {
   constructor() {
     this.root = find("#panes").appendChild(find("#pane").content.firstElementChild.cloneNode(true));
-    this.words = new Words(find(".words", this.root));
+    this.find = (selector) => find(selector, this.root);
+    this.words = new Words(this.find(".words"));
     this.controller = new AbortController();
     this.alternative = 0;
     this.numAsked = 0;
+    this.select = this.find(".version select");
+    on(this.select, "change", () => this.forget() || this.update());
+    on(this.words.head, "change", () => this.update(this.alternative));
+    on(this.find(".copy"), "click", () => this.copy());
+    this.find(".copy").hidden = !navigator.clipboard;
     this.forget();
-    const version = find(".version select", this.root);
-    version.addEventListener("change", () => this.forget() || this.update());
-    this.words.head.addEventListener("change", () => this.update());
-    find(".copy", this.root).addEventListener("click", () => this.copy());
-    find(".copy", this.root).hidden = !navigator.clipboard;
     this.showVersions();
-  }
-
-  // === what it is asked ===
-
-  // The part of the path behind the model: the chosen label or version, or nothing.
-  get target() {
-    return find(".version select", this.root).value;
   }
 
   // The version that answers, {version, labels, card}, as of when the page last asked.
   get version() {
-    const [, kind, name] = this.target.split("/").map(decodeURIComponent);
-    const isIt = ({ version, labels }) =>
-      !kind || (kind === "labels" ? labels.includes(name) : version === name);
-    return state.versions.find(isIt);
+    return this.select.selectedOptions[0]?.version;
   }
 
-  get number() {
-    return this.version?.version;
-  }
-
+  // The values are the part of the path behind the model.
   showVersions() {
-    const select = find(".version select", this.root), before = select.value;
+    const { select } = this, { versions } = state, before = select.value;
     select.replaceChildren();
-    const add = (value, textContent) => make(select, "option", { value, textContent });
-    if (state.versions.length) add("", `latest (${state.versions[0].version})`);
-    for (const { version, labels } of state.versions) {
-      for (const label of labels) add(`/labels/${encodeURIComponent(label)}`, `${label} (${version})`);
-    }
-    for (const { version } of state.versions) add(`/versions/${version}`, version);
+    const add = (version, value, textContent) => make(select, "option", { version, value, textContent });
+    if (versions.length) add(versions[0], "", `latest (${versions[0].version})`);
+    for (const each of versions) each.labels.forEach((label) =>
+      add(each, `/labels/${encodeURIComponent(label)}`, `${label} (${each.version})`));
+    for (const each of versions) add(each, `/versions/${each.version}`, each.version);
     select.value = before;
     if (select.selectedIndex < 0) select.selectedIndex = 0;
-    if (this.number !== this.known) this.forget();
+    if (this.version?.version !== this.known) this.forget();
   }
 
   // Forgets all that another version has said.
   forget() {
-    this.known = this.number;
+    this.known = this.version?.version;
     this.signatures = null;
     this.results = new Map(); // key of a sentence to what `search` returns, or {error}
     this.showCard();
   }
 
+  ask(what, signal, body) {
+    return ask(`v1/models/${encodeURIComponent(state.model)}${this.select.value}${what}`, signal, body);
+  }
+
   predict(signature_name, inputs, signal) {
     this.numAsked++;
-    const path = `v1/models/${encodeURIComponent(state.model)}${this.target}:predict`;
-    return ask(path, signal, { signature_name, inputs }).then(({ outputs }) => outputs);
+    return this.ask(":predict", signal, { signature_name, inputs }).then(({ outputs }) => outputs);
   }
 
   // Reads which signatures the version has.
   async learn(signal) {
     if (this.signatures) return;
-    const path = `v1/models/${encodeURIComponent(state.model)}${this.target}/metadata`;
-    const found = (await ask(path, signal)).metadata.signature_def.signature_def;
+    const found = (await this.ask("/metadata", signal)).metadata.signature_def.signature_def;
     const size = (signature, output, axis) =>
       Number(found[signature]?.outputs[output]?.tensor_shape.dim[axis]?.size ?? 0);
     if (!found.serving_default?.inputs.text || !found.serving_default.outputs.translation) {
@@ -208,32 +188,26 @@ class Pane {
     }
     this.signatures = found;
     this.numBest = size("n_best", "translations", 1);
-    this.words.setHeads(size("attention", "weights", 1), size("attention", "weights", 2));
+    this.words.setHeads(...[1, 2].map((axis) => size("forced_attention", "weights", axis)));
     find("#constraints").hidden = !state.panes.some((pane) => pane.signatures?.constrained);
   }
 
-  // Returns for each sentence {texts, scores, truncated, met}: the best translation first.
+  // Returns for each sentence {texts, scores, truncated, met, explained}: the best first.
   async search(sentences, signal, numBest = this.numBest) {
     const inputs = { text: sentences.map(({ text }) => text) };
-    const rows = (texts, scores, truncated, met) =>
-      sentences.map((_, i) => ({
-        texts: texts[i], scores: scores[i], truncated: truncated[i], met: met?.[i], explained: [],
-      }));
-    const columns = (name) => name.map((value) => [value]);
+    let name = numBest > 1 ? "n_best" : "serving_default";
     if (sentences.some(isConstrained) && this.signatures.constrained) {
+      name = "constrained";
       const most = Math.max(1, ...sentences.map(({ terms }) => terms.length));
       inputs.prefix = sentences.map(({ prefix }) => prefix);
       inputs.terms = sentences.map(({ terms }) => [...terms, ...Array(most - terms.length).fill("")]);
-      const found = await this.predict("constrained", inputs, signal);
-      return rows(columns(found.translation), columns(found.score), columns(found.truncated),
-        found.terms_met);
     }
-    if (numBest > 1) {
-      const found = await this.predict("n_best", inputs, signal);
-      return rows(found.translations, found.scores, found.truncated);
-    }
-    const found = await this.predict("serving_default", inputs, signal);
-    return rows(columns(found.translation), columns(found.score), columns(found.truncated));
+    const found = await this.predict(name, inputs, signal);
+    const columns = [found.translations ?? found.translation, found.scores ?? found.score, found.truncated];
+    return sentences.map((_, i) => {
+      const [texts, scores, truncated] = columns.map((column) => [column[i]].flat());
+      return { texts, scores, truncated, met: found.terms_met?.[i], explained: {} };
+    });
   }
 
   // Does what `search` does; a sentence that the server refuses is {error}, the others are not.
@@ -241,7 +215,7 @@ class Pane {
     try {
       return await this.search(sentences, signal, numBest);
     } catch (error) {
-      if (!(error instanceof Refusal) || [404, 429, 503].includes(error.status)) throw error;
+      if (!error.status || [404, 429, 503].includes(error.status)) throw error;
       if (sentences.length === 1) return [{ error: error.message, canPass: error.status >= 500 }];
       const rows = [];
       for (const one of sentences) rows.push(...(await this.searchEach([one], signal, numBest)));
@@ -255,6 +229,11 @@ class Pane {
     return this.results.get(state.sentences[state.chosen]?.key);
   }
 
+  // What the server has said of the words, or the tokens, of a translation of the chosen sentence.
+  explained(name) {
+    return this.result?.explained?.[`${name} ${this.alternative}`];
+  }
+
   // Translates what has not been translated, the chosen sentence first. Cancels what still runs.
   async update(alternative = 0) {
     this.controller.abort();
@@ -262,7 +241,7 @@ class Pane {
     const { signal } = this.controller, { numAsked } = this, start = performance.now();
     this.alternative = alternative;
     try {
-      find(".failure", this.root).hidden = true;
+      write(this.find(".failure"), "");
       for (const [key, { canPass }] of this.results) if (canPass) this.results.delete(key);
       this.show();
       await this.learn(signal);
@@ -288,62 +267,48 @@ class Pane {
     this.show();
   }
 
-  // Asks what is known of the words of the chosen translation.
+  // Asks what is known of the words of the chosen translation, and of its tokens for a head.
   async explain(signal) {
-    const { result, alternative } = this, sentence = state.sentences[state.chosen];
-    const target = result?.texts?.[alternative], head = this.words.head.value;
-    if (target && this.signatures.explain && !result.explained[alternative]) {
-      const inputs = { text: [sentence.text], target: [target] };
-      const found = await this.predict("explain", inputs, signal);
-      const first = Object.entries(found).map(([name, [row]]) => [name, row]);
-      result.explained[alternative] = Object.fromEntries(first);
-    }
-    if (target && head && !result.heads) {
-      const found = await this.predict("attention", { text: [sentence.text] }, signal);
-      result.heads = {
-        source: found.source_pieces[0], target: found.target_pieces[0], weights: found.weights[0],
-      };
+    const { result, alternative } = this, target = result?.texts?.[alternative];
+    const inputs = { text: [state.sentences[state.chosen]?.text], target: [target] };
+    for (const name of this.words.head.value ? ["explain", "forced_attention"] : ["explain"]) {
+      if (!target || !this.signatures[name] || this.explained(name)) continue;
+      const found = Object.entries(await this.predict(name, inputs, signal));
+      result.explained[`${name} ${alternative}`] = Object.fromEntries(found.map(([k, [row]]) => [k, row]));
     }
     this.showDetails();
   }
 
   fail(error) {
-    const place = find(".failure", this.root);
-    place.textContent = error.message;
-    place.hidden = false;
-    find(".progress", this.root).hidden = true;
-    find(".state", this.root).textContent = "";
+    write(this.find(".failure"), error.message);
+    this.find(".progress").hidden = true;
+    this.find(".state").textContent = "";
     if (error.status === 404) loadVersions(); // the version has gone
   }
 
   // === what is shown ===
 
   show() {
-    const { sentences } = state, isOne = sentences.length < 2;
-    const best = find(".best", this.root), list = find(".sentences", this.root);
+    const { sentences } = state, isOne = sentences.length < 2, { result } = this;
+    const best = this.find(".best"), list = this.find(".sentences"), progress = this.find(".progress");
     best.hidden = !isOne;
     list.hidden = isOne;
     if (isOne) {
-      list.replaceChildren();
-      const result = this.result;
       if (result || !sentences.length) best.textContent = result?.error ?? result?.texts[0] ?? "";
       best.classList.toggle("waiting", Boolean(sentences.length && !result));
       best.classList.toggle("failed", Boolean(result?.error));
-    } else {
-      this.showSentences(list);
     }
+    this.showSentences(list, isOne ? [] : sentences);
     const done = sentences.filter(({ key }) => this.results.has(key)).length;
-    const progress = find(".progress", this.root);
     progress.hidden = isOne || done === sentences.length;
-    progress.max = Math.max(1, sentences.length);
-    progress.value = done;
-    find(".state", this.root).textContent = progress.hidden ? "" : `${done} of ${sentences.length}`;
+    progress.value = done / sentences.length || 0;
+    this.find(".state").textContent = progress.hidden ? "" : `${done} of ${sentences.length}`;
     this.showDetails();
   }
 
-  showSentences(list) {
-    while (list.childElementCount > state.sentences.length) list.lastElementChild.remove();
-    state.sentences.forEach((sentence, i) => {
+  showSentences(list, sentences) {
+    while (list.childElementCount > sentences.length) list.lastElementChild.remove();
+    sentences.forEach((sentence, i) => {
       const item = list.children[i] ?? make(list, "li");
       const button = item.firstElementChild ?? make(item, "button", {
         type: "button", dir: "auto", onclick: () => choose(i),
@@ -353,76 +318,70 @@ class Pane {
       const name = result?.error ? "failed" : result ? "" : "waiting";
       const shown = `${name} ${i === state.chosen} ${sentence.beginsLine} ${text}`;
       if (button.shown === shown) return; // there may be thousands
-      Object.assign(button, { shown, textContent: text, className: name });
-      button.setAttribute("aria-pressed", i === state.chosen);
+      Object.assign(button, { shown, textContent: text, className: name, ariaPressed: i === state.chosen });
       item.className = sentence.beginsLine ? "begins-line" : "";
     });
   }
 
   // seconds: how long the server took; false if everything was known.
   showState(seconds) {
-    const { sentences } = state;
-    if (!sentences.length) return;
-    const number = sentences.length > 1 && `${sentences.length} sentences`;
-    const time = seconds && `${seconds.toFixed(2)} s`;
-    find(".state", this.root).textContent = [number, time].filter(Boolean).join(", ");
-    const which = state.panes.length > 1 ? `Version ${this.number}: ` : "";
-    const result = this.result;
-    say(this, which + (sentences.length > 1
-      ? `${sentences.length} sentences translated.` : result?.error ?? result?.texts[0] ?? ""));
+    const { length } = state.sentences, { result } = this;
+    if (!length) return;
+    const number = length > 1 && `${length} sentences`, time = seconds && `${seconds.toFixed(2)} s`;
+    this.find(".state").textContent = [number, time].filter(Boolean).join(", ");
+    const which = state.panes.length > 1 ? `Version ${this.version?.version}: ` : "";
+    say(this, which + (number ? `${number} translated.` : result?.error ?? result?.texts[0] ?? ""));
   }
 
   // Shows the alternatives, remarks and words of the chosen sentence. What is there stays, dimmed,
   // until there is something newer: nothing moves while someone types.
   showDetails() {
-    const { result, alternative } = this, explained = result?.explained?.[alternative];
-    const waits = Boolean(state.sentences.length && !result);
-    const waitsForWords = waits || Boolean(
-      result?.texts?.[alternative] && this.signatures.explain && !explained);
-    find(".alternatives", this.root).classList.toggle("waiting", waits);
+    const { result, alternative } = this, name = this.words.head.value ? "forced_attention" : "explain";
+    const explained = this.explained(name), waits = state.sentences.length > 0 && !result;
+    const isAsked = Boolean(result?.texts?.[alternative] && this.signatures?.[name]);
+    const waitsForWords = waits || (isAsked && !explained);
+    this.find(".alternatives").classList.toggle("waiting", waits);
     this.words.root.classList.toggle("waiting", waitsForWords);
     if (waits) return;
+    this.showAlternatives(this.find(".alternatives ol"));
+    this.showRemarks();
+    if (!waitsForWords) this.words.show(explained);
+  }
+
+  showAlternatives(list) {
+    const { result, alternative } = this, hadFocus = list.contains(document.activeElement);
     const texts = (result?.texts ?? []).filter((_, i) => result.scores[i] > NO_SCORE);
-    const box = find(".alternatives", this.root), list = find("ol", box);
-    const hadFocus = list.contains(document.activeElement);
-    box.hidden = texts.length < 2;
-    const isNew = list.result !== result || list.alternative !== alternative;
-    if (isNew) list.replaceChildren(); // else a click on it could be lost
+    this.find(".alternatives").hidden = texts.length < 2;
+    if (list.result === result && list.alternative === alternative) return; // a click could be lost
+    list.replaceChildren();
     Object.assign(list, { result, alternative });
-    if (isNew) texts.forEach((text, i) => {
+    texts.forEach((text, i) => {
       const button = make(make(list, "li"), "button", {
-        type: "button", onclick: () => this.update(i),
+        type: "button", ariaPressed: i === alternative, onclick: () => this.update(i),
       });
-      button.setAttribute("aria-pressed", i === alternative);
       make(button, "span", { dir: "auto", textContent: text });
       make(button, "span", { className: "score", textContent: result.scores[i].toFixed(2) });
       if (hadFocus && i === alternative) button.focus();
     });
-    this.showRemarks(result, explained);
-    if (!waitsForWords) this.words.show(explained, alternative || result?.met ? null : result?.heads);
   }
 
-  showRemarks(result, explained) {
-    const sentence = state.sentences[state.chosen], remarks = [];
-    if (result?.truncated?.[this.alternative]) remarks.push("The text or its translation was cut.");
-    if (explained?.num_unknown) {
-      remarks.push(`${explained.num_unknown} of its tokens are unknown to the tokenizer.`);
-    }
+  showRemarks() {
+    const { result, signatures } = this, sentence = state.sentences[state.chosen];
+    const numUnknown = this.explained("explain")?.num_unknown;
     const missing = sentence?.terms.filter((_, i) => result?.met && !result.met[i]) ?? [];
-    for (const forms of missing) remarks.push(`Without the term ${forms.replaceAll("\t", " | ")}.`);
-    if (result && this.signatures && !this.signatures.constrained && isConstrained(sentence)) {
-      remarks.push("This version takes no beginning and no terms.");
-    }
-    const place = find(".remarks", this.root);
-    place.textContent = remarks.join(" ");
-    place.hidden = !remarks.length;
+    const isIgnored = result && signatures && !signatures.constrained && isConstrained(sentence);
+    write(this.find(".remarks"), [
+      result?.truncated?.[this.alternative] && "The text or its translation was cut.",
+      numUnknown && `${numUnknown} of its tokens are unknown to the tokenizer.`,
+      ...missing.map((forms) => `Without the term ${forms.replaceAll("\t", " | ")}.`),
+      isIgnored && "This version takes no beginning and no terms.",
+    ].filter(Boolean).join(" "));
   }
 
   // Shows the model card, and names its languages to a screen reader.
   showCard() {
-    const card = this.version?.card ?? {}, place = find(".card", this.root);
+    const card = this.version?.card ?? {}, place = this.find(".card"), box = find("div", place);
     place.hidden = !Object.keys(card).length;
-    const box = find("div", place);
     box.replaceChildren();
     for (const [title, facts] of Object.entries(card)) {
       make(box, "h3", { textContent: title });
@@ -432,18 +391,15 @@ class Pane {
         make(list, "dd", { textContent: value });
       }
     }
-    const { source = "", target = "" } = card.languages ?? {};
-    const code = (name) => (/^[a-z]{2,3}([-_][A-Za-z]{2,4})?$/.test(name) ? name.replace("_", "-") : "");
-    const places = { source: "#text, .source-side", target: ".best, .sentences, .alternatives ol, .target-side" };
-    for (const [selectors, name] of [[places.source, source], [places.target, target]]) {
-      for (const one of document.querySelectorAll(selectors)) {
-        if (one.id === "text" || this.root.contains(one)) one.lang = code(name);
-      }
+    const [source, target] = ["source", "target"].map((side) => languageCode(card.languages?.[side]));
+    this.find(".source-side").lang = source;
+    for (const name of [".best", ".sentences", ".alternatives ol", ".target-side"]) {
+      this.find(name).lang = target;
     }
-    if (state.panes[0] === this || !state.panes.length) {
-      find("#about").textContent = code(source) && code(target)
-        ? `${languageName(source)} to ${languageName(target)}` : "";
-    }
+    if ((state.panes[0] ?? this) !== this) return;
+    find("#text").lang = source;
+    const names = [source, target].map((code) => code && languages.of(code));
+    find("#about").textContent = names.every(Boolean) ? names.join(" to ") : "";
   }
 
   // The translation of the text, with the lines of the text.
@@ -458,10 +414,9 @@ class Pane {
   }
 
   async copy() {
-    const button = find(".copy", this.root);
-    await navigator.clipboard.writeText(this.text).then(
-      () => (button.textContent = "Copied"), () => (button.textContent = "Not copied"));
-    setTimeout(() => (button.textContent = "Copy"), 1500);
+    const button = this.find(".copy"), show = (text) => (button.textContent = text);
+    await navigator.clipboard.writeText(this.text).then(() => show("Copied"), () => show("Not copied"));
+    setTimeout(show, 1500, "Copy");
   }
 }
 
@@ -474,62 +429,48 @@ class Words {
     this.sides = [find(".source-side", root), find(".target-side", root)];
     this.counterparts = find(".counterparts", root);
     this.sides.forEach((place, side) => {
-      const over = (event) => this.light(side, this.indexOf(event.target));
-      place.addEventListener("pointerover", over);
-      place.addEventListener("focusin", over);
-      place.addEventListener("pointerleave", () => this.lightFocused());
-      place.addEventListener("focusout", () => this.light(side, -1));
-      place.addEventListener("keydown", (event) => this.move(side, event));
+      on(place, "pointerover focusin", ({ target }) => this.light(side, this.indexOf(target)));
+      on(place, "pointerleave", () => this.lightFocused());
+      on(place, "focusout", () => this.light(side, -1));
+      on(place, "keydown", (event) => this.move(side, event));
     });
   }
 
   setHeads(numLayers, numHeads) {
-    while (this.head.options.length > 1) this.head.remove(1);
-    for (let layer = 0; layer < numLayers; layer++) {
-      for (let head = 0; head < numHeads; head++) {
-        const textContent = `layer ${layer + 1}, head ${head + 1}`;
-        make(this.head, "option", { value: `${layer},${head}`, textContent });
-      }
+    this.head.length = 1;
+    for (let i = 0; i < numLayers * numHeads; i++) {
+      const layer = Math.floor(i / numHeads), head = i % numHeads;
+      const textContent = `layer ${layer + 1}, head ${head + 1}`;
+      make(this.head, "option", { value: `${layer},${head}`, textContent });
     }
-    find(".head", this.root).hidden = this.head.options.length < 2;
+    find(".head", this.root).hidden = this.head.length < 2;
   }
 
-  // explained: of the signature `explain`; heads: {source, target, weights}, of `attention`.
-  show(explained, heads) {
+  // explained: of the signature `explain`, or of `forced_attention` for the chosen head.
+  show(explained) {
+    const { value } = this.head;
     this.root.hidden = !explained;
-    const shown = this.head.value && heads ? this.head.value : explained;
-    if (!explained || (shown === this.shown && heads === this.heads)) return;
-    [this.shown, this.heads] = [shown, heads];
-    if (shown !== explained) {
-      const [layer, head] = shown.split(",").map(Number);
-      const weights = heads.weights[layer][head];
-      this.draw(heads.source.filter(Boolean), heads.target.filter(Boolean), [], weights);
-    } else {
-      const { source_words, words, word_scores, attention } = explained;
-      this.draw(source_words.filter(Boolean), words.filter(Boolean), word_scores, attention);
-    }
-    const isOther = this.head.value && !heads;
-    this.counterparts.textContent = isOther
-      ? "A layer and a head are shown for the best translation without a beginning and terms."
-      : "Point at a word, or move with the arrow keys, to see its counterparts.";
-  }
-
-  // weights: a row for each word of the translation, with a number for each of the text.
-  draw(source, target, scores, weights) {
-    this.texts = [source, target];
-    this.weight = [(i, j) => weights[j]?.[i] ?? 0, (j, i) => weights[j]?.[i] ?? 0];
+    if (!explained || (explained === this.explained && value === this.value)) return;
+    Object.assign(this, { explained, value });
+    const { source_words, words, word_scores, source_pieces, target_pieces } = explained;
+    const [layer, head] = value.split(",");
+    this.texts = (value ? [source_pieces, target_pieces] : [source_words, words])
+      .map((texts) => texts.filter(Boolean));
+    // a row for each word of the translation, with a number for each of the text
+    this.weights = value ? explained.weights[layer][head] : explained.attention;
     this.sides.forEach((place, side) => {
       place.replaceChildren();
       this.texts[side].forEach((text, i) => {
         const button = make(place, "button", { type: "button", tabIndex: i ? -1 : 0 });
         make(button, "span", { textContent: text });
-        if (side && scores[i] !== undefined) {
-          const probability = Math.exp(scores[i]);
-          make(button, "small", { textContent: percent(probability) });
-          button.classList.toggle("unsure", probability < 0.5);
-        }
+        if (!side || value) return;
+        const probability = Math.exp(word_scores[i]);
+        make(button, "small", { textContent: percent(probability) });
+        button.classList.toggle("unsure", probability < 0.5);
       });
     });
+    this.counterparts.textContent =
+      "Point at a word, or move with the arrow keys, to see its counterparts.";
   }
 
   indexOf(element) {
@@ -537,57 +478,57 @@ class Words {
     return button ? [...button.parentElement.children].indexOf(button) : -1;
   }
 
+  // Returns how much a word looks at each of the other side, or they at it.
+  sharesOf(side, index) {
+    const weight = (row, column) => this.weights[row]?.[column] ?? 0;
+    return this.texts[1 - side].map((_, j) => (side ? weight(index, j) : weight(j, index)));
+  }
+
   // Lights a word and its counterparts on the other side; none if the index is -1.
   light(side, index) {
     if (!this.texts) return;
-    const others = [...this.sides[1 - side].children];
-    const shares = others.map((_, j) => (index < 0 ? 0 : this.weight[side](index, j)));
-    const most = Math.max(...shares, 1e-9);
-    for (const place of this.sides) {
-      for (const button of place.children) {
-        button.classList.remove("chosen", "is-lit");
-        button.style.setProperty("--share", 0);
-      }
+    const shares = this.sharesOf(side, index), most = Math.max(...shares, 1e-9);
+    for (const button of this.sides[side].children) {
+      button.classList.remove("is-lit", "chosen");
+      button.style.setProperty("--share", 0);
     }
-    others.forEach((button, j) => {
+    [...this.sides[1 - side].children].forEach((button, j) => {
+      button.classList.remove("chosen");
+      button.classList.toggle("is-lit", shares[j] > most / 2);
       button.style.setProperty("--share", (shares[j] / most).toFixed(3));
-      button.classList.toggle("is-lit", index >= 0 && shares[j] > most / 2);
     });
-    if (index < 0) return;
-    this.sides[side].children[index].classList.add("chosen");
+    const button = this.sides[side].children[index];
+    if (!button) return;
+    button.classList.add("chosen");
     const total = side ? 1 : shares.reduce((sum, share) => sum + share, 0) || 1;
-    const ranked = shares.map((share, j) => [share / total, this.texts[1 - side][j]])
-      .filter(([share]) => share >= 0.05).sort(([a], [b]) => b - a).slice(0, 4);
-    const found = ranked.map(([share, text]) => `\u2068${text}\u2069 ${percent(share)}`).join(", ");
-    const text = `\u2068${this.texts[side][index]}\u2069`;
-    this.counterparts.textContent = side
-      ? `${text} attends to ${found || "no word"}` : `${text} is attended to by ${found || "no word"}`;
-    const focused = this.sides[side].children[index];
-    if (focused === document.activeElement) {
-      focused.setAttribute("aria-description", this.counterparts.textContent);
-    }
+    const found = shares.map((share, j) => [share / total, this.texts[1 - side][j]])
+      .filter(([share]) => share >= 0.05).sort(([a], [b]) => b - a).slice(0, 4)
+      .map(([share, text]) => `\u2068${text}\u2069 ${percent(share)}`).join(", ");
+    const does = side ? "attends to" : "is attended to by";
+    const said = `\u2068${this.texts[side][index]}\u2069 ${does} ${found || "no word"}`;
+    this.counterparts.textContent = said;
+    if (button === document.activeElement) button.setAttribute("aria-description", said);
   }
 
   lightFocused() {
-    const side = this.sides.findIndex((place) => place.contains(document.activeElement));
+    const side = this.sides.indexOf(document.activeElement.parentElement);
     this.light(Math.max(side, 0), side < 0 ? -1 : this.indexOf(document.activeElement));
   }
 
   // Left and right go along a side, up and down to the strongest counterpart on the other one.
   move(side, event) {
     const buttons = [...this.sides[side].children], index = this.indexOf(event.target);
-    const isRtl = getComputedStyle(this.sides[side]).direction === "rtl";
-    const steps = { ArrowRight: isRtl ? -1 : 1, ArrowLeft: isRtl ? 1 : -1 };
-    let next;
-    if (event.key in steps) next = buttons[index + steps[event.key]];
-    else if (event.key === "Home") next = buttons[0];
-    else if (event.key === "End") next = buttons.at(-1);
-    else if (event.key === (side ? "ArrowUp" : "ArrowDown")) {
-      const others = [...this.sides[1 - side].children];
-      const shares = others.map((_, j) => this.weight[side](index, j));
-      next = others[shares.indexOf(Math.max(...shares))];
-    } else return;
+    const step = getComputedStyle(this.sides[side]).direction === "rtl" ? -1 : 1;
+    const shares = this.sharesOf(side, index);
+    const places = {
+      ArrowRight: buttons[index + step], ArrowLeft: buttons[index - step],
+      Home: buttons[0], End: buttons.at(-1),
+      [side ? "ArrowUp" : "ArrowDown"]:
+        this.sides[1 - side].children[shares.indexOf(Math.max(...shares))],
+    };
+    if (!(event.key in places)) return;
     event.preventDefault();
+    const next = places[event.key];
     if (!next) return;
     for (const button of next.parentElement.children) button.tabIndex = button === next ? 0 : -1;
     next.focus();
@@ -597,126 +538,107 @@ class Words {
 // === a file of lines ===
 
 let job = new AbortController();
+const ofJob = (name) => find(`#job-${name}`);
 
 async function translateFile(file) {
   job.abort();
   job = new AbortController();
-  const { signal } = job, pane = state.panes[0];
-  const result = find("#job-result"), progress = find("#job-progress");
+  const { signal } = job, pane = state.panes[0], result = ofJob("result");
+  const show = (text) => (ofJob("state").textContent = text);
   URL.revokeObjectURL(result.href);
   result.hidden = true;
   find("#job").hidden = false;
-  find("#job-name").textContent = file.name;
-  find("#job-end").textContent = "Cancel";
-  const show = (text) => (find("#job-state").textContent = text);
+  ofJob("name").textContent = file.name;
+  ofJob("end").textContent = "Cancel";
   show("");
   try {
     if (file.size > MAX_FILE_BYTES) throw new Error("The file has more than 50 MB.");
     const lines = (await file.text()).replace(/^\ufeff/, "").split(/\r?\n/);
-    const sentences = constrain(lines.map((line) => ({ text: wellFormed(line.trim()) })));
-    sentences.forEach((sentence, i) => Object.assign(sentence, { line: i + 1, prefix: "" }));
+    const sentences = constrain(lines.map((line, i) => ({ text: wellFormed(line), line: i + 1 })));
+    for (const sentence of sentences) sentence.prefix = "";
     const translations = lines.map(() => "");
     await pane.learn(signal);
-    progress.max = lines.length;
     for (const batch of batchesOf(sentences.filter(({ text }) => text))) {
       const rows = await pane.searchEach(batch, signal, 1);
       rows.forEach(({ error, texts }, i) => {
         if (error) throw new Error(`Line ${batch[i].line}: ${error}`);
         translations[batch[i].line - 1] = texts[0].replace(/[\r\n]+/g, " ");
       });
-      progress.value = batch.at(-1).line;
+      ofJob("progress").value = batch.at(-1).line / lines.length;
       show(`${batch.at(-1).line} of ${lines.length} lines`);
     }
-    progress.value = lines.length;
+    ofJob("progress").value = 1;
     const content = new Blob([translations.join("\n")], { type: "text/plain;charset=utf-8" });
     result.href = URL.createObjectURL(content);
     result.download = file.name.replace(/(\.[^.]*)?$/, ".translated$1");
     result.hidden = false;
     show("is translated");
-    say(job, `${file.name} is translated.`);
   } catch (error) {
     if (signal.aborted) return;
     show(error.message);
-    say(job, error.message);
   }
-  find("#job-end").textContent = "Close";
-}
-
-function endJob() {
-  job.abort();
-  find("#job").hidden = true;
-  find("#file").value = "";
+  say(job, `${file.name} ${ofJob("state").textContent}`);
+  ofJob("end").textContent = "Close";
 }
 
 // === the page ===
 
-// The English name of a language with a code such as "de".
-function languageName(code) {
-  const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
-  return names.of(code.replace("_", "-"));
-}
+const languages = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
+const languageCode = (name = "") =>
+  /^[a-z]{2,3}([-_][A-Za-z]{2,4})?$/.test(name) ? name.replace("_", "-") : "";
 
 // Tells a screen reader, once nothing newer of the same speaker has come for a while.
-const timers = new Map();
 function say(speaker, text) {
-  clearTimeout(timers.get(speaker));
-  timers.set(speaker, setTimeout(() => {
-    timers.delete(speaker);
-    find("#said").textContent = text;
-  }, SAYING_MS));
+  clearTimeout(speaker.saying);
+  speaker.saying = setTimeout(() => (find("#said").textContent = text), SAYING_MS);
 }
 
+const update = () => state.panes.forEach((pane) => pane.update());
+
 function readText() {
-  const text = find("#text").value;
-  state.sentences = constrain(sentencesOf(text));
+  state.sentences = constrain(sentencesOf(find("#text").value));
   state.chosen = sentenceAtCursor();
   const { length } = state.sentences;
   find("#count").textContent = length > 1 ? `${length} sentences` : "";
-  for (const pane of state.panes) pane.update();
+  update();
 }
 
 function sentenceAtCursor() {
-  const place = find("#text").selectionStart;
-  const index = state.sentences.findIndex(({ end }) => place <= end);
-  return index < 0 ? Math.max(0, state.sentences.length - 1) : index;
+  const isPassed = ({ end }) => end < find("#text").selectionStart;
+  return Math.min(state.sentences.filter(isPassed).length, Math.max(0, state.sentences.length - 1));
 }
 
 function choose(index) {
   if (index === state.chosen) return;
   state.chosen = index;
-  for (const pane of state.panes) pane.update();
+  update();
 }
 
 function compare() {
-  const isOn = state.panes.length === 1;
+  const [first, second] = state.panes, isOn = !second;
   if (isOn) {
-    const pane = new Pane(), first = state.panes[0].number;
-    const other = state.versions.find(({ version }) => version !== first);
-    if (other) find(".version select", pane.root).value = `/versions/${other.version}`;
-    pane.forget();
+    const pane = new Pane(), other = state.versions.find((version) => version !== first.version);
     state.panes.push(pane);
+    if (other) pane.select.value = `/versions/${other.version}`;
+    pane.forget();
     pane.update();
   } else {
-    const pane = state.panes.pop();
-    pane.controller.abort();
-    pane.root.remove();
+    second.controller.abort();
+    second.root.remove();
+    state.panes.pop();
   }
   find("main").classList.toggle("comparing", isOn);
-  find("#compare").setAttribute("aria-pressed", isOn);
+  find("#compare").ariaPressed = isOn;
 }
 
 // Asks which versions there are; those that have changed translate anew.
 async function loadVersions() {
-  const problem = find("#problem");
   try {
-    const found = await ask("page.json", new AbortController().signal);
-    state.model = found.model;
-    state.versions = found.versions;
-    problem.hidden = true;
+    const { model, versions } = await ask("page.json", new AbortController().signal);
+    Object.assign(state, { model, versions });
+    write(find("#problem"), "");
   } catch (error) {
-    problem.textContent = error.message;
-    problem.hidden = false;
-    return;
+    return write(find("#problem"), error.message);
   }
   find("#model").textContent = document.title = state.model;
   find("#compare").hidden = state.versions.length < 2 && state.panes.length < 2;
@@ -734,22 +656,21 @@ function onTyping(event) {
   if (!event.isComposing) typing = setTimeout(readText, TYPING_MS);
 }
 
-for (const field of ["#text", "#prefix", "#terms"]) {
-  find(field).addEventListener("input", onTyping);
-  find(field).addEventListener("compositionend", onTyping);
-}
-for (const name of ["click", "keyup"]) {
-  find("#text").addEventListener(name, () => {
-    if (find("#text").value && state.sentences.length > 1) choose(sentenceAtCursor());
-  });
-}
-find("#clear").addEventListener("click", () => {
+for (const field of ["#text", "#prefix", "#terms"]) on(find(field), "input compositionend", onTyping);
+on(find("#text"), "click keyup", ({ target }) => {
+  if (target.value && state.sentences.length > 1) choose(sentenceAtCursor());
+});
+on(find("#clear"), "click", () => {
   find("#text").value = "";
   find("#text").focus();
   readText();
 });
-find("#file").addEventListener("change", ({ target }) => target.files[0] && translateFile(target.files[0]));
-find("#job-end").addEventListener("click", endJob);
-find("#compare").addEventListener("click", compare);
-document.addEventListener("visibilitychange", () => document.hidden || loadVersions());
+on(find("#file"), "change", ({ target }) => target.files[0] && translateFile(target.files[0]));
+on(ofJob("end"), "click", () => {
+  job.abort();
+  find("#job").hidden = true;
+  find("#file").value = "";
+});
+on(find("#compare"), "click", compare);
+on(document, "visibilitychange", () => document.hidden || loadVersions());
 loadVersions().then(() => find("#text").value && readText()); // a browser may restore the text
