@@ -5,6 +5,7 @@ import dataclasses
 import importlib.metadata
 import os
 import re
+import shlex
 from collections.abc import Sequence
 
 import yaml
@@ -35,7 +36,7 @@ def facts_of_runs(
 ) -> dict[str, dict[str, str]]:
     """Returns what a model card says of the runs that are exported, a dict of sections.
 
-    Of files, it has the names without directories.
+    Of files, it has the names without directories; the command has relative paths as typed.
 
     Args:
         paths: list of run directories; several are an ensemble.
@@ -54,10 +55,11 @@ def facts_of_runs(
     config, finished = run.load_config(), run.finished()
     corpora = [*config.data.train, *config.data.valid]
     source, target = languages or _languages_of(corpora)
-    identity = run.identity
+    identity, num_pairs = run.identity, run.checkpoints.stored_state().num_pairs
     data = {
         "training": _names_of(config.data.train) or _origin_of(config.data),
         "validation": _names_of(config.data.valid) or UNKNOWN,
+        "training pairs": f"{num_pairs:,}" if num_pairs else UNKNOWN,
         "SHA-256 of the training pairs": identity.training_text or UNKNOWN,
         "SHA-256 of the validation pairs": identity.validation_text or UNKNOWN,
     }
@@ -66,7 +68,7 @@ def facts_of_runs(
     if len(paths) == 1 and adapter is None and chosen and checkpoint in (None, chosen):
         facts["scores"] = _scores_of(finished, config.training.bleu_tokenizer)
     training = {
-        "command": "keras-transformer train --config config.yaml --output RUN",
+        "command": _without_directories(identity.command or UNKNOWN),
         "runs": str(len(paths)),
         "weights": checkpoint or chosen or "best",
         "steps": str(finished["step"]) if finished else UNKNOWN,
@@ -185,6 +187,12 @@ def _names_of(corpora):
     files = [corpus.tsv or (corpus.source, corpus.target) for corpus in corpora]
     sides = [(file,) if isinstance(file, (str, os.PathLike)) else file for file in files]
     return ", ".join(os.path.basename(str(side)) for pair in sides for side in pair if side)
+
+
+def _without_directories(command):
+    """Returns a command line in which absolute paths are the names of their files."""
+    directories = r"(^|[=,:\[{ ])~?/(?:[^/,}\]]*/)*"
+    return shlex.join(re.sub(directories, r"\1", word) for word in shlex.split(command))
 
 
 def _shown(value):

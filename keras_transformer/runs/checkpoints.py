@@ -119,12 +119,12 @@ class Checkpoints:
         """Returns the newest checkpoint's path, or None."""
         return self.all()[-1] if self.all() else None
 
-    def stored_run_id(self) -> str:
-        """Returns the run id in the newest readable checkpoint, or ""."""
+    def stored_state(self) -> TrainingState:
+        """Returns the state in the newest readable checkpoint, or that of a new training."""
         for path in reversed(self.all()):
             with contextlib.suppress(DamagedCheckpoint):
-                return _read_state(path).run_id
-        return ""
+                return _read_state(path)
+        return TrainingState()
 
     def read_state(self, path: pathlib.Path) -> TrainingState:
         """Returns the `TrainingState` of a checkpoint.

@@ -1,7 +1,7 @@
 """A run: the directory in which one model is trained.
 
 RUN/config.yaml                         all settings
-RUN/identity.json                       id of the run, checksums of the text and the tokenizers
+RUN/identity.json                       id of the run, checksums of its text and tokenizers, command
 RUN/tokenizer/                          one tokenizer, or source and target
 RUN/checkpoints/step-00000500/          weights; the newest also hold the state of the optimizer
 RUN/adapter.npz                         what LoRA has trained, after training
@@ -19,7 +19,9 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -77,6 +79,8 @@ class Identity:
     """Checksum of the tokenizers."""
     alignments: str | None = None
     """Checksum of the file of `training.guided_alignment`; None where there is none."""
+    command: str | None = None
+    """The command line that began the run, as typed; None where a program of the user did."""
 
     @classmethod
     def of(cls, corpora, tokenizers, alignments=None):
@@ -88,7 +92,23 @@ class Identity:
             alignments: checksum of their file, or None.
         """
         texts = (corpus.checksum() for corpus in corpora)
-        return cls(uuid.uuid4().hex, *texts, checksum_of_tokenizers(tokenizers), alignments)
+        return cls(
+            uuid.uuid4().hex,
+            *texts,
+            tokenizers=checksum_of_tokenizers(tokenizers),
+            alignments=alignments,
+            command=_typed_command(),
+        )
+
+
+def _typed_command():
+    """Returns the command line of this process, quoted for a shell; None if it is not ours."""
+    program = pathlib.Path(sys.argv[0])
+    if program.name == "keras-transformer":
+        return shlex.join([program.name, *sys.argv[1:]])
+    if program.parts[-2:] == ("keras_transformer", "__main__.py"):
+        return shlex.join(["python", "-m", "keras_transformer", *sys.argv[1:]])
+    return None
 
 
 class Run:
@@ -133,7 +153,7 @@ class Run:
     def identity(self) -> Identity:
         """The `Identity` of the run; raises `InputError` if its file is damaged."""
         if not is_named(self.path, self.identity_path.name):
-            return Identity(Checkpoints(self.path / "checkpoints").stored_run_id())
+            return Identity(Checkpoints(self.path / "checkpoints").stored_state().run_id)
         try:
             content = json.loads(read_regular(self.path, self.identity_path.name, "an identity"))
             if not all(isinstance(value, str | None) for value in content.values()):

@@ -132,7 +132,8 @@ def create_or_restore(config, run, init_from, model, task, write):
         saved, damaged = run.checkpoints.restore_newest(model, write)
         check_same_data(run, (run.identity, saved or state), (identity, state))
         run.checkpoints.mark_damaged(damaged)
-        identity = dataclasses.replace(identity, run_id=run.identity.run_id)
+        first = run.identity
+        identity = dataclasses.replace(identity, run_id=first.run_id, command=first.command)
         run.write_identity(identity)
         if saved is not None:
             state = saved

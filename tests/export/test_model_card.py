@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import pytest
 import yaml
 
@@ -11,6 +12,7 @@ from keras_transformer.export import facts_of_runs
 from keras_transformer.export.model_card import write_model_card
 from keras_transformer.files.checksums import check_export
 from keras_transformer.files.model_card import read_card
+from keras_transformer.runs.checkpoints import Checkpoints, TrainingState
 
 FINISHED = {
     "step": 535, "limit": "max_minutes", "value": 32.0, "reason": "over", "checkpoint": "averaged",
@@ -31,7 +33,15 @@ def run(tmp_path):
     ]
     Config.from_preset("tiny").override(text).save(path / "config.yaml")
     identity = {"run_id": "1", "training_text": "ab12", "validation_text": "cd34"}
+    identity["command"] = (
+        "keras-transformer train --config /home/me/a.yaml --set 'tokenizer.model=/home/me/my dir/b' "
+        "'data.train=[{source: /home/me/c, target: d/e}]' --output 'my run'"
+    )
     (path / "identity.json").write_text(json.dumps(identity))
+    Checkpoints(path / "checkpoints").save_weights(
+        keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]),
+        TrainingState(step=535, num_pairs=29000, run_id="1"),
+    )
     (path / "finished.json").write_text(json.dumps(FINISHED))
     return path
 
@@ -39,7 +49,12 @@ def run(tmp_path):
 def test_a_run_tells_its_text_its_scores_and_its_settings(run):
     facts = facts_of_runs([run])
     assert facts["languages"] == {"source": "en", "target": "de"}
-    assert list(facts["data"].values()) == ["train.en.gz, train.de.gz", "valid.tsv", "ab12", "cd34"]
+    files = ["train.en.gz, train.de.gz", "valid.tsv"]
+    assert list(facts["data"].values()) == [*files, "29,000", "ab12", "cd34"]
+    assert facts["training"]["command"] == (
+        "keras-transformer train --config a.yaml --set tokenizer.model=b "
+        "'data.train=[{source: c, target: d/e}]' --output 'my run'"
+    )
     assert facts["scores"]["bleu"] == "21.24"
     assert facts["scores"]["signature of bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert facts["training"]["steps"] == "535" and facts["training"]["weights"] == "averaged"

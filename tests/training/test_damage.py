@@ -14,7 +14,7 @@ import pytest
 
 from keras_transformer.files.checksums import write_checksums
 from keras_transformer.runs.load import load_run, weights_path
-from keras_transformer.runs.run import Run
+from keras_transformer.runs.run import Identity, Run
 from keras_transformer.training.training_log import check_log
 
 
@@ -163,6 +163,21 @@ def test_a_damaged_identity_is_refused(run, longer, start):
     (run / "identity.json").unlink()  # which is the advice
     start(longer, run)
     assert Run(run).identity.run_id == before
+
+
+def test_the_command_that_began_a_run_is_kept(run, longer, start, monkeypatch):
+    typed = ["train", "--train", "my pairs.tsv"]
+    for argv, expected in [
+        (["/usr/bin/keras-transformer", *typed], "keras-transformer train --train 'my pairs.tsv'"),
+        (["/x/keras_transformer/__main__.py", "train"], "python -m keras_transformer train"),
+        (["/x/ipykernel_launcher.py", "-f", "secret.json"], None),
+    ]:
+        monkeypatch.setattr("sys.argv", argv)
+        assert Identity.of((), (), None).command == expected
+    identity = dataclasses.replace(Run(run).identity, command="keras-transformer train")
+    Run(run).write_identity(identity)
+    start(longer, run)
+    assert Run(run).identity == identity
 
 
 def test_checkpoints_without_settings_are_refused(run, config, start):
