@@ -234,8 +234,12 @@ def gradients_reach_all(subject):
     ids = subject.random_ids(8)
 
     def value():
-        logits = ops.cast(subject.logits_tensor(**ids), "float32")
-        return ops.sum(ops.sin(logits + ops.arange(logits.shape[-1], dtype="float32")))
+        outputs = subject.model(subject.inputs(**ids), training=False)  # the logits may be one
+        outputs = [ops.cast(output, "float32") for output in keras.tree.flatten(outputs)]
+        return sum(
+            ops.sum(ops.sin(output + ops.arange(output.shape[-1], dtype="float32")))
+            for output in outputs
+        )
 
     missing = [
         weight.path

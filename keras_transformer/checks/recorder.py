@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_transformer.checks.subject import as_array
 from keras_transformer.layers.nested import nested_layers
+from keras_transformer.layers.token_embedding import TokenEmbedding
 
 
 @contextlib.contextmanager
@@ -55,7 +56,8 @@ def outputs_of(subject, ids):
     innermost = [
         layer
         for layer in subject.layers
-        if len(nested_layers(layer)) == 1 and not isinstance(layer, keras.layers.Embedding)
+        if len(nested_layers(layer)) == 1
+        and not isinstance(layer, (keras.layers.Embedding, TokenEmbedding))
     ]
     with recorded(innermost, note):
         subject.logits_tensor(**ids)

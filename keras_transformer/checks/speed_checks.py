@@ -22,7 +22,12 @@ def speed(subject):
         arrays = dict(zip(names, tensors, strict=True))
         return subject.logits_tensor(**arrays)
 
-    seconds = _seconds(backend.compile_function(call, subject.model.weights), *inputs)
+    how = "forward"
+    try:
+        seconds = _seconds(backend.compile_function(call, subject.model.weights), *inputs)
+    except Exception:  # one that needs a length that is a number, such as a loop over it
+        how = "forward, not compiled for all lengths"
+        seconds = _seconds(call, *inputs)
     matrix = ops.ones((PRODUCT, PRODUCT))
     best = 2 * PRODUCT**3 / _seconds(backend.compile_function(ops.matmul), matrix, matrix)
     positions = sum(array.size for array in ids.values()) / len(ids)
@@ -31,7 +36,7 @@ def speed(subject):
     )
     used = 2 * kernels * positions / seconds
     return held(
-        f"{positions / seconds:,.0f} tokens a second forward, {used / 1e9:,.1f} GFLOP/s, "
+        f"{positions / seconds:,.0f} tokens a second {how}, {used / 1e9:,.1f} GFLOP/s, "
         f"{used / best:.0%} of a product of {PRODUCT:,} x {PRODUCT:,}; weights of "
         f"{sum(int(np.prod(w.shape)) * 4 for w in subject.model.weights) / 1e6:,.1f} MB"
     )

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_transformer import layers as ours
 from keras_transformer.checks import Subject
-from keras_transformer.models import Gpt, Transformer
+from keras_transformer.models import Bert, Gpt, RnnSeq2Seq, Transformer
 
 V, D = 40, 16
 L = keras.layers
@@ -260,6 +260,32 @@ def positions_that_ignore_the_offset():
     return Subject(ForgetsTheOffset(V, d_model=D, num_heads=2, ff_dim=D, num_layers=1))
 
 
+class LikeKerasHub(keras.Model):
+    """Generates as the tasks of KerasHub do: a sampler calls `next` with the cache."""
+
+    def __init__(self, gpt):
+        super().__init__()
+        self.gpt = gpt
+
+    def call(self, ids):
+        return self.gpt(ids)
+
+    def generate_step(self, ids):
+        start = self.gpt.start_decoding(ids[:, :1], ids.shape[1])
+
+        def next(prompt, cache, index):
+            logits, cache = start.step_fn(prompt[:, index - 1 : index], index - 1, cache)
+            return logits[:, 0], None, cache
+
+        return self.sampler(next=next, prompt=ids, cache=start.state, index=1)
+
+
+@found_by("steps")
+def positions_that_ignore_the_offset_in_a_cache_of_keras_hub():
+    gpt = ForgetsTheOffset(V, d_model=D, num_heads=2, ff_dim=D, num_layers=1)
+    return Subject(LikeKerasHub(gpt))
+
+
 # === Saving ===
 
 
@@ -372,26 +398,75 @@ def right_models():
     def transformer(**options):
         return lambda: Subject(Transformer(V, **{**small, **options}))
 
-    def convolution(x):
-        return L.Conv1D(D, 3, padding="causal", activation="gelu")(x)
+    def convolution(x, **options):
+        return L.Conv1D(D, 3, padding="causal", activation="gelu", **options)(x)
+
+    def wavenet(x):
+        """Two gated, dilated convolutions with residuals (van den Oord et al., 2016)."""
+        for dilation in (1, 2):
+            gate = L.Conv1D(D, 2, padding="causal", dilation_rate=dilation, activation="sigmoid")
+            filtered = L.Conv1D(D, 2, padding="causal", dilation_rate=dilation, activation="tanh")
+            x = x + L.Dense(D)(filtered(x) * gate(x))
+        return x
+
+    def decoder(x):
+        """A Transformer of Keras's own layers, with positions of ours."""
+        x = ours.SinusoidalPositions()(x)
+        x = L.LayerNormalization()(causal_attention(x))
+        return L.LayerNormalization()(x + L.Dense(D)(L.Dense(2 * D, activation="gelu")(x)))
+
+    def grouped(x):
+        x = ours.SinusoidalPositions()(x)
+        return x + L.GroupQueryAttention(D // 4, 4, 2)(x, x, use_causal_mask=True)
+
+    def stacked(x):
+        return L.RNN([L.LSTMCell(D), L.GRUCell(D)], return_sequences=True)(x)
+
+    def recurrent_seq2seq():
+        """The state of an encoder starts a decoder (Sutskever et al., 2014)."""
+        source, target = (
+            keras.Input((None,), dtype="int32", name=n) for n in ("encoder", "decoder")
+        )
+        _, *state = L.LSTM(D, return_state=True)(L.Embedding(V, D, mask_zero=True)(source))
+        x = L.Embedding(V, D, mask_zero=True)(target)
+        x = L.LSTM(D, return_sequences=True)(x, initial_state=state)
+        return Subject(keras.Model([source, target], L.Dense(V)(x)))
 
     return {
         "transformer": transformer(),
         "pre-norm, tied, learned": transformer(normalize_first=True, positions="learned"),
         "rotary": transformer(positions="rotary"),
+        "ALiBi": transformer(positions="alibi"),
         "local attention": transformer(attention={"name": "local", "window": 3}),
-        "linear attention": transformer(attention="linear"),
+        "block attention": transformer(attention={"name": "block", "block_size": 3}),
+        "strided attention": transformer(attention={"name": "strided", "stride": 3}),
+        "linear attention": transformer(attention="linear", cross_attention="linear"),
+        "performer": transformer(attention="performer", cross_attention="performer"),
         "ssru": transformer(decoder_attention="ssru"),
+        "two decoder layers, untied": transformer(num_decoder_layers=2, tie_output=False),
+        "swish": transformer(activation="swish", output_bias=True, share_embeddings=False),
+        "rnn with attention": lambda: Subject(RnnSeq2Seq(V, d_model=D, units=D)),
         "gpt": lambda: Subject(Gpt(V, **small)),
+        "bert": lambda: Subject(Bert(V, **small), is_causal=False),
+        "like KerasHub": lambda: Subject(LikeKerasHub(Gpt(V, **small))),
         "gru": lambda: language_model(recurrent, mask_zero=True, batch=batch()),
         "lstm": lambda: language_model(L.LSTM(D, return_sequences=True)),
+        "cells": lambda: language_model(stacked),
         "convolution": lambda: language_model(convolution),
+        "grouped convolution": lambda: language_model(lambda x: convolution(x, groups=2)),
+        "wavenet": lambda: language_model(wavenet),
+        "decoder": lambda: language_model(decoder),
+        "grouped queries": lambda: language_model(grouped),
         "gru and attention": lambda: language_model(lambda x: causal_attention(recurrent(x))),
         "batch normalization": lambda: language_model(
             lambda x: L.BatchNormalization()(recurrent(x))
         ),
         "two inputs": translator,
         "one length": lambda: translator(length=6),
+        "recurrent seq2seq": recurrent_seq2seq,
+        "additive attention": lambda: translator(
+            cross=lambda x, read: L.AdditiveAttention()([x, read])
+        ),
         "our layers": lambda: language_model(
             lambda x: ours.DecoderBlock(2, D, has_cross_attention=False)(
                 ours.SinusoidalPositions()(x)
