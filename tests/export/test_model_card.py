@@ -34,7 +34,8 @@ def run(tmp_path):
     Config.from_preset("tiny").override(text).save(path / "config.yaml")
     identity = {"run_id": "1", "training_text": "ab12", "validation_text": "cd34"}
     identity["command"] = (
-        "keras-transformer train --config /home/me/a.yaml --set 'tokenizer.model=/home/me/my dir/b' "
+        "keras-transformer train --config /home/me/a.yaml --set "
+        "'tokenizer.model=/home/me/my dir/b' "
         "'data.train=[{source: /home/me/c, target: d/e}]' --output 'my run'"
     )
     (path / "identity.json").write_text(json.dumps(identity))
