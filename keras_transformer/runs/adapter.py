@@ -51,7 +51,8 @@ def merge_adapter(model: keras.Model, path: StrPath) -> None:
             first, second = factors[name], factors[name.replace(*FACTORS)]
             if (len(first), *second.shape[1:]) != tuple(kernel.shape):
                 raise ValueError(f"{name} is of another shape")
-            merged.append((kernel, ops.add(kernel, ops.matmul(first, second))))
+            value = ops.convert_to_numpy(ops.add(kernel, ops.matmul(first, second)))
+            merged.append((kernel, value))
         if is_right and not (merged and all_finite(value for _, value in merged)):
             raise ValueError("its numbers are not finite")
     except Exception as error:  # a damaged file raises errors of zipfile, zlib and NumPy
