@@ -28,7 +28,7 @@ def loaded(exported_ctranslate2):
 
 
 def test_the_signatures_are_those_of_a_saved_model(loaded, exported):
-    """Except for three: the same names, types, shapes and answers."""
+    """But for those that CTranslate2 cannot give: the same names, types, shapes and answers."""
     saved_model = LoadedModel(exported)
     missing = {"attention", "constrained", "explain", "forced_attention"}
     assert set(loaded.signatures) == set(saved_model.signatures) - missing
