@@ -7,6 +7,8 @@ from keras import ops
 
 from keras_transformer import layers
 from keras_transformer.models import RnnSeq2Seq, Transformer
+from keras_transformer.runs.adapter import merge_adapter, write_adapter
+from keras_transformer.runs.model_state import path_within
 
 INPUTS = {"source_ids": np.array([[5, 7, 3]]), "target_ids": np.array([[2, 9]])}
 
@@ -86,6 +88,18 @@ def test_a_model_is_exported_without_adapters(model):
     assert len(plain.weights) == len(model.weights) - 12
     expected = ops.convert_to_numpy(model(INPUTS))
     np.testing.assert_allclose(ops.convert_to_numpy(plain(INPUTS)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_adapter_file_is_merged_into_the_weights_that_it_adapts(model, tmp_path):
+    write_adapter(model, tmp_path / "adapter.npz")
+    base = Transformer(19, num_layers=1, d_model=8, ff_dim=5, num_heads=2, dropout=0.0)
+    base.build()
+    adapted = {path_within(model, weight): weight for weight in model.weights}
+    for weight in base.weights:
+        weight.assign(adapted[path_within(base, weight)])
+    merge_adapter(base, tmp_path / "adapter.npz")
+    found, expected = (ops.convert_to_numpy(each(INPUTS)) for each in (base, model))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_merged_kernels_are_not_rounded_to_the_compute_dtype(tmp_path):
