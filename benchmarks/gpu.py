@@ -43,6 +43,8 @@ def main():
     arguments = parser.parse_args()
     if os.environ.get("KERAS_BACKEND") != "jax":
         sys.exit("Expected KERAS_BACKEND=jax in the environment, before this program starts.")
+    # before this process imports JAX, too, which else takes most of the memory
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     with tempfile.TemporaryDirectory() as folder:
         Measurement(arguments, pathlib.Path(folder)).run()
 
@@ -67,7 +69,7 @@ class Measurement:
                 of_batches = ["--batches", self.folder / "batches.npz"]
                 self.side(f"{preset}, PyTorch", "torch", "--preset", preset, *of_batches)
         if "translation" in self.arguments.parts:
-            for preset in set(TRANSLATED) & set(self.arguments.presets):
+            for preset in filter(TRANSLATED.__contains__, self.arguments.presets):
                 for beam_size in (1, 4):
                     for library in ("ours", "hugging_face", "ctranslate2"):
                         flags = ["--beam-size", beam_size, "--run", self.folder / preset]
@@ -115,7 +117,7 @@ class Measurement:
     def process(self, name, command, adds=False, compiled=None):
         """Returns the seconds of a process of Python, or None if it has failed."""
         started = time.monotonic()
-        variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        variables = {}
         if compiled is not None:
             variables["JAX_COMPILATION_CACHE_DIR"] = str(compiled / "compiled")
             variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
