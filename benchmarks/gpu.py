@@ -25,6 +25,8 @@ import time
 from pinned import HERE, count, multi30k, positive, write_results
 from training import write_batches
 
+from keras_transformer.data.batch_plan import NUM_SHAPES
+
 STEPS = {"tiny": 1500, "base": 600, "big": 150}
 """Of each preset: enough for `tiny` and `base` to write translations that end."""
 TRANSLATED = ("tiny", "base")
@@ -61,7 +63,10 @@ class Measurement:
     def run(self):
         self.side("product", "product")
         write_batches(
-            self.folder / "batches.npz", 40, batch_tokens=self.arguments.batch_tokens, static=True
+            self.folder / "batches.npz",
+            40,
+            batch_tokens=self.arguments.batch_tokens,
+            static_shapes=NUM_SHAPES,
         )
         for preset in self.arguments.presets:
             self.train(preset)
@@ -81,7 +86,6 @@ class Measurement:
         """Trains by the command: first one step, which fills the cache, and then the steps."""
         settings = {
             "batch_tokens": self.arguments.batch_tokens,
-            "static_shapes": "true",
             "mixed_precision": "mixed_bfloat16",
             "schedule": "inverse_square_root",
             "peak_learning_rate": 0.004 if preset == "tiny" else 0.001,

@@ -63,7 +63,7 @@ def main():
     plot(results, path.with_suffix(".png"))
 
 
-def write_batches(ours, num_batches, usual=None, batch_tokens=BATCH_TOKENS, static=False):
+def write_batches(ours, num_batches, usual=None, batch_tokens=BATCH_TOKENS, static_shapes=0):
     """Writes our batches of Multi30k and, if there is a path, the usual; returns the tokenizer."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     from keras_transformer.data import ParallelCorpus, TranslationBatches
@@ -73,7 +73,7 @@ def write_batches(ours, num_batches, usual=None, batch_tokens=BATCH_TOKENS, stat
     corpus = ParallelCorpus.from_files(folder / "train.en.gz", folder / "train.de.gz")
     tokenizer = SentencePieceTokenizer.train([*corpus.source, *corpus.target], vocab_size=10_000)
     batches = TranslationBatches(
-        corpus, tokenizer, batch_tokens=batch_tokens, seed=1, static_shapes=static
+        corpus, tokenizer, batch_tokens=batch_tokens, seed=1, static_shapes=static_shapes
     )
     arrays = batches.arrays(repeat=False)
     all_batches = [(x["source_ids"], x["target_ids"], labels) for x, labels, _ in arrays]

@@ -5,8 +5,8 @@
 
 This is how the trainings of `README.md` in this directory ran, on machines without TensorFlow.
 
-JAX compiles for each shape, which takes longer than training with it, so give trainings few:
-`--set training.static_shapes=true`. Three things shorten this further: dropout hashes the places of
+JAX compiles for each shape, which takes longer than training with it. Three things shorten this
+further: dropout hashes the places of
 the entries instead of drawing from Threefry, texts are translated in large batches, and the
 variables of `ENVIRONMENT` keep XLA from timing kernels and let processes share what it compiles.
 """

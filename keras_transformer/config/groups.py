@@ -363,9 +363,11 @@ class TrainingConfig(SettingsGroup):
     jit_compile: Annotated[
         bool | None, "Whether XLA compiles the step, once for each shape; null lets Keras decide."
     ] = None
-    static_shapes: Annotated[bool, "Whether batches have a few fixed shapes, for XLA and TPUs."] = (
-        False
-    )
+    static_shapes: Annotated[
+        CountOrZero | None,
+        "Maximum number of fixed shapes of batches, each of which XLA compiles; 0 means any; null "
+        "means 5 on JAX, else 0.",
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 
-LENGTH_GROWTH = 1.25  # ratio of one static length to the next
+NUM_SHAPES = 5  # of static batches, unless another number is asked for
 MULTIPLE = 8  # static lengths are multiples of it, and row counts that are at least as large
 NOISE = 1.0  # in tokens; reorders pairs of the same length, which adds little padding
 
@@ -96,22 +96,33 @@ def plan_static_batches(source_lengths, target_lengths, shapes, rng=None):
     return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
 
-def static_shapes(batch_tokens, max_length):
-    """Returns the few `(rows, length)` of static batches, the largest length first.
+def static_shapes(batch_tokens, lengths, max_length, num_shapes=NUM_SHAPES):
+    """Returns the few `(rows, length)` of static batches with the least padding, the longest first.
 
     Args:
         batch_tokens: maximum of `rows * length`, which comes close to it.
-        max_length: the largest length; at most `batch_tokens`.
+        lengths: int array, number of ids of the longer side of each pair.
+        max_length: the largest length, of pairs that may be longer than these; at most
+            `batch_tokens`.
+        num_shapes: the most that there may be.
     """
-    shapes = []
-    length = max_length
-    while length > 0:
-        num_rows = batch_tokens // length
-        if num_rows >= MULTIPLE:
-            num_rows -= num_rows % MULTIPLE
-        shapes.append((num_rows, length))
-        length = int(length / LENGTH_GROWTH) // MULTIPLE * MULTIPLE
-    return shapes
+    ceilings = np.append(np.arange(MULTIPLE, max_length, MULTIPLE), max_length)
+    num_below = np.searchsorted(np.sort(lengths), ceilings, side="right")
+    # for each ceiling, how long all pairs below it become with the best of so many ceilings
+    least = ceilings * num_below
+    best = [[length] for length in ceilings.tolist()]
+    is_lower = ceilings[:, None] < ceilings
+    for _ in range(num_shapes - 1):
+        total = least[:, None] + ceilings * (num_below - num_below[:, None])
+        total = np.where(is_lower, total, np.iinfo(total.dtype).max)
+        lower, less = total.argmin(axis=0), total.min(axis=0)
+        best = [
+            [*best[lower[i]], chosen[-1]] if less[i] < least[i] else chosen
+            for i, chosen in enumerate(best)
+        ]
+        least = np.minimum(least, less)
+    rows = {length: batch_tokens // length for length in best[-1][::-1]}
+    return [(n - n % MULTIPLE if n >= MULTIPLE else n, length) for length, n in rows.items()]
 
 
 def _cut(order, length, max_rows, first_share):

@@ -35,8 +35,8 @@ class TranslationBatches(PlannedBatches):
         shuffle: False gives every epoch the same order, the longest pairs first, and each pair
             once: for validation.
         seed: int.
-        static_shapes: whether both sides of every batch are padded to one of the few (rows, length)
-            in `shapes`, for compilers that compile each shape.
+        static_shapes: both sides of every batch are padded to one of at most so many (rows,
+            length), those in `shapes`, for compilers that compile each shape. 0: there are any.
         sampling: `sampling` of the tokenizer's `encode_sampled`, which tokenizes the text
             differently in every epoch; 0 switches it off.
     Raises:
@@ -57,7 +57,7 @@ class TranslationBatches(PlannedBatches):
         max_length: int = 128,
         shuffle: bool = True,
         seed: int = 1,
-        static_shapes: bool = False,
+        static_shapes: int = 0,
         sampling: float = 0.0,
     ) -> None:
         max_length = min(max_length, batch_tokens)
@@ -99,6 +99,9 @@ class TranslationBatches(PlannedBatches):
         )
         self.soft_labels: SoftLabels | None = None
         """Labels that may replace those of the text; not together with `sampling`."""
+
+    def _longest(self, lengths):
+        return self.max_length if self.sampling else int(lengths.max())
 
     def _drawn(self, epoch, section):
         indices = None  # each pair once

@@ -3,6 +3,7 @@
 Shapes: B batch (pairs), S source length, T target length.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,8 +44,8 @@ class PlannedBatches:
         max_length: maximum tokens per sentence, including the end token.
         shuffle: False gives every epoch the same order, the longest pairs first.
         seed: int.
-        static_shapes: whether both sides of every batch are padded to one of the few (rows, length)
-            in `shapes`, for compilers that compile each shape.
+        static_shapes: both sides of every batch are padded to one of at most so many (rows,
+            length), those in `shapes`, for compilers that compile each shape. 0: there are any.
     """
 
     links: RaggedIds | None = None
@@ -52,10 +53,12 @@ class PlannedBatches:
     alignments."""
     failure: InputError | None = None
     """What has ended an iteration. `tf.data` raises an error of its own instead."""
+    rows: "Sequence[RaggedIds]"
+    """Source and target of all pairs, or of a random sample."""
     _tokenizers: "Sequence[Tokenizer]" = ()
 
     def __init__(
-        self, batch_tokens: int, max_length: int, shuffle: bool, seed: int, static_shapes: bool
+        self, batch_tokens: int, max_length: int, shuffle: bool, seed: int, static_shapes: int
     ) -> None:
         self.batch_tokens = batch_tokens
         self.max_length = max_length
@@ -77,10 +80,16 @@ class PlannedBatches:
         """Number of batches in epoch 0; other epochs have about as many."""
         return self._count_of_epoch(0)
 
-    @property
+    @functools.cached_property
     def shapes(self) -> list[tuple[int, int]]:
-        """The possible (rows, length) of batches with `static_shapes`."""
-        return static_shapes(self.batch_tokens, self.max_length)
+        """The possible (rows, length) of batches with `static_shapes`: they pad the text least."""
+        longer = np.maximum(*(side.lengths for side in self.rows))
+        longest = self._longest(longer)
+        return static_shapes(self.batch_tokens, longer, longest, self.static_shapes)
+
+    def _longest(self, lengths):
+        """Returns the largest length of a pair, where `rows` have these."""
+        return self.max_length
 
     def arrays(
         self, repeat: bool = True, epoch: int = 0, index: int = 0, row_multiple: int = 1

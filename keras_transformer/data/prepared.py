@@ -141,7 +141,7 @@ class PreparedBatches(PlannedBatches):
         corpus: PreparedCorpus,
         batch_tokens: int = 4096,
         seed: int = 1,
-        static_shapes: bool = False,
+        static_shapes: int = 0,
     ) -> None:
         max_length = corpus.data.max_length
         if batch_tokens < max_length:

@@ -73,7 +73,8 @@ def predicted_labels(paths, share, batches, write):
     probabilities = np.zeros(ids.shape, "float32")
     batch_tokens = min(BATCH_PROBABILITIES // vocab_size, BATCH_TOKENS)
     batch_tokens = max(batch_tokens, batches.max_length)
-    shapes = static_shapes(batch_tokens, batches.max_length)
+    longer = np.maximum(source.lengths, target.lengths)
+    shapes = static_shapes(batch_tokens, longer, int(longer.max()))
     plan = plan_static_batches(source.lengths, target.lengths, shapes)
     for pairs, (num_rows, length) in plan:
         rows = [side.padded(pairs, num_rows, length) for side in (source, target)]

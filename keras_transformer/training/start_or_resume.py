@@ -6,6 +6,7 @@ import shutil
 import keras
 import numpy as np
 
+from keras_transformer.data.batch_plan import NUM_SHAPES
 from keras_transformer.data.prepared import PreparedCorpus
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
@@ -40,6 +41,7 @@ def check_start(config, run, init_from, devices, write):
     run.check_usable()
     check_directory(run.path)
     devices.check(config.training)
+    config = _with_static_shapes(config, run)
     if init_from is not None:
         init_run = Run(init_from)
         if run.exists and not init_run.exists:
@@ -83,6 +85,21 @@ def check_start(config, run, init_from, devices, write):
         begun_from = run.path if run.exists else init_from
         check_teachers(teachers, begun_from, config.data.max_length)
     return config, finished
+
+
+def _with_static_shapes(config, run):
+    """Returns settings with the run's number of shapes, or what fits the backend of a new one.
+
+    Another backend, which goes on with the run, then has the same batches.
+    """
+    number = config.training.static_shapes
+    if number is None and run.exists:
+        number = run.load_config().training.static_shapes
+    if number is None:
+        number = NUM_SHAPES if keras.backend.backend() == "jax" else 0
+    return dataclasses.replace(
+        config, training=dataclasses.replace(config.training, static_shapes=number)
+    )
 
 
 def _with_settings_of(other, config, groups, write):

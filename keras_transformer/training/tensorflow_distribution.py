@@ -73,7 +73,7 @@ class TensorFlowDistribution(Distribution):
         if isinstance(self.strategy, tf.distribute.TPUStrategy) and not training.static_shapes:
             raise InputError(
                 "Expected batches of a few shapes on a TPU, which compiles each shape. Received: "
-                "static_shapes=false. Set training.static_shapes=true."
+                f"training.static_shapes={training.static_shapes}. Set training.static_shapes=5."
             )
 
     def model_class(self, model_class, num_parts=1):

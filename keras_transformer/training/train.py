@@ -225,7 +225,7 @@ def report_on(model, training, devices, write):
     ):
         write("            the schedule noam has no training.peak_learning_rate: choose another")
     if model.jit_compile and not training.static_shapes:
-        write("            XLA compiles each shape of a batch: set training.static_shapes=true")
+        write("            XLA compiles each shape of a batch: set training.static_shapes=5")
     if training.mixed_precision and (times := times_float32(training.mixed_precision)) > 1.2:
         write(
             f"            {training.mixed_precision} is slow here: a product takes {times:.1f} "

@@ -64,7 +64,7 @@ OTHER_VALUES = {
     "training.seed": 17,
     "training.deterministic": True,
     "training.mixed_precision": "mixed_bfloat16",
-    "training.static_shapes": True,
+    "training.static_shapes": 3,
     "training.gradient_accumulation_steps": 4,
     "training.jit_compile": True,
     "decoding.beam_size": 7,

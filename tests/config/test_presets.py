@@ -60,7 +60,7 @@ PAPER = {
         "gradient_accumulation_steps": 1,
         "mixed_precision": None,
         "jit_compile": None,
-        "static_shapes": False,
+        "static_shapes": None,
     },
     "decoding": {
         "beam_size": 4,

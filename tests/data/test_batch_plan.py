@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -93,17 +95,35 @@ def test_batches_are_shuffled():
     ("batch_tokens", "max_length"), [(8192, 128), (4096, 61), (50, 50), (9, 3)]
 )
 def test_static_shapes_are_few_and_reach_every_length(batch_tokens, max_length):
-    shapes = static_shapes(batch_tokens, max_length)
-    assert len(shapes) <= 10
+    shapes = static_shapes(batch_tokens, np.maximum(*lengths(99)), max_length)
+    assert len(shapes) <= 5
     assert max(length for _, length in shapes) == max_length
     assert all(0 < rows * length <= batch_tokens for rows, length in shapes)
     assert all(length % 8 == 0 for _, length in shapes if length != max_length)
 
 
+@pytest.mark.parametrize("num_shapes", [1, 2, 3, 5, 9])
+def test_static_shapes_pad_least_of_all_choices(num_shapes):
+    longer = np.maximum(*lengths(300))
+
+    def positions(chosen):
+        return sum(min(length for length in chosen if length >= one) for one in longer)
+
+    others = range(8, 61, 8)
+    expected = min(
+        positions([*chosen, 61])
+        for number in range(num_shapes)
+        for chosen in itertools.combinations(others, number)
+    )
+    found = [length for _, length in static_shapes(997, longer, 61, num_shapes)]
+    assert len(found) <= num_shapes
+    assert positions(found) == expected
+
+
 @pytest.mark.parametrize("shuffled", [True, False])
 @pytest.mark.parametrize("num_pairs", [1, 2, 23, 1999])
 def test_static_batches_fit_their_shapes(num_pairs, shuffled):
-    shapes = static_shapes(997, 61)
+    shapes = static_shapes(997, np.maximum(*lengths(num_pairs)), 61)
     for seed in range(11):
         source, target = lengths(num_pairs, seed)
         rng = np.random.default_rng(seed) if shuffled else None

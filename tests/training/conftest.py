@@ -95,7 +95,7 @@ def write_batches():
     The first two words of all pairs are aligned.
     """
 
-    def write(path, corpus, tokenizer, static_shapes=False):
+    def write(path, corpus, tokenizer, static_shapes=0):
         from keras_transformer.data import TranslationBatches
         from keras_transformer.data.ragged_ids import RaggedIds
 

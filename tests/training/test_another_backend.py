@@ -32,7 +32,7 @@ def test_a_run_goes_on_with_another_backend(config, tmp_path):
     for module in ("jax", "torch"):
         pytest.importorskip(module, reason="the extra `test-backends` is missing")
     settings = tmp_path / "settings.yaml"
-    config.override(["model.dropout=0", "training.static_shapes=true"]).save(settings)
+    config.override(["model.dropout=0", "training.static_shapes=5"]).save(settings)
     first = train(settings, tmp_path / "begun", 2, BACKENDS[0])
     losses = {}
     for backend in BACKENDS:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="tests 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, corpus, tokenizer, write_batches):
     folder = tmp_path_factory.mktemp("steps")
-    write_batches(folder / "batches.npz", corpus, tokenizer, static_shapes=True)
+    write_batches(folder / "batches.npz", corpus, tokenizer, static_shapes=5)
     return folder
 
 

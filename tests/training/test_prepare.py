@@ -119,7 +119,7 @@ def test_several_shards_have_each_pair_once_in_an_epoch(tmp_path, text):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("options", [{}, {"static_shapes": True}])
+@pytest.mark.parametrize("options", [{}, {"static_shapes": 5}])
 def test_batches_go_on_at_any_position(tmp_path, text, options):
     prepare(text, tmp_path / "out", 1, shard_pairs=9, **SILENT)
 

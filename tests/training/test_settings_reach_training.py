@@ -113,7 +113,7 @@ TRAINING = {
     "training.gradient_accumulation_steps": 4,
     "training.mixed_precision": "mixed_bfloat16",
     "training.jit_compile": True,
-    "training.static_shapes": True,
+    "training.static_shapes": 3,
 }
 TOKENIZERS = {"tokenizer.kind", "tokenizer.shared", "tokenizer.model"}
 LORA = {"training.lora_rank"}  # in test_trained_part.py
@@ -178,7 +178,7 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     assert batches.sampling == 0.1 and not valid.sampling
     assert batches.seed == 17 and batches.shuffle and not valid.shuffle
     assert batches.batch_tokens == valid.batch_tokens == 96
-    assert batches.static_shapes and valid.static_shapes
+    assert batches.static_shapes == valid.static_shapes == 3
     # limits, and what happens between two checkpoints, are the business of these two
     assert started.training is started.saver.config is config.training
     assert model.loss.label_smoothing == 0.2 and model.loss.r_drop == 3.0

@@ -49,7 +49,7 @@ def train_worker(tmp_path, sentence_pairs):
     settings += ["tokenizer.vocab_size=150", "training.batch_tokens=96", "training.patience=0"]
     settings += ["training.checkpoint_every=4", "training.warmup_steps=4"]
     if ON_JAX:  # compiles each shape
-        settings += ["training.static_shapes=true", "data.max_length=16", "decoding.max_length=4"]
+        settings += ["training.static_shapes=5", "data.max_length=16", "decoding.max_length=4"]
     processes = []
 
     def start_worker(name, max_steps, worker=None, ports=(), devices=1):
