@@ -78,7 +78,7 @@ def trained(text, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs")
     sizes = "model.num_layers=1 model.d_model=32 model.ff_dim=32 tokenizer.vocab_size=60"
     steps = "training.max_steps=180 training.checkpoint_every=90 training.peak_learning_rate=0.01"
-    few_shapes = "training.static_shapes=5 data.max_length=16 training.batch_tokens=512"
+    few_shapes = "data.max_length=16 training.batch_tokens=512"
     run(
         *("train", "--source-train", source, "--target-train", target),
         *("--source-valid", source, "--target-valid", target, "--output", path / "run"),

@@ -92,9 +92,9 @@ def _with_static_shapes(config, run):
 
     Another backend, which goes on with the run, then has the same batches.
     """
-    number = config.training.static_shapes
-    if number is None and run.exists:
-        number = run.load_config().training.static_shapes
+    if config.training.static_shapes is not None:
+        return config
+    number = run.load_config().training.static_shapes if run.exists else None
     if number is None:
         number = NUM_SHAPES if keras.backend.backend() == "jax" else 0
     return dataclasses.replace(
