@@ -7,6 +7,7 @@ vocabulary; N tokens in losses, hypotheses of each input in searches.
 from typing import NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.types import Tensor
@@ -300,6 +301,18 @@ def enable_determinism():
         import torch
 
         torch.use_deterministic_algorithms(True)
+
+
+def seed_step(seed, step):
+    """Lets the dropout of a training's step follow from its seed and the number of the step alone.
+
+    Elsewhere the states of dropout are variables, which a checkpoint holds. Keras's dropout on
+    PyTorch draws from PyTorch's own generator, which on a GPU need not wait for a variable.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.manual_seed(np.random.SeedSequence([seed, step]).generate_state(1)[0].item())
 
 
 def num_search_threads():

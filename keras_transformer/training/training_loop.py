@@ -6,6 +6,7 @@ import time
 
 import keras
 
+from keras_transformer import backend
 from keras_transformer.runs.model_state import all_finite
 from keras_transformer.training.interruption import Interrupted
 
@@ -152,6 +153,9 @@ class SaveAndStop(keras.callbacks.Callback):
             self.limit, self.reason = "max_steps", f"{state.step:,} steps are done"
         if self.limit is not None and self.model is not None:
             self.model.stop_training = True  # `fit` validates and saves first
+
+    def on_train_batch_begin(self, batch, logs=None):
+        backend.seed_step(self.config.seed, self.state.step)
 
     def on_train_batch_end(self, batch, logs=None):
         # To read the loss of this step is to wait until the device has computed it. That of the

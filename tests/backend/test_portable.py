@@ -173,6 +173,20 @@ def test_dropout_in_expectation(implementation, rate):
     assert abs(output.mean() - x.mean()) < 0.02
 
 
+def test_the_dropout_of_a_step_is_that_of_a_training_that_goes_on_there():
+    x, seed = ops.ones((99,)), keras.random.SeedGenerator()
+
+    def mask(step):
+        backend.seed_step(7, step)
+        return ops.convert_to_numpy(backend.dropout(x, 0.5, seed))
+
+    first, saved = mask(1), np.array(seed.state)
+    second, _ = mask(2), mask(3)
+    seed.state.assign(saved)
+    np.testing.assert_array_equal(mask(2), second)
+    assert np.any(first != second)
+
+
 def test_a_compiled_function_gives_the_same():
     x = np.random.default_rng(6).normal(size=(3, 5)).astype("float32")
     function = backend.compile_function(lambda x, y: (ops.matmul(x, ops.transpose(x)), [y + 1]))
