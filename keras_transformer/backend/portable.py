@@ -225,7 +225,7 @@ def gradients(function, variables):
             with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
                 return function()
 
-        found = jax.grad(of_values)(values)
+        found = jax.jit(jax.grad(of_values))(values)
     return [None if each is None else ops.convert_to_numpy(each) for each in found]
 
 

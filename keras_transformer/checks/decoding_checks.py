@@ -21,7 +21,7 @@ def steps(subject):
     elif hasattr(subject.model, "generate_step"):
         try:
             logits = _logits_of_keras_hub(subject, ids)
-        except KeyError as error:
+        except _NoSuchInput as error:
             return not_applicable(f"generate_step asks for {error}, which the model does not")
     else:
         return not_applicable("the model has neither start_decoding nor KerasHub's generate_step")
@@ -65,12 +65,22 @@ def _logits_of_keras_hub(subject, ids):
         return prompt
 
     first = np.where(np.arange(target.shape[1]) == 0, target, subject.pad_id).astype("int32")
+    inputs = subject.inputs(**{**ids, "target": first})
     theirs, subject.model.sampler = getattr(subject.model, "sampler", None), sampler
     try:
-        subject.model.generate_step(subject.inputs(**{**ids, "target": first}))
+        subject.model.generate_step(_Inputs(inputs) if isinstance(inputs, dict) else inputs)
     finally:
         subject.model.sampler = theirs
     return logits
+
+
+class _NoSuchInput(KeyError):
+    """`generate_step` asks for an input, such as an image, that the subject does not fill."""
+
+
+class _Inputs(dict):
+    def __missing__(self, key):
+        raise _NoSuchInput(key)
 
 
 @check("beam of one")

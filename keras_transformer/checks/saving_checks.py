@@ -43,7 +43,8 @@ def save_and_load(subject):
             text=True,
         )
         if process.returncode:
-            lines = [line for line in process.stderr.splitlines() if line.strip()]
+            ended = f"it ended with exit code {process.returncode}"  # without a word, if killed
+            lines = [line for line in process.stderr.splitlines() if line.strip()] or [ended]
             return failed(
                 f"a new process cannot load it: {lines[-1].strip()[:200]}",
                 "Register its classes (keras.saving.register_keras_serializable), and return all "

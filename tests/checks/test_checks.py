@@ -1,5 +1,7 @@
 """Each planted defect is found, and nothing is found in models that are right."""
 
+import subprocess
+
 import keras
 import pytest
 
@@ -80,6 +82,40 @@ def test_a_user_adds_a_check():
         assert dict(verdicts(subject, ["few tokens"]))["few tokens"] == held("few")
     finally:
         del CHECKS["few tokens"]
+
+
+class Generates(keras.Model):
+    """Does what its tests say where KerasHub's tasks generate."""
+
+    def __init__(self, generate_step):
+        super().__init__()
+        self.table = keras.layers.Embedding(30, 30)
+        self.generate_step = generate_step
+
+    def call(self, inputs):
+        return self.table(inputs["token_ids"])
+
+
+@pytest.mark.parametrize(
+    "generate_step, status, found",
+    [
+        (lambda inputs: inputs["images"], "not applicable", "asks for 'images', which the model"),
+        (lambda inputs: {"token_ids": inputs["token_ids"]}["heads"], "failed", "KeyError: 'heads'"),
+    ],
+)
+def test_an_input_that_the_model_lacks_is_no_fault_but_another_key_is(
+    generate_step, status, found
+):
+    subject = Subject(Generates(generate_step), inputs=("token_ids",))
+    verdict = dict(verdicts(subject, ["steps"]))["steps"]
+    assert verdict.status == status and found in verdict.found
+
+
+def test_a_process_that_is_killed_is_a_verdict(monkeypatch):
+    killed = subprocess.CompletedProcess([], -9, stderr="")
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: killed)
+    verdict = dict(verdicts(language_model(recurrent), ["save and load"]))["save and load"]
+    assert verdict.status == "failed" and verdict.found.endswith("ended with exit code -9")
 
 
 def test_an_error_within_a_check_is_a_verdict():
