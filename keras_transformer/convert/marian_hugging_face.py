@@ -3,22 +3,12 @@
 import numpy as np
 from keras import ops
 
+from keras_transformer.convert import marian_model
 from keras_transformer.convert.added_tokens import (
     ADDED_TOKENS,
     TOKEN_SETTINGS,
     TOKENIZER_CONFIG,
     read_added_tokens,
-)
-from keras_transformer.convert.marian_model import (
-    Files,
-    block_shapes,
-    check_ids,
-    copy_tables,
-    read_sentence_piece,
-    report_not_applied,
-    search_of,
-    settings_of,
-    vocabulary,
 )
 from keras_transformer.convert.tensor_files import INDEX, MODEL, read_pytorch_tensors, read_tensors
 from keras_transformer.convert.weights import Settings, Weights
@@ -26,14 +16,6 @@ from keras_transformer.errors import InputError
 from keras_transformer.files.regular import is_named
 from keras_transformer.layers import sinusoidal_encoding
 from keras_transformer.special_ids import END_ID
-
-EXPECTED = {
-    "is_encoder_decoder": (True,),
-    "normalize_before": (False,),
-    "normalize_embedding": (False,),
-    "add_final_layer_norm": (False,),
-    "static_position_embeddings": (True,),
-}
 
 NAMES = {
     "self.query": "self_attn.q_proj",
@@ -59,59 +41,6 @@ SEARCH_FILES = "generation_config.json or config.json"
 LAYER_NORM_EPSILON = 1e-5  # of PyTorch; config.json has no such setting
 MAX_LENGTH = 512  # where the files name none: OPUS-MT's
 
-READ = """
-    activation_function bad_words_ids d_model decoder_attention_heads decoder_ffn_dim
-    decoder_layers decoder_start_token_id decoder_vocab_size dropout encoder_attention_heads
-    encoder_ffn_dim encoder_layers eos_token_id length_penalty max_length max_new_tokens
-    max_position_embeddings min_length min_new_tokens model_type no_repeat_ngram_size num_beams
-    repetition_penalty scale_embedding share_encoder_decoder_embeddings tie_word_embeddings
-    vocab_size
-""".split()
-WITHOUT_EFFECT = """
-    _from_model_config _name_or_path _num_labels activation_dropout add_bias_logits architectures
-    attention_dropout attn_implementation bos_token_id cache_implementation chunk_size_feed_forward
-    classif_dropout classifier_dropout decoder_layerdrop dtype encoder_layerdrop
-    extra_pos_embeddings finetuning_task gradient_checkpointing id2label init_std is_decoder
-    label2id low_memory num_hidden_layers num_labels output_attentions output_hidden_states
-    output_past output_scores pad_token_id problem_type pruned_heads remove_invalid_values
-    return_dict return_dict_in_generate task_specific_params temperature tf_legacy_loss
-    tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16
-    use_cache
-""".split()
-"""Settings of the file, of training or, as `temperature`, of sampling: no translation depends on
-them."""
-NOT_APPLIED = {
-    "begin_suppress_tokens": None,
-    "constraints": None,
-    "diversity_penalty": 0.0,
-    "do_sample": False,
-    "early_stopping": False,
-    "encoder_no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1.0,
-    "exponential_decay_length_penalty": None,
-    "force_words_ids": None,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
-    "guidance_scale": None,
-    "max_time": None,
-    "num_beam_groups": 1,
-    "num_return_sequences": 1,
-    "penalty_alpha": None,
-    "renormalize_logits": False,
-    "sequence_bias": None,
-    "stop_strings": None,
-    "suppress_tokens": None,
-}
-"""Settings of `generate` that our searches do not have, and the values that mean nothing."""
-TOKENIZER_KNOWN = """
-    added_tokens_decoder additional_special_tokens auto_map backend extra_special_tokens is_local
-    local_files_only model_max_length name_or_path padding_side processor_class return_tensors
-    separate_vocabs source_lang sp_model_kwargs special_tokens_map_file target_lang tokenizer_class
-    tokenizer_file use_fast
-""".split()
-"""Settings of the tokenizer that are read or have no effect on a translation."""
-TOKENIZER_NOT_APPLIED = {"clean_up_tokenization_spaces": False, "split_special_tokens": False}
-
 
 def read_hugging_face(directory, config, write):
     """Returns the `Translator` in a directory of `MarianMTModel.save_pretrained`.
@@ -132,19 +61,21 @@ def read_hugging_face(directory, config, write):
     shared = not tokenizer_config.flag("separate_vocabs", False)
     added = read_added_tokens(directory, tokenizer_config, SPECIAL)
     source, target = _vocabularies(directory, config, search, shared, added)
-    models = tuple(read_sentence_piece(directory, f"{s}.spm") for s in ("source", "target"))
+    models = tuple(
+        marian_model.read_sentence_piece(directory, f"{s}.spm") for s in ("source", "target")
+    )
     decoding = _decoding(config, tokenizer_config, search)
     forbidden = _forbidden(search, target.num_rows)
     special = [*added.named.values(), *added.extra]
     added_tokens = {token: token in special for token in [*added.ids, *special]}
-    files = Files(settings, source, target, models, added_tokens, decoding)
+    files = marian_model.Files(settings, source, target, models, added_tokens, decoding)
     _report(config, search, write)
-    known = (*TOKENIZER_KNOWN, *TOKEN_SETTINGS, *added.named)
-    report_not_applied(tokenizer_config, known, TOKENIZER_NOT_APPLIED, write)
+    names = *TOKEN_SETTINGS, *added.named
+    marian_model.report_not_applied(tokenizer_config, TOKENIZER_CONFIG, write, names)
     _report_tokens(added, source, write)
 
     weights, tables = Weights(_tensors(directory), prefix="model."), files.tables(*TABLES)
-    shapes = block_shapes(settings, NAMES)
+    shapes = marian_model.block_shapes(settings, NAMES)
     kernels = (
         (f"{side}.layers.{i}.{NAMES[part]}.weight", shape[::-1]) for side, i, part, shape in shapes
     )
@@ -161,7 +92,7 @@ def read_hugging_face(directory, config, write):
 
 def _settings(directory, config, tokenizer_config):
     """Returns the arguments of the `Transformer`."""
-    config.check(EXPECTED)
+    config.check(marian_model.known_settings()["config.json"]["expected"])
     one_table = config.flag("share_encoder_decoder_embeddings", True)
     if one_table and tokenizer_config.flag("separate_vocabs", False):
         raise InputError(
@@ -180,7 +111,7 @@ def _settings(directory, config, tokenizer_config):
             "Expected the plain SentencePiece tokenizer. Received: sp_model_kwargs="
             f"{tokenizer_config['sp_model_kwargs']!r}, in {directory / TOKENIZER_CONFIG}."
         )
-    return settings_of(
+    return marian_model.settings_of(
         config.size("encoder_layers"),
         config.size("decoder_layers"),
         d_model=config.size("d_model"),
@@ -205,7 +136,7 @@ def _vocabularies(directory, config, search, shared, added):
             )
     path, num_rows = directory / "vocab.json", config.size("vocab_size")
     ids, special = _read_vocabulary(path, added.ids, added, num_rows)
-    source = vocabulary(ids, **special, num_rows=num_rows)
+    source = marian_model.vocabulary(ids, **special, num_rows=num_rows)
     smallest = num_rows
     if not shared:
         path, num_rows = directory / "target_vocab.json", config.size("decoder_vocab_size")
@@ -229,7 +160,7 @@ def _vocabularies(directory, config, search, shared, added):
             f"{special['end']}. Received: eos_token_id={config['eos_token_id']}."
         )
     start = config["decoder_start_token_id"]
-    target = vocabulary(ids, **special, start=start, num_rows=num_rows)
+    target = marian_model.vocabulary(ids, **special, start=start, num_rows=num_rows)
     return (target, target) if shared else (source, target)
 
 
@@ -250,7 +181,7 @@ def _read_vocabulary(path, more_ids, added, num_rows):
                 f"{i}, where the vocabulary has {ids[token]!r}. Copy the files of one model."
             )
     ids = {**more_ids, **ids}
-    check_ids(ids, path)
+    marian_model.check_ids(ids, path)
     names = {"unknown": "unk_token", "end": "eos_token", "pad": "pad_token"}
     special = {ours: ids.get(added.named.get(theirs)) for ours, theirs in names.items()}
     if special["unknown"] is None or special["end"] is None:
@@ -294,7 +225,7 @@ def _decoding(config, tokenizer_config, search):
     min_length = given("min_length", 0)
     if search.get("min_new_tokens") is not None:
         min_length = search.size("min_new_tokens") + 1
-    return search_of(
+    return marian_model.search_of(
         SEARCH_FILES,
         beam_size=given("num_beams", 1),
         length_penalty=given("length_penalty", 1.0),
@@ -333,10 +264,9 @@ def _report(config, search, write):
     for name in ("max_length", "max_new_tokens"):
         if (search.get(name) or 0) > num_positions:
             write(f"not applied {name}={search[name]}, as there are {num_positions} positions")
-    of_model = {name: value for name, value in config.items() if name not in NOT_APPLIED}
-    report_not_applied(
-        {**of_model, **search}, (*READ, *WITHOUT_EFFECT, *EXPECTED), NOT_APPLIED, write
-    )
+    of_search = marian_model.known_settings()["config.json"]["not_applied"]
+    of_model = {name: value for name, value in config.items() if name not in of_search}
+    marian_model.report_not_applied({**of_model, **search}, "config.json", write)
 
 
 def _report_tokens(added, source, write):
@@ -360,7 +290,7 @@ def _tensors(directory):
 def _copy_tables_and_output(weights, model, files, tables):
     """Copies the embeddings and the output layer; copies of a table must have its numbers."""
     shared, *separate = TABLES
-    theirs = copy_tables(weights, model, tables)  # of the target
+    theirs = marian_model.copy_tables(weights, model, tables)  # of the target
     for name in separate if model.share_embeddings else ():
         weights.take_copy(name, shared, theirs)
     if model.tie_output:

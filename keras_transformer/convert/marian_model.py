@@ -6,12 +6,15 @@ Here padding, unknown, start and end have the ids 0 to 3 as in every model of th
 other tokens follow in their order. So the tables have a row for the start token of its own.
 """
 
+import functools
+import pathlib
 import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.config.yaml import parse_yaml
 from keras_transformer.errors import InputError
 from keras_transformer.files.regular import VOCABULARY_BYTES, read_regular
 from keras_transformer.models import Transformer
@@ -151,21 +154,29 @@ def search_of(files, **settings):
         raise InputError(f"{error} (in {files})") from None
 
 
-def report_not_applied(settings, known, not_applied, write):
+@functools.cache
+def known_settings():
+    """Returns the settings that marian_settings.yaml lists: dict from the name of a file."""
+    return parse_yaml(pathlib.Path(__file__).with_name("marian_settings.yaml").read_bytes())
+
+
+def report_not_applied(settings, file, write, others=()):
     """Writes a line about each setting that may change their translations and not ours.
 
     Args:
-        settings: dict of all settings in the files.
-        known: names that are honoured, refused elsewhere, or without effect on a translation. A
-            name that is nowhere is reported too.
-        not_applied: dict from the names that are not honoured to the value that means nothing.
+        settings: dict of all settings in the file.
+        file: its name in `known_settings`. A name that is not there is reported too.
         write: called with each line.
+        others: names that are honoured, besides.
     """
+    known = known_settings()[file]
+    not_applied = known["not_applied"]
+    names = {*known["expected"], *known["read"], *known["without_effect"], *others}
     for name, value in sorted(settings.items(), key=lambda item: str(item[0])):
         if name in not_applied:
             if value not in (not_applied[name], None):
                 write(f"not applied {name}={value!r:.200}, which has no counterpart here")
-        elif name not in known:
+        elif name not in names:
             write(
                 f"not applied {repr(str(name))[1:-1]:.200}={value!r:.200}, which is not known here"
             )

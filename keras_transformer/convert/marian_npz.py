@@ -9,17 +9,7 @@ import numpy as np
 import yaml
 
 from keras_transformer.config.yaml import parse_yaml
-from keras_transformer.convert.marian_model import (
-    Files,
-    block_shapes,
-    check_ids,
-    copy_tables,
-    read_sentence_piece,
-    report_not_applied,
-    search_of,
-    settings_of,
-    vocabulary,
-)
+from keras_transformer.convert import marian_model
 from keras_transformer.convert.weights import Settings, Weights, layers_of
 from keras_transformer.errors import InputError
 from keras_transformer.files.regular import (
@@ -33,80 +23,11 @@ from keras_transformer.files.regular import (
 SETTINGS = "special:model.yml"
 """The array with Marian's settings: bytes of YAML, with a zero at the end."""
 
-EXPECTED: dict[str, tuple[object, ...]] = {
-    "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention",),
-    "transformer-postprocess-emb": ("d", ""),
-    "transformer-ffn-depth": (2,),
-    "transformer-decoder-ffn-depth": (0, 2),
-    "transformer-no-projection": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-no-affine": (False,),
-    "transformer-rms-norm": (False,),
-    "transformer-pool": (False,),
-    "transformer-tied-layers": ([],),
-    "transformer-train-position-embeddings": (False,),
-    "transformer-train-positions": (False,),
-    "right-left": (False,),
-    "input-types": ([],),
-    "factors-combine": ("sum",),
-    "factors-dim-emb": (0,),
-    "lemma-dependency": ("",),
-    "lemma-dim-emb": (0,),
-    "ulr": (False,),
-}
-MODEL_READ = """
-    dec-depth dim-emb enc-depth output-omit-bias transformer-decoder-dim-ffn transformer-dim-ffn
-    transformer-dropout transformer-ffn-activation transformer-heads transformer-postprocess
-    transformer-postprocess-top transformer-preprocess
-""".split()
-MODEL_WITHOUT_EFFECT = """
-    bert-class-symbol bert-mask-symbol bert-masking-fraction bert-sep-symbol
-    bert-train-type-embeddings bert-type-vocab-size dec-cell dec-cell-base-depth dec-cell-high-depth
-    dim-rnn dim-vocabs dropout-rnn dropout-src dropout-trg enc-cell enc-cell-depth enc-type
-    layer-normalization skip special-vocab tied-embeddings tied-embeddings-all tied-embeddings-src
-    transformer-aan-activation transformer-aan-depth transformer-aan-nogate
-    transformer-depth-scaling transformer-dim-aan transformer-dropout-attention
-    transformer-dropout-ffn transformer-guided-alignment-layer transformer-rnn-projection
-    ulr-dim-emb ulr-dropout ulr-trainable-transformation version
-""".split()
-"""Settings of training, of other types of models, and those that the arrays show themselves."""
-
 NORMALIZATION = {("", "dan", ""): False, ("n", "da", "n"): True}
 """From what Marian does before a sublayer, after it, and after a stack, to normalize_first: d is
 dropout, a addition and n normalization."""
 
 ACTIVATIONS = {"swish": "silu", "relu": "relu", "gelu": "gelu_sigmoid"}
-
-READ = "beam-size models normalize relative-paths vocabs word-penalty".split()
-WITHOUT_EFFECT = """
-    clear-gemm-cache cpu-threads devices fp16 gemm-type log log-level log-time-zone maxi-batch
-    maxi-batch-sort mini-batch mini-batch-sort mini-batch-words model-mmap num-devices optimize
-    port precision quantize-range quiet quiet-translation seed sentencepiece-alphas
-    skip-model-config-check stat-freq tsv tsv-fields version workspace
-""".split()
-"""How Marian computes and what it prints beside a translation."""
-NOT_APPLIED: dict[str, object] = {
-    "alignment": None,
-    "allow-special": False,
-    "allow-unk": False,
-    "force-decode": False,
-    "max-length": 1000,
-    "max-length-crop": False,
-    "max-length-factor": 3,
-    "n-best": False,
-    "no-spm-decode": False,
-    "output-approx-knn": [],
-    "output-omit-bias": False,
-    "output-sampling": [],
-    "scorers": [],
-    "shortlist": [],
-    "skip-cost": False,
-    "summary": [],
-    "weights": [],
-    "word-scores": False,
-}
-"""Settings of Marian's decoder that our searches do not have, and its defaults."""
 
 NAMES = {
     "self.query": ("self_Wq", "self_bq"),
@@ -145,10 +66,10 @@ def read_npz(directory, write):
     decoder = _yaml(content, "decoder.yml")
     (model_name,) = _names(directory, decoder, "models", (1,))
     names = _names(directory, decoder, "vocabs", (2,))
-    report_not_applied(decoder, (*READ, *WITHOUT_EFFECT), NOT_APPLIED, write)
+    marian_model.report_not_applied(decoder, "decoder.yml", write)
     arrays, config = _read_arrays(directory, model_name)
-    config.check(EXPECTED)
-    report_not_applied(config, (*MODEL_READ, *MODEL_WITHOUT_EFFECT, *EXPECTED), {}, write)
+    config.check(marian_model.known_settings()[SETTINGS]["expected"])
+    marian_model.report_not_applied(config, SETTINGS, write)
     weights = Weights(arrays, files=model_name, settings=SETTINGS)
     settings = _settings(config, weights)
     source, target = _vocabularies(directory, names, settings["share_embeddings"])
@@ -156,13 +77,15 @@ def read_npz(directory, write):
         _sentence_piece_model(directory, side, name)
         for side, name in zip(("source", "target"), names, strict=True)
     )
-    files = Files(settings, source, target, models, {}, _decoding(decoder))
+    files = marian_model.Files(settings, source, target, models, {}, _decoding(decoder))
 
     tables = files.tables(*TABLES)
-    shapes = block_shapes(settings, [part for part in NAMES if not part.endswith(".norm")])
+    shapes = marian_model.block_shapes(
+        settings, [part for part in NAMES if not part.endswith(".norm")]
+    )
     kernels = ((f"{side}_l{i + 1}_{NAMES[part][0]}", shape) for side, i, part, shape in shapes)
     model = files.new_model(weights, tables, kernels)
-    copy_tables(weights, model, tables)
+    marian_model.copy_tables(weights, model, tables)
     _copy_output(weights, model, files)
     if f"{OUTPUT}_b" in weights:
         config.check({"output-omit-bias": (False,)})
@@ -245,7 +168,7 @@ def _settings(config, weights):
             "Expected encoder and decoder of one width. Received: transformer-dim-ffn="
             f"{ff_dim}, transformer-decoder-dim-ffn={config['transformer-decoder-dim-ffn']}."
         )
-    return settings_of(
+    return marian_model.settings_of(
         config.size("enc-depth"),
         config.size("dec-depth"),
         d_model=d_model,
@@ -273,7 +196,7 @@ def _vocabularies(directory, names, share_embeddings):
                 f"Expected a vocabulary with {END} and {UNKNOWN}. Received: {directory / name}, "
                 "without them."
             )
-        sides.append(vocabulary(ids, ids[UNKNOWN], ids[END]))
+        sides.append(marian_model.vocabulary(ids, ids[UNKNOWN], ids[END]))
     source, target = sides
     if source == target:
         return source, source
@@ -306,21 +229,21 @@ def _ids_of(directory, name):
     except (ValueError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"Expected a vocabulary. Received: {path}: {reason}.") from None
-    check_ids(ids, path)
+    marian_model.check_ids(ids, path)
     return ids
 
 
 def _sentence_piece_model(directory, side, vocabulary_name):
     """Returns the bytes of the SentencePiece model of a side."""
     if vocabulary_name.endswith(".spm"):
-        return read_sentence_piece(directory, vocabulary_name)
+        return marian_model.read_sentence_piece(directory, vocabulary_name)
     name = f"{side}.spm"
     if not is_named(directory, name) and is_named(directory, f"{side}.bpe"):
         raise InputError(
             f"Expected {name}, a SentencePiece model. Received: {directory} with {side}.bpe: "
             "models of text that Moses and subword-nmt have split are not supported."
         )
-    return read_sentence_piece(directory, name)
+    return marian_model.read_sentence_piece(directory, name)
 
 
 def _decoding(decoder):
@@ -330,7 +253,7 @@ def _decoding(decoder):
             "Expected no word-penalty in decoder.yml, which the searches here do not have. "
             f"Received: word-penalty={decoder['word-penalty']}. Set it to 0."
         )
-    return search_of(
+    return marian_model.search_of(
         "decoder.yml",
         beam_size=decoder.get("beam-size", 12),  # the defaults are Marian's
         length_penalty=decoder.get("normalize") or 0.0,

@@ -199,8 +199,8 @@ class Settings(dict[str, Any]):
         """Raises `InputError` for a setting that is none of those expected.
 
         Args:
-            expected: dict from the name of a setting to the tuple of values that it may have; a
-                setting that is absent has the first.
+            expected: dict from the name of a setting to the values that it may have; a setting
+                that is absent has the first.
         """
         for name, values in expected.items():
             if self.get(name, values[0]) not in values:

@@ -14,8 +14,8 @@ from keras import ops
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.convert.marian import read_marian
-from keras_transformer.convert.marian_hugging_face import EXPECTED as FIXED_SETTINGS
 from keras_transformer.convert.marian_hugging_face import LAYER_NORM_EPSILON, NAMES
+from keras_transformer.convert.marian_model import known_settings
 from keras_transformer.convert.tensor_files import write_tensors
 from keras_transformer.convert.weights import layers_of
 from keras_transformer.decoding.batch_search import padded_rows
@@ -191,11 +191,12 @@ def _special_ids(order):
 
 def _config(model, decoding, sizes):
     """Returns config.json without the special ids."""
+    fixed = known_settings()["config.json"]["expected"]
     num_positions = max(MIN_POSITIONS, decoding.max_source_length + 1, decoding.max_length + 1)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
-        **{name: values[0] for name, values in FIXED_SETTINGS.items()},
+        **{name: values[0] for name, values in fixed.items()},
         "vocab_size": sizes[0],
         "decoder_vocab_size": sizes[1],
         "d_model": model.d_model,
