@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.figures import (
-    SENTENCE_PIECE_SPACE,
-    colour_bar,
-    families_for,
-    figure_style,
-    label_inches,
-    labels,
-    new_figure,
-    write,
-)
+from keras_transformer.plots import figures
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -72,16 +63,18 @@ def attention_maps(
     num_columns = _columns_of_grid(len(weights), len(keys) / len(queries))
     num_rows = len(weights) // num_columns
     cell, label_size = _cell_inches(queries, keys)
-    query_inches, key_inches = label_inches(queries, label_size), label_inches(keys, label_size)
+    query_inches, key_inches = (
+        figures.label_inches(tokens, label_size) for tokens in (queries, keys)
+    )
     size = (
         num_columns * (len(keys) * cell + 0.15) + query_inches * (num_columns if many else 1) + 1.0,
         num_rows * (len(queries) * cell + 0.3) + key_inches * (num_rows if many else 1) + 0.7,
     )
     title_size = min(24, max(9, 0.9 * size[0]))  # a large picture is looked at from further away
-    with figure_style():
-        figure = new_figure(size, layout="compressed")
+    with figures.figure_style():
+        figure = figures.new_figure(size, layout="compressed")
         panels = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
-        style = {"size": label_size, "family": families_for(queries + keys)}
+        style = {"size": label_size, "family": figures.families_for(queries + keys)}
         for head, panel in enumerate(panels.flat):
             image = _draw_weights(panel, weights[head], found, weights.max(), style)
             panel.set_title(f"head {head + 1}", pad=3, size=title_size)
@@ -92,8 +85,8 @@ def attention_maps(
         figure.suptitle(_title(found, layer), size=title_size + 1)
         figure.supxlabel(found.key_title, size=title_size)
         figure.supylabel(found.query_title, size=title_size)
-        colour_bar(figure, image, panels, "attention weight", title_size)
-        write(figure, path)
+        figures.colour_bar(figure, image, panels, "attention weight", title_size)
+        figures.write(figure, path)
     return figure
 
 
@@ -134,8 +127,8 @@ def alignment(
             f"Expected a head from 0 to {len(heads) - 1}. Received: head={head}. Choose one of "
             "them, or leave it out for their mean."
         )
-    with figure_style():
-        family = families_for(found.queries + found.keys)
+    with figures.figure_style():
+        family = figures.families_for(found.queries + found.keys)
         figure, panel = _one_panel(heads.mean(axis=0), found, family, scale=1.25)
         _draw_lines_to_count(panel.axhline, len(found.queries))
         panel.xaxis.tick_top()
@@ -143,7 +136,7 @@ def alignment(
         panel.xaxis.set_label_position("top")
         panel.set_ylabel("token of the translation")
         figure.suptitle(f"alignment: {_title(found, layer)}{which}")
-        write(figure, path)
+        figures.write(figure, path)
     return figure
 
 
@@ -180,15 +173,15 @@ def attention_from(
         for layer in range(num_layers)
         for head in range(num_heads)
     ]
-    with figure_style():
-        family = families_for([found.queries[index], *found.keys])
+    with figures.figure_style():
+        family = figures.families_for([found.queries[index], *found.keys])
         figure, panel = _one_panel(rows, found._replace(queries=names), family)
         for layer in range(1, num_layers):
             panel.axhline(layer * num_heads - 0.5, color="#808080", linewidth=0.6)
         panel.set_xlabel(found.key_title)
-        title = f'what "{labels(found.queries)[index]}" attends to: {found.name}'
+        title = f'what "{figures.labels(found.queries)[index]}" attends to: {found.name}'
         figure.suptitle(title, family=family)
-        write(figure, path)
+        figures.write(figure, path)
     return figure
 
 
@@ -250,7 +243,7 @@ def _title(found, layer):
 def _index_of(token, tokens):
     """Returns the index of a token that is given by index or text."""
     if isinstance(token, str):
-        texts = [text.replace(SENTENCE_PIECE_SPACE, "") for text in tokens]
+        texts = [text.replace(figures.SENTENCE_PIECE_SPACE, "") for text in tokens]
         places = [i for i, text in enumerate(texts) if token in (text, tokens[i])]
         if len(places) > 1:
             raise InputError(
@@ -261,7 +254,7 @@ def _index_of(token, tokens):
         places = [token] if -len(tokens) <= token < len(tokens) else []
     if not places:
         raise InputError(
-            f"Expected one of the tokens {' '.join(labels(tokens))}, or an index below "
+            f"Expected one of the tokens {' '.join(figures.labels(tokens))}, or an index below "
             f"{len(tokens)}. Received: token={token!r}."
         )
     return places[0]
@@ -278,15 +271,15 @@ def _one_panel(weights, found, family, scale=1.0):
     cell, label_size = _cell_inches(found.queries, found.keys)
     cell, label_size = scale * cell, min(10, scale * label_size)
     size = (
-        len(found.keys) * cell + label_inches(found.queries, label_size) + 1.2,
-        len(found.queries) * cell + label_inches(found.keys, label_size) + 0.9,
+        len(found.keys) * cell + figures.label_inches(found.queries, label_size) + 1.2,
+        len(found.queries) * cell + figures.label_inches(found.keys, label_size) + 0.9,
     )
-    figure = new_figure(size, layout="compressed")
+    figure = figures.new_figure(size, layout="compressed")
     panel = figure.subplots()
     style = {"size": label_size, "family": family}
     image = _draw_weights(panel, weights, found, weights.max(), style)
     _draw_lines_to_count(panel.axvline, len(found.keys))
-    colour_bar(figure, image, panel, "attention weight")
+    figures.colour_bar(figure, image, panel, "attention weight")
     return figure, panel
 
 
@@ -300,8 +293,8 @@ def _draw_weights(panel, weights, found, highest, style):
     image = panel.imshow(weights, cmap="Blues", vmin=0, vmax=highest)
     panel.spines[:].set_visible(True)
     panel.tick_params(length=0, pad=2)
-    panel.set_xticks(range(len(found.keys)), labels(found.keys), rotation=90, **style)
-    panel.set_yticks(range(len(found.queries)), labels(found.queries), **style)
+    panel.set_xticks(range(len(found.keys)), figures.labels(found.keys), rotation=90, **style)
+    panel.set_yticks(range(len(found.queries)), figures.labels(found.queries), **style)
     return image
 
 

@@ -4,18 +4,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.figures import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    READABLE_SPACE,
-    families_for,
-    figure_style,
-    label_inches,
-    labels,
-    new_figure,
-    write,
-)
+from keras_transformer.plots import figures
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -39,10 +28,10 @@ class Style(NamedTuple):
     text_colour: str = "black"
 
 
-ANSWER = Style("answer", ORANGE, 1.7)
+ANSWER = Style("answer", figures.ORANGE, 1.7)
 STYLES = {
-    "live": Style("in the beam", BLUE, 0.9),
-    "finished": Style("finished", GREEN, 0.9),
+    "live": Style("in the beam", figures.BLUE, 0.9),
+    "finished": Style("finished", figures.GREEN, 0.9),
     "dropped": Style("dropped", "#9a9a9a", 0.5, text_colour="#9a9a9a"),
 }
 """From the state of a node to its style."""
@@ -84,17 +73,17 @@ def beam_tree(tree: "SearchTree", path: StrPath | None = None) -> "Figure":
 
     answer = _path_to(nodes, tree.best)
     rows = _rows_of(nodes, answer)
-    names = labels([node.token for node in nodes])
+    names = figures.labels([node.token for node in nodes])
     names[0] = "start"
     places = _places_of(nodes, names, rows)
     width = max(place.left + place.width for place in places)
     height = (max(rows) + 1) * ROW_INCHES
-    with figure_style():
-        figure = new_figure((width + 0.2, height + 0.8), layout="constrained")
+    with figures.figure_style():
+        figure = figures.new_figure((width + 0.2, height + 0.8), layout="constrained")
         axis = figure.subplots()
         axis.set_axis_off()
         axis.set(xlim=(-0.1, width + 0.1), ylim=(max(rows) + 0.6, -0.6))
-        family = families_for(names)
+        family = figures.families_for(names)
         for i, node in enumerate(nodes):
             style = ANSWER if i in answer else STYLES[node.state]
             if node.parent is not None:
@@ -108,7 +97,7 @@ def beam_tree(tree: "SearchTree", path: StrPath | None = None) -> "Figure":
         figure.legend(handles=lines, loc="outside lower center", ncols=len(lines))
         is_whole = nodes[tree.best].score is not None
         figure.suptitle(f"beam search: {_text_of(names, answer, is_whole)}", family=family)
-        write(figure, path)
+        figures.write(figure, path)
     return figure
 
 
@@ -160,7 +149,7 @@ def _places_of(nodes, names, rows):
 
 
 def _width(name):
-    return max(0.3, label_inches([name], LABEL_SIZE) + 0.08)
+    return max(0.3, figures.label_inches([name], LABEL_SIZE) + 0.08)
 
 
 def _draw_line(axis, parent, child, style):
@@ -208,4 +197,4 @@ def _number_of(node, parent):
 def _text_of(names, answer, is_whole):
     """Returns the text of the answer; the last token of a whole one is the end."""
     names = [names[i] for i in (answer[1:-1] if is_whole else answer[1:])]
-    return "".join(names).replace(READABLE_SPACE, " ").strip()
+    return "".join(names).replace(figures.READABLE_SPACE, " ").strip()

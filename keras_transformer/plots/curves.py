@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.figures import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    colours_of,
-    curve_label,
-    figure_style,
-    legend,
-    new_figure,
-    write,
-)
+from keras_transformer.plots import figures
 from keras_transformer.translation.evaluation import bleu, length_groups
 from keras_transformer.types import StrPath, Texts
 
@@ -37,7 +26,9 @@ PANELS = {
     "learning rate": {"learning_rate": ""},
 }
 """From the name of a panel to the keys of the metrics that it shows, and what they are called."""
-COLOURS = {"loss": BLUE, "val_loss": ORANGE, "val_bleu": GREEN, "learning_rate": PURPLE}
+COLOURS = dict(
+    zip(("loss", "val_loss", "val_bleu", "learning_rate"), figures.COLOURS, strict=False)
+)
 """The colours of the metrics of one run; of several runs, each has its own."""
 MAX_STEP = 10**15
 MAX_VALUE = 1e38
@@ -77,8 +68,8 @@ def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None 
             f"Received: {sum(map(len, records.values()))} records without these. "
             "Train a little longer first."
         )
-    with figure_style():
-        figure = new_figure((5.6, 0.9 + 1.6 * len(panels)), layout="constrained")
+    with figures.figure_style():
+        figure = figures.new_figure((5.6, 0.9 + 1.6 * len(panels)), layout="constrained")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axis, (title, names) in zip(axes, panels.items(), strict=True):
             axis.set_ylabel(title)
@@ -86,8 +77,8 @@ def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None 
             for key, name in names.items():
                 if isinstance(metrics, dict):
                     look = {"linestyle": "--", "linewidth": 0.8} if key == "loss" else {}
-                    for run, colour in zip(records, colours_of(records), strict=True):
-                        label = curve_label(f"{run} {name}".strip())
+                    for run, colour in zip(records, figures.colours_of(records), strict=True):
+                        label = figures.curve_label(f"{run} {name}".strip())
                         _draw(axis, curves[key][run], color=colour, label=label, **look)
                 else:
                     _draw(axis, curves[key][""], color=COLOURS[key], label=name)
@@ -96,12 +87,12 @@ def learning_curves(metrics: Records | dict[str, Records], path: StrPath | None 
                         title = f"best {best:.1f} at step {step:,.0f}"
                         axis.set_title(title, loc="right", color=COLOURS[key])
             if len(axis.lines) > 1:
-                legend(axis)
+                figures.legend(axis)
         figure.suptitle("learning curves")
         axes[-1].set_xlabel("step")
         axes[-1].xaxis.set_major_formatter("{x:,.0f}")
         figure.align_ylabels()
-        write(figure, path)
+        figures.write(figure, path)
     return figure
 
 
@@ -134,10 +125,11 @@ def learning_rates(
 
     num_points = min(num_steps, MAX_POINTS)
     steps = np.unique(np.linspace(1, num_steps, num_points).round().astype("int32"))
-    with figure_style():
-        figure = new_figure((5.6, 2.8), layout="constrained")
+    with figures.figure_style():
+        figure = figures.new_figure((5.6, 2.8), layout="constrained")
         axis = figure.subplots()
-        for (label, schedule), colour in zip(schedules.items(), colours_of(schedules), strict=True):
+        colours = figures.colours_of(schedules)
+        for (label, schedule), colour in zip(schedules.items(), colours, strict=True):
             rates = [float(ops.convert_to_numpy(schedule(int(step) - 1))) for step in steps]
             if not all(abs(rate) <= MAX_VALUE for rate in rates):
                 raise InputError(
@@ -145,14 +137,14 @@ def learning_rates(
                     f"Received: {label or 'the schedule'} with rates from {min(rates)} to "
                     f"{max(rates)}. Correct the schedule."
                 )
-            axis.plot(steps, rates, color=colour, label=curve_label(label))
+            axis.plot(steps, rates, color=colour, label=figures.curve_label(label))
         axis.set(xlabel="step", ylabel="learning rate", title="learning rate schedule")
         axis.set_ylim(bottom=0)
         axis.grid(axis="y", color="#e6e6e6")
         axis.xaxis.set_major_formatter("{x:,.0f}")
         if any(schedules):
-            legend(axis)
-        write(figure, path)
+            figures.legend(axis)
+        figures.write(figure, path)
     return figure
 
 
@@ -185,24 +177,24 @@ def bleu_by_length(
             f"{len(sources)} sources, {len(references)} references."
         )
     groups = length_groups(sources, edges)
-    with figure_style():
-        figure = new_figure((6.4, 3.6), layout="constrained")
+    with figures.figure_style():
+        figure = figures.new_figure((6.4, 3.6), layout="constrained")
         axis = figure.subplots()
-        colours = colours_of(translations)
+        colours = figures.colours_of(translations)
         for (label, texts), colour in zip(translations.items(), colours, strict=True):
             whole = bleu(texts, [references], hints=False).value
             scores = [
                 bleu([texts[i] for i in rows], [references[i] for i in rows], hints=False).value
                 for rows in groups.values()
             ]
-            label = curve_label(f"{label} ({whole:.1f})")
+            label = figures.curve_label(f"{label} ({whole:.1f})")
             axis.plot(range(len(groups)), scores, "o-", color=colour, label=label)
         names = [f"{name}\n{len(rows)} sentences" for name, rows in groups.items()]
         axis.set_xticks(range(len(groups)), names)
         axis.set(xlabel="words of the source", ylabel="BLEU", title="BLEU by length of the source")
         axis.grid(axis="y", color="#e6e6e6")
-        legend(axis, title="BLEU of all sentences in brackets")
-        write(figure, path)
+        figures.legend(axis, title="BLEU of all sentences in brackets")
+        figures.write(figure, path)
     return figure
 
 

@@ -17,26 +17,9 @@ from keras_transformer.types import StrPath
 
 FORMATS = ("png", "pdf", "svg")
 BLUE, ORANGE, GREEN, PURPLE = "#2f6ca8", "#d1632f", "#2f8f5b", "#6b5b95"
-OTHER_COLOURS = ("#b8860b", "#c2477f", "#3a9ca6", "#7a4a2b", "#7f7f7f", "#111111")
-STYLE = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "figure.titlesize": 10,
-    "axes.labelsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#808080",
-    "axes.linewidth": 0.6,
-    "xtick.color": "#404040",
-    "ytick.color": "#404040",
-    "legend.frameon": False,
-    "text.parse_math": False,  # a token may contain dollar signs
-    "lines.linewidth": 1.2,
-    "savefig.dpi": 200,
-    "savefig.bbox": "tight",
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,  # text stays text, which most journals ask for
-}
+OTHER_COLOURS = "#b8860b", "#c2477f", "#3a9ca6", "#7a4a2b", "#7f7f7f", "#111111"
+COLOURS = BLUE, ORANGE, GREEN, PURPLE, *OTHER_COLOURS
+STYLE = pathlib.Path(__file__).with_name("figures.mplstyle")
 SENTENCE_PIECE_SPACE = "\u2581"
 READABLE_SPACE = "\u2423"
 ZERO_WIDTH_SPACE = "\u200b"
@@ -58,7 +41,7 @@ def figure_style():
     """Sets the style and silences matplotlib on missing letters: `families_for` names them."""
     import matplotlib
 
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+    with matplotlib.rc_context(fname=STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
@@ -81,8 +64,7 @@ def colour_bar(figure, image, panels, label, size=9):
 
 def colours_of(curves):
     """Returns a colour for each of several curves; after the tenth, they begin again."""
-    colours = BLUE, ORANGE, GREEN, PURPLE, *OTHER_COLOURS
-    return [colours[number % len(colours)] for number, _ in enumerate(curves)]
+    return [COLOURS[number % len(COLOURS)] for number, _ in enumerate(curves)]
 
 
 def labels(tokens):

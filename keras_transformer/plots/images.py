@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.plots.figures import families_for, figure_style, labels, new_figure, write
+from keras_transformer.plots import figures
 from keras_transformer.types import StrPath, Tensor, Texts
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def image_attention(
             f"Expected maps of {len(images)} images, (B, rows, columns), by their titles. "
             f"Received maps of the shapes {received}."
         )
-    with figure_style():
+    with figures.figure_style():
         size = 1.6 * (1 + len(maps)) + 0.2, 1.6 * len(images) + 0.3
-        figure = new_figure(size, layout="compressed")
+        figure = figures.new_figure(size, layout="compressed")
         panels = figure.subplots(len(images), 1 + len(maps), squeeze=False)
         for number, (image, row) in enumerate(zip(images, panels, strict=True)):
             _draw_image(row[0], image)
@@ -54,7 +54,7 @@ def image_attention(
                 _draw_image(panel, image, values[number])
         for panel, title in zip(panels[0], ("image", *maps), strict=True):
             panel.set_title(title, pad=3)
-        write(figure, path)
+        figures.write(figure, path)
     return figure
 
 
@@ -85,17 +85,17 @@ def caption_attention(
         )
     num_columns = min(6, 1 + len(words))
     num_rows = math.ceil((1 + len(words)) / num_columns)
-    with figure_style():
-        figure = new_figure((1.4 * num_columns, 1.6 * num_rows), layout="compressed")
+    with figures.figure_style():
+        figure = figures.new_figure((1.4 * num_columns, 1.6 * num_rows), layout="compressed")
         panels = figure.subplots(num_rows, num_columns, squeeze=False).flat
-        style = {"pad": 3, "family": families_for(words)}
+        style = {"pad": 3, "family": figures.families_for(words)}
         _draw_image(panels[0], image)
         for panel, word, values in zip(panels[1:], words, maps, strict=False):
             _draw_image(panel, image, values)
-            panel.set_title(labels([word])[0], **style)
+            panel.set_title(figures.labels([word])[0], **style)
         for panel in panels[1 + len(words) :]:
             panel.set_axis_off()
-        write(figure, path)
+        figures.write(figure, path)
     return figure
 
 

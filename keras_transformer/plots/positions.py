@@ -4,16 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.plots.figures import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    colour_bar,
-    figure_style,
-    new_figure,
-    write,
-)
+from keras_transformer.plots import figures
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -41,16 +32,16 @@ def position_encoding(
     encoding = sinusoidal_encoding(np.arange(num_positions), d_model, layout)
     encoding = ops.convert_to_numpy(encoding)  # (num_positions, D)
     dimensions = sorted({d_model * eighth // 8 for eighth in range(4)})  # the faster half
-    with figure_style():
-        figure = new_figure((6.4, 4.8), layout="constrained")
+    with figures.figure_style():
+        figure = figures.new_figure((6.4, 4.8), layout="constrained")
         matrix, waves = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         image = matrix.imshow(encoding.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
         matrix.set(ylabel="dimension", title=f"sinusoidal positions, {layout}, width {d_model}")
-        for dimension, colour in zip(dimensions, (BLUE, ORANGE, GREEN, PURPLE), strict=False):
+        for dimension, colour in zip(dimensions, figures.COLOURS, strict=False):
             waves.plot(encoding[:, dimension], color=colour, label=f"dimension {dimension}")
         waves.set(xlabel="position", ylabel="value")
         above = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.98)}
         waves.legend(ncols=4, handlelength=1.0, columnspacing=1.0, **above)
-        colour_bar(figure, image, matrix, "value")
-        write(figure, path)
+        figures.colour_bar(figure, image, matrix, "value")
+        figures.write(figure, path)
     return figure

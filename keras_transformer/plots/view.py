@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.files.atomic import replacing
+from keras_transformer.plots import figures
 from keras_transformer.plots.attention import kind_of, warn_if_cut
-from keras_transformer.plots.figures import check_format, labels
 from keras_transformer.types import StrPath
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def attention_view(attention_map: "AttentionMap", path: StrPath | None = None) -
         attention_view(translator.attention("A dog runs."), "attention.html")
     """
     if path is not None:
-        check_format(path, ("html",))
+        figures.check_format(path, ("html",))
     # a model without weights is refused as one without cross-attention
     kinds = [kind_of(attention_map, kind) for kind in attention_map.weights or ("cross",)]
     warn_if_cut(attention_map)
@@ -80,8 +80,8 @@ def attention_view(attention_map: "AttentionMap", path: StrPath | None = None) -
             "name": kind.name,
             "num_layers": kind.weights.shape[0],
             "num_heads": kind.weights.shape[1],
-            "queries": labels(kind.queries),
-            "keys": labels(kind.keys),
+            "queries": figures.labels(kind.queries),
+            "keys": figures.labels(kind.keys),
             "queries_title": kind.query_title,
             "keys_title": kind.key_title,
             "weights": _one_byte_each(kind.weights),
