@@ -64,18 +64,22 @@ def _did_you_mean(name, known):
     return f". Did you mean {close[0]}?" if close else ""
 
 
+def number(expected, is_right, kind=float):
+    """Returns the argparse type of numbers for which `is_right(number)`; `expected` says which."""
+
+    def parse(text):
+        with contextlib.suppress(ValueError):
+            if is_right(kind(text)):
+                return kind(text)
+        raise argparse.ArgumentTypeError(f"expected {expected}; received: {text}")
+
+    return parse
+
+
 def whole_number(least, most):
     """Returns the argparse type of a whole number from `least` to `most`."""
-
-    def number(text):
-        with contextlib.suppress(ValueError):
-            if least <= int(text) <= most:
-                return int(text)
-        raise argparse.ArgumentTypeError(
-            f"expected a whole number from {least} to {most}; received: {text}"
-        )
-
-    return number
+    expected = f"a whole number from {least} to {most}"
+    return number(expected, lambda value: least <= value <= most, int)
 
 
 def add_settings(parser, group_class, metavar, names, show_default=False):

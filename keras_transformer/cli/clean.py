@@ -1,7 +1,5 @@
 """`keras-transformer clean`: mends sentence pairs, and leaves out the bad ones."""
 
-import argparse
-import contextlib
 import itertools
 import json
 import math
@@ -9,7 +7,7 @@ import os
 import sys
 
 from keras_transformer.cli import console
-from keras_transformer.cli.arguments import check_exists, chunks_of, whole_number
+from keras_transformer.cli.arguments import check_exists, chunks_of, number, whole_number
 from keras_transformer.cli.progress import Progress
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
@@ -64,7 +62,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--max-ratio",
         metavar="R",
-        type=_ratio,
+        type=number("a number above 1", lambda ratio: 1 < ratio < math.inf),
         help="maximum ratio of the lengths of the sides, relative to that of the text (default: 3)",
     )
     parser.add_argument(
@@ -90,7 +88,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--min-score",
         metavar="X",
-        type=_number,
+        type=number("a number", math.isfinite),
         help="lowest score that is kept (default: what 5 %% of the first pairs do not reach)",
     )
     parser.add_argument(
@@ -184,11 +182,11 @@ def _pairs(paths):
             yield columns[0], columns[1]
         return
     lines = itertools.zip_longest(*map(iterate_lines, paths))
-    for number, pair in enumerate(lines):
+    for count, pair in enumerate(lines):
         if None in pair:
             shorter, longer = paths if pair[0] is None else reversed(paths)
             raise InputError(
-                f"Expected as many target lines as source lines. Received: {shorter}: {number} "
+                f"Expected as many target lines as source lines. Received: {shorter}: {count} "
                 f"lines, {longer}: more. Line i of each file must belong to the same sentence."
             )
         yield pair
@@ -235,17 +233,3 @@ def _score_of(path):
     return lambda *sides: lexicon.coverage(
         *(RaggedIds.encode(*each).texts() for each in zip(tokenizers, sides, strict=True))
     )
-
-
-def _ratio(text):
-    with contextlib.suppress(ValueError):
-        if 1 < float(text) < math.inf:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"expected a number above 1; received: {text}")
-
-
-def _number(text):
-    with contextlib.suppress(ValueError):
-        if math.isfinite(float(text)):
-            return float(text)
-    raise argparse.ArgumentTypeError(f"expected a number; received: {text}")

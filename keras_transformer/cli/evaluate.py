@@ -126,7 +126,7 @@ def _compare(arguments, references, source, hypotheses, tokenize):
         is_model = pathlib.Path(name).is_dir()
         given = {"model": [name] if is_model else [], "hypothesis": None if is_model else name}
         given.update(ensemble=None, adapter=None, rerank_with=None)
-        systems[name] = _hypotheses(_with(arguments, **given), source)
+        systems[name] = _hypotheses(argparse.Namespace(**{**vars(arguments), **given}), source)
     found = compare(systems, references, arguments.lowercase, tokenize, source)
     if arguments.html is not None:
         from keras_transformer.translation.comparison_page import comparison_page
@@ -160,10 +160,6 @@ def _compare(arguments, references, source, hypotheses, tokenize):
 def _cell(value):
     test = f" p = {value['p']:.3f}" if "p" in value else ""
     return f"{value['score']:.2f} ± {value['ci']:.2f}{test}"
-
-
-def _with(arguments, **given):
-    return argparse.Namespace(**{**vars(arguments), **given})
 
 
 def _find_model(arguments):

@@ -1,13 +1,11 @@
 """`keras-transformer tune-decoding`: chooses the beam size and the length penalty of a run."""
 
-import argparse
-import contextlib
-
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import (
     add_bleu,
     add_checkpoint,
     add_model,
+    number,
     paired_files,
     whole_number,
 )
@@ -30,11 +28,14 @@ def add_arguments(parser):
         type=whole_number(1, MAX_BEAM_SIZE),
         help="beam sizes to try (default: 1 2 4 8)",
     )
+    penalty = number(
+        f"a number from 0 to {MAX_LENGTH_PENALTY}", lambda alpha: 0 <= alpha <= MAX_LENGTH_PENALTY
+    )
     parser.add_argument(
         "--length-penalties",
         metavar="ALPHA",
         nargs="+",
-        type=_penalty,
+        type=penalty,
         help="length penalties to try with each beam size (default: 0 0.3 0.6 0.9 1.2 1.5)",
     )
     add_checkpoint(parser)
@@ -62,13 +63,4 @@ def run(arguments):
         f"BLEU {tuned.bleu:.2f} with beam_size={found.beam_size}, "
         f"length_penalty={found.length_penalty:g}; {tuned.bleu_before:.2f} before",
         f"The search is in the settings of {arguments.model}",
-    )
-
-
-def _penalty(text):
-    with contextlib.suppress(ValueError):
-        if 0.0 <= float(text) <= MAX_LENGTH_PENALTY:
-            return float(text)
-    raise argparse.ArgumentTypeError(
-        f"expected a number from 0 to {MAX_LENGTH_PENALTY}; received: {text}"
     )
