@@ -129,7 +129,7 @@ def _compare(arguments, references, source, hypotheses, tokenize):
         systems[name] = _hypotheses(argparse.Namespace(**{**vars(arguments), **given}), source)
     found = compare(systems, references, arguments.lowercase, tokenize, source)
     if arguments.html is not None:
-        from keras_transformer.translation.comparison_page import comparison_page
+        from keras_transformer.translation.comparison import comparison_page
 
         with replacing(arguments.html) as partial:
             partial.write_text(comparison_page(found), encoding="utf-8")

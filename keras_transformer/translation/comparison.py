@@ -1,5 +1,9 @@
-"""Several systems on one text: scores, a test of their differences, lengths, and sentences."""
+"""Several systems on one text: scores, a test of their differences, lengths, sentences, a page."""
 
+import difflib
+import html
+import pathlib
+import string
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +20,7 @@ from keras_transformer.types import Texts
 EDGES = 10, 20, 40
 """Words of a reference with which the second group of sentences begins, the third, and so on."""
 NUM_DIFFERENT = 20
+PAGE = pathlib.Path(__file__).with_name("comparison.html")
 
 
 class Comparison(NamedTuple):
@@ -125,3 +130,80 @@ def _most_different(systems, references, lowercase):
         }
         for _, i, other in sorted(gaps, key=lambda gap: (-gap[0], gap[1]))[:NUM_DIFFERENT]
     ]
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """Returns a page of HTML with all that `compare` has found."""
+    systems = list(next(iter(comparison.scores.values())))
+    by_tag = comparison.by_tag and _by_group("tag", comparison.by_tag)
+    return string.Template(PAGE.read_text(encoding="utf-8")).substitute(
+        title=html.escape(" and ".join(systems)),
+        scores=_scores(comparison.scores, systems),
+        by_length=_by_group("words", comparison.by_length),
+        by_tag=by_tag and f"<h2>BLEU by the tag of the source</h2>\n{by_tag}",
+        different="".join(map(_sentence, comparison.different)),
+        signatures="<br>".join(
+            html.escape(f"{metric}|{signature}")
+            for metric, signature in comparison.signatures.items()
+        ),
+    )
+
+
+def _scores(scores, systems):
+    rows = []
+    for system in systems:
+        cells = [_cell(html.escape(system))]
+        for each in scores.values():
+            value = each[system]
+            test = f" (p = {value['p']:.3f})" if "p" in value else ""
+            cells.append(_cell(f"{value['score']:.2f} ± {value['ci']:.2f}{test}", True))
+        rows.append(cells)
+    return _table([_cell("system", tag="th"), *(_cell(m, True, "th") for m in scores)], rows)
+
+
+def _by_group(name, groups):
+    highest = max((value for each in groups.values() for value in each.values()), default=0)
+    rows = []
+    for group, values in groups.items():
+        for place, (system, value) in enumerate(values.items()):
+            width = 100 * value / max(highest, 1e-9)
+            rows.append(
+                [
+                    _cell(html.escape(group) if place == 0 else ""),
+                    _cell(html.escape(system)),
+                    _cell(f"{value:.2f}", True),
+                    _cell(f'<div class="bar" style="width: {width:.0f}%"></div>'),
+                ]
+            )
+    names = (name, False), ("system", False), ("BLEU", True), ("", False)
+    return _table([_cell(name, is_number, "th") for name, is_number in names], rows)
+
+
+def _sentence(each):
+    reference = each["reference"]
+    rows = [[_cell(f"line {each['line']}"), _cell(""), _cell(html.escape(reference))]]
+    for system, value in each["translations"].items():
+        columns = _cell(html.escape(system)), _cell(f"{value['chrF2']:.1f}", True)
+        rows.append([*columns, _cell(_marked(value["text"], reference))])
+    return _table("", rows)
+
+
+def _marked(text, reference):
+    """Returns a translation as HTML, with a mark at each word that the reference lacks there."""
+    words = text.split()
+    matcher = difflib.SequenceMatcher(None, reference.split(), words, autojunk=False)
+    parts = []
+    for kind, _, _, start, end in matcher.get_opcodes():
+        part = html.escape(" ".join(words[start:end]))
+        if part:
+            parts.append(part if kind == "equal" else f"<mark>{part}</mark>")
+    return " ".join(parts)
+
+
+def _table(head, rows):
+    lines = "".join(f"<tr>{''.join(row)}</tr>\n" for row in [head, *rows] if row)
+    return f"<table>\n{lines}</table>\n"
+
+
+def _cell(content, is_number=False, tag="td"):
+    return f"<{tag}{' class=number' if is_number else ''}>{content}</{tag}>"

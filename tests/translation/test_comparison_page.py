@@ -2,8 +2,7 @@
 
 import html.parser
 
-from keras_transformer.translation.comparison import compare
-from keras_transformer.translation.comparison_page import comparison_page
+from keras_transformer.translation.comparison import compare, comparison_page
 
 REFERENCE = ["Ein Hund läuft im Park.", "Die Katze <schläft> & träumt.", "Das ist ein Haus."]
 OTHER = ["Ein Hund rennt im Park.", "Die Katze <schläft> & träumt.", "Das war das Haus."]
