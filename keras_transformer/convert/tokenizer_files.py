@@ -3,12 +3,7 @@
 from keras_transformer.convert.added_tokens import TOKENIZER_CONFIG, read_added_tokens
 from keras_transformer.convert.weights import Settings
 from keras_transformer.errors import InputError, import_library
-from keras_transformer.files.regular import (
-    VOCABULARY_BYTES,
-    is_named,
-    read_regular,
-    regular_file,
-)
+from keras_transformer.files.regular import VOCABULARY_BYTES, is_named, read_regular, regular_file
 
 BYTE_LEVEL_SPECIAL = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 """GPT-2's special token, which its vocab.json has and does not mark."""

@@ -53,10 +53,7 @@ def lstm_step(gates, state, weights):
     return [ops.sigmoid(gates[:, 3 * num_units :]) * ops.tanh(memory), memory]
 
 
-CELLS = {
-    "gru": (keras.layers.GRUCell, gru_step, 1),
-    "lstm": (keras.layers.LSTMCell, lstm_step, 2),
-}
+CELLS = {"gru": (keras.layers.GRUCell, gru_step, 1), "lstm": (keras.layers.LSTMCell, lstm_step, 2)}
 """From the name of a cell to the Keras layer that holds its weights, its step, and the number of
 tensors in its state, of which the first is the output."""
 

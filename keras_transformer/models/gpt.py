@@ -280,9 +280,7 @@ class Gpt(DecoderModel):
         if not self.built:  # a compiled search cannot create weights
             self.build()
         config = DecodingConfig(
-            beam_size=int(beam_size),
-            length_penalty=length_penalty,
-            max_length=int(max_new_tokens),
+            beam_size=int(beam_size), length_penalty=length_penalty, max_length=int(max_new_tokens)
         )
         settings = config, batch_size
         search = remembered(self._searches, settings, lambda: BatchSearch(self, *settings))

@@ -30,12 +30,7 @@ from keras_transformer import tokenizers
 from keras_transformer.config import Config, model_name
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import is_being_written, replacing
-from keras_transformer.files.regular import (
-    SETTINGS_BYTES,
-    is_named,
-    read_regular,
-    regular_file,
-)
+from keras_transformer.files.regular import SETTINGS_BYTES, is_named, read_regular, regular_file
 from keras_transformer.files.version_numbers import remedy_for
 from keras_transformer.runs.adapter import ADAPTER
 from keras_transformer.runs.checkpoints import Checkpoints

@@ -9,13 +9,7 @@ import regex
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import without_surrogates
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.tokenizers.patterns import (
-    IDEOGRAPHS,
-    MARKS,
-    PUNCTUATION,
-    REMOVED,
-    SPACES,
-)
+from keras_transformer.tokenizers.patterns import IDEOGRAPHS, MARKS, PUNCTUATION, REMOVED, SPACES
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import Self, Texts
 

@@ -16,12 +16,7 @@ from keras_transformer.special_ids import UNKNOWN_ID
 from keras_transformer.training import distribution
 from keras_transformer.training.one_device import explaining_full_memory
 from keras_transformer.training.start_or_resume import check_same_data, check_start, take_weights
-from keras_transformer.training.train import (
-    check_lines,
-    compiled_model,
-    print_line,
-    report_on,
-)
+from keras_transformer.training.train import check_lines, compiled_model, print_line, report_on
 from keras_transformer.training.training_log import check_log
 from keras_transformer.training.training_loop import row_multiple
 from keras_transformer.training.translation_task import TranslationTask

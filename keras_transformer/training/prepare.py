@@ -37,18 +37,10 @@ from keras_transformer.data.streamed_text import StreamedText
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import lock, replacing
 from keras_transformer.files.text import check_directory
-from keras_transformer.runs.run import (
-    checksum_of_tokenizers,
-    load_tokenizers,
-    save_tokenizers,
-)
+from keras_transformer.runs.run import checksum_of_tokenizers, load_tokenizers, save_tokenizers
 from keras_transformer.tokenizers import from_file
 from keras_transformer.training.train import print_line
-from keras_transformer.training.translation_task import (
-    check_learner,
-    check_tags,
-    train_tokenizers,
-)
+from keras_transformer.training.translation_task import check_learner, check_tags, train_tokenizers
 from keras_transformer.types import StrPath
 
 WORK, BEGUN = ".work", "begun.json"

@@ -53,9 +53,7 @@ def fit(model, batches, valid_batches, training, saver, callbacks, devices):
             steps = min(to_checkpoint, training.max_steps - state.step)
             num_epochs = 1 if steps < every else (training.max_steps - state.step) // every
             dataset = batches.dataset(
-                epoch=state.epoch,
-                index=state.index,
-                row_multiple=row_multiple(training, devices),
+                epoch=state.epoch, index=state.index, row_multiple=row_multiple(training, devices)
             )
             model.fit(
                 devices.dataset(dataset),

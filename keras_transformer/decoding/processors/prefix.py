@@ -21,13 +21,7 @@ class Prefix:
     """
 
     def __init__(
-        self,
-        ranks: Tensor,
-        sizes: Tensor,
-        low: Tensor,
-        high: Tensor,
-        inner: Tensor,
-        size: Tensor,
+        self, ranks: Tensor, sizes: Tensor, low: Tensor, high: Tensor, inner: Tensor, size: Tensor
     ) -> None:
         self.ranks = ranks
         self.sizes = sizes
