@@ -65,10 +65,10 @@ def pytest_collection_finish():
 @pytest.fixture(scope="session", autouse=True)
 def silent_waits():
     """Commands of these processes never say that they wait, however busy the machine is."""
-    from keras_transformer.cli import working
+    from keras_transformer.cli import progress
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(working, "FIRST_SECONDS", 3600.0)
+        patch.setattr(progress, "FIRST_SECONDS", 3600.0)
         yield
 
 

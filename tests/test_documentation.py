@@ -38,7 +38,7 @@ FEW_STEPS = ["training.checkpoint_every=2", "training.batch_tokens=300", "traini
 SMALL_MODEL = ["tokenizer.vocab_size=200", "model.num_layers=1"]
 EAGERLY = """
 from keras_transformer import cli
-from keras_transformer.models.token_model import TokenModel
+from keras_transformer.models.decoder_model import TokenModel
 
 def compile_eagerly(*args, compile=TokenModel.compile, **kwargs):
     compile(*args, **{**kwargs, "jit_compile": False}, run_eagerly=True)

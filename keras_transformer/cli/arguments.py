@@ -8,8 +8,7 @@ import pathlib
 import re
 
 from keras_transformer.cli import console
-from keras_transformer.cli.progress import Progress
-from keras_transformer.cli.working import working
+from keras_transformer.cli.progress import Progress, working
 from keras_transformer.config import DecodingConfig
 from keras_transformer.config.settings import LARGEST, NUM_CORES, plain_type, settings
 from keras_transformer.config.yaml import yaml_word

@@ -6,7 +6,7 @@ import pathlib
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import check_exists
-from keras_transformer.cli.working import working
+from keras_transformer.cli.progress import working
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_parallel, check_readable, iterate_lines
 

@@ -9,7 +9,7 @@ from keras_transformer.cli.arguments import (
     add_n_best,
     load_translator,
 )
-from keras_transformer.cli.working import working
+from keras_transformer.cli.progress import working
 from keras_transformer.errors import InputError
 from keras_transformer.files.text import check_directory
 

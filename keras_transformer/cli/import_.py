@@ -5,7 +5,7 @@ import sys
 
 from keras_transformer.cli import console
 from keras_transformer.cli.arguments import check_exists
-from keras_transformer.cli.working import working
+from keras_transformer.cli.progress import working
 from keras_transformer.files.text import check_directory
 
 SUMMARY = "make a run of an OPUS-MT (Marian) model"

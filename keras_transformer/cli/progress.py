@@ -1,6 +1,8 @@
-"""How far a command is with its lines."""
+"""How far a command is with its lines, and that it still works where it has nothing to count."""
 
+import contextlib
 import sys
+import threading
 import time
 
 from keras_transformer.cli import console
@@ -55,3 +57,33 @@ def _far(number, total, rate):
         text = f"{number:,} of {total:,} lines ({number / total:.0%}), {rate:,.1f} a second, "
         text += f"{minutes:,.0f} minutes left"
     return text
+
+
+FIRST_SECONDS, EVERY_SECONDS = 1.5, 10.0
+
+
+@contextlib.contextmanager
+def working(text):
+    """Says what is done in this context, if it takes longer than a moment, and then how long.
+
+    Args:
+        text: what is done, such as "loading the run".
+    """
+    is_done = threading.Event()
+
+    def remind():
+        begin, seconds = time.monotonic(), FIRST_SECONDS
+        while not is_done.wait(seconds):
+            if seconds == FIRST_SECONDS:
+                console.say(text)
+            else:
+                console.say(f"{text}, {time.monotonic() - begin:.0f} s so far")
+            seconds = EVERY_SECONDS
+
+    thread = threading.Thread(target=remind, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()

@@ -6,13 +6,8 @@ import logging
 import os
 
 from keras_transformer.cli import console
-from keras_transformer.cli.arguments import (
-    add_settings,
-    check_exists,
-    given_settings,
-    whole_number,
-)
-from keras_transformer.cli.working import working
+from keras_transformer.cli.arguments import add_settings, check_exists, given_settings, whole_number
+from keras_transformer.cli.progress import working
 from keras_transformer.config.settings import plain_type, settings
 from keras_transformer.errors import InputError
 from keras_transformer.files.version_numbers import version_number

@@ -9,7 +9,7 @@ from keras_transformer.cli.arguments import (
     paired_files,
     whole_number,
 )
-from keras_transformer.cli.working import working
+from keras_transformer.cli.progress import working
 from keras_transformer.config.groups import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 
 SUMMARY = "choose a run's beam size and length penalty by the BLEU of its validation text"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_transformer.decoding import decode, score
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.export import sentences
-from keras_transformer.export.constrained_search import ConstrainedSearch
+from keras_transformer.export.constraints import ConstrainedSearch
 from keras_transformer.export.search_by_length import search_by_length
 from keras_transformer.export.words import explain
 from keras_transformer.models.translation_model import output_limits

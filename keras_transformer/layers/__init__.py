@@ -35,9 +35,11 @@ from keras_transformer.layers.patch_embedding import PatchEmbedding
 from keras_transformer.layers.positions import (
     LearnedPositions,
     SinusoidalPositions,
+    alibi_bias,
+    alibi_slopes,
+    rotate,
     sinusoidal_encoding,
 )
-from keras_transformer.layers.relative_positions import alibi_bias, alibi_slopes, rotate
 from keras_transformer.layers.residual import Residual
 from keras_transformer.layers.rnn_decoder import RnnDecoder
 from keras_transformer.layers.rnn_encoder import RnnEncoder

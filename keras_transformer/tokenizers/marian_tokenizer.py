@@ -106,7 +106,7 @@ class MarianTokenizer(Tokenizer):
         return ["".join(map(self._written.__getitem__, row)).strip(ASCII_SPACE) for row in rows]
 
     def _in_graph(self):
-        from keras_transformer.tokenizers.graph.marian import MarianGraph
+        from keras_transformer.tokenizers.graph.sentence_piece import MarianGraph
 
         patterns = self._added_pattern, self._head_pattern
         return MarianGraph.of(self, self._model, self._ids, self._written, *patterns)

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from keras_transformer import cli
-from keras_transformer.cli import working
+from keras_transformer.cli import progress
 from keras_transformer.config import DecodingConfig
 
 
@@ -18,7 +18,7 @@ def tuned(calls, monkeypatch):
 
     def tune_decoding(path, corpus, write, **arguments):
         write("a report")
-        time.sleep(2 * working.FIRST_SECONDS if working.FIRST_SECONDS < 1 else 0)
+        time.sleep(2 * progress.FIRST_SECONDS if progress.FIRST_SECONDS < 1 else 0)
         tuned.append((path, corpus, arguments))
         found = DecodingConfig(beam_size=5, length_penalty=1.25)
         return types.SimpleNamespace(decoding=found, bleu=40.126, bleu_before=39.5)
@@ -41,7 +41,7 @@ def test_it_prints_the_search_and_its_score(tuned, run_directory, capsys):
 
 
 def test_a_long_search_says_what_it_is_doing(tuned, run_directory, capsys, monkeypatch):
-    monkeypatch.setattr(working, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.05)
     assert cli.main(["tune-decoding", run_directory]) == 0
     assert "keras-transformer: trying searches\n" in capsys.readouterr().err
 

@@ -166,7 +166,7 @@ def uncompiled_steps():
 
     To compile a step of such a small model takes longer than a few steps. `test_tasks.py` compiles.
     """
-    from keras_transformer.models.token_model import TokenModel
+    from keras_transformer.models.decoder_model import TokenModel
 
     compile_model = TokenModel.compile
 

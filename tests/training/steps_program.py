@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_transformer.layers import Dropout
 from keras_transformer.models import Transformer
-from keras_transformer.models.token_model import TokenModel
+from keras_transformer.models.decoder_model import TokenModel
 from keras_transformer.training import Perplexity, TokenAccuracy, TokenCrossEntropy
 from keras_transformer.training.distribution import start
 from keras_transformer.training.moving_average import AveragingAdam

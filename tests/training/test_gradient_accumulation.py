@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.models.token_model import TokenModel
+from keras_transformer.models.decoder_model import TokenModel
 from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
 from keras_transformer.training.gradient_accumulation import with_divided_step
 from tests import forked

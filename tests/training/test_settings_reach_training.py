@@ -15,7 +15,7 @@ from keras_transformer.config import GROUPS, Config, TrainingConfig
 from keras_transformer.config.settings import settings
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.models import MODELS, Transformer
-from keras_transformer.models.token_model import TokenModel
+from keras_transformer.models.decoder_model import TokenModel
 from keras_transformer.training import train, training_loop
 from keras_transformer.training.schedules import schedule_of
 

@@ -27,7 +27,7 @@ from tests import forked
 TRAIN = """
 import sys
 from keras_transformer.config import Config
-from keras_transformer.models.token_model import TokenModel
+from keras_transformer.models.decoder_model import TokenModel
 from keras_transformer.training import train
 compile_model = TokenModel.compile
 TokenModel.compile = lambda *args, **kwargs: compile_model(*args, **kwargs, run_eagerly=True)

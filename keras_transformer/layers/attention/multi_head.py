@@ -18,7 +18,7 @@ from keras_transformer.layers.decoding_step import dense_weights, project_rows
 from keras_transformer.layers.dense import Dense, HeadwiseDense
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import known_padding_mask
-from keras_transformer.layers.relative_positions import check_rotary_width, rotate
+from keras_transformer.layers.positions import check_rotary_width, rotate
 from keras_transformer.types import Shape, Tensor
 
 

@@ -17,7 +17,7 @@ from keras_transformer.layers.attention.scores import MASKED_SCORE, masked_softm
 from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.masks import check_lengths, combined_mask, known_padding_mask
-from keras_transformer.layers.relative_positions import alibi_bias
+from keras_transformer.layers.positions import alibi_bias
 from keras_transformer.types import Shape, Tensor
 
 

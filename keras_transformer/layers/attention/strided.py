@@ -17,7 +17,7 @@ from keras_transformer.layers.attention.sparse import (
     distances_to_neighbours,
     with_neighbours,
 )
-from keras_transformer.layers.relative_positions import alibi_bias
+from keras_transformer.layers.positions import alibi_bias
 from keras_transformer.types import Tensor
 
 
