@@ -47,13 +47,6 @@ def model_from(config, tensors):
 
     In training, there is no dropout on the attention weights; without training, the outputs are the
     same.
-
-    Args:
-        config: `Settings` of config.json.
-        tensors: dict from name to array.
-    Raises:
-        InputError: settings without a counterpart in `Bert`, or tensors that are missing, left over
-            or of another shape.
     """
     config.check(EXPECTED)
     (architecture, *others) = config.get("architectures") or [None]

@@ -27,13 +27,6 @@ def model_from(config, tensors):
     The output is the embedding, unless config.json or an `lm_head` of other numbers says otherwise.
     In training, `Gpt` applies the dropout `resid_pdrop` to the embeddings too, and none to the
     attention weights; without training, the logits are the same.
-
-    Args:
-        config: `Settings` of config.json.
-        tensors: dict from name to array.
-    Raises:
-        InputError: settings without a counterpart in `Gpt`, or tensors that are missing, left over
-            or of another shape.
     """
     config.check(EXPECTED)
     d_model = config.size("n_embd")

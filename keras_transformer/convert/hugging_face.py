@@ -2,7 +2,8 @@
 
 Each architecture has a file in this directory with a function `model_from(config, tensors)`. It
 takes the `Settings` of config.json and a dict from names to float32 arrays, and returns a built
-model.
+model. It raises `InputError` for settings without a counterpart in that model, and for tensors that
+are missing, left over (such as those of masked image modelling) or of another shape.
 """
 
 import pathlib

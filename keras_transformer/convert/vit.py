@@ -27,13 +27,6 @@ def model_from(config, tensors):
     of `representation_dim`. The classes of a head are counted in its tensor. Projections without
     biases (`qkv_bias` false) get biases of zero. There is no dropout on attention weights
     (`attention_probs_dropout_prob`), which has no effect but in training.
-
-    Args:
-        config: `Settings` of config.json.
-        tensors: dict from name to array.
-    Raises:
-        InputError: settings without a counterpart in `VisionTransformer`, or tensors that are
-            missing, left over (such as those of masked image modelling) or of another shape.
     """
     d_model, num_heads = config.size("hidden_size"), config.size("num_attention_heads")
     config.check({"head_dim": (d_model // num_heads,), "pooler_act": ("tanh",)})
