@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,6 +48,9 @@ class TranslationBatches(PlannedBatches):
         batches = TranslationBatches(corpus, tokenizer, batch_tokens=4096)
         model.fit(batches.dataset(), steps_per_epoch=len(batches))
     """
+
+    rows: Sequence[RaggedIds] = ()
+    """Source and target of all pairs."""
 
     def __init__(
         self,

@@ -53,8 +53,6 @@ class PlannedBatches:
     alignments."""
     failure: InputError | None = None
     """What has ended an iteration. `tf.data` raises an error of its own instead."""
-    rows: "Sequence[RaggedIds]"
-    """Source and target of all pairs, or of a random sample."""
     _tokenizers: "Sequence[Tokenizer]" = ()
 
     def __init__(
@@ -67,6 +65,11 @@ class PlannedBatches:
         self.static_shapes = static_shapes
         # from (epoch, section) to number of batches, as far as known
         self._num_batches: dict[tuple[int, int], int] = {}
+
+    @property
+    def rows(self) -> Sequence[RaggedIds]:
+        """Source and target of all pairs, or of a random sample."""
+        raise NotImplementedError
 
     def _sections(self, epoch):
         """Returns the numbers of the sections of an epoch, in their order."""

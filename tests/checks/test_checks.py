@@ -103,9 +103,7 @@ class Generates(keras.Model):
         (lambda inputs: {"token_ids": inputs["token_ids"]}["heads"], "failed", "KeyError: 'heads'"),
     ],
 )
-def test_an_input_that_the_model_lacks_is_no_fault_but_another_key_is(
-    generate_step, status, found
-):
+def test_an_input_that_the_model_lacks_is_no_fault_but_another_key_is(generate_step, status, found):
     subject = Subject(Generates(generate_step), inputs=("token_ids",))
     verdict = dict(verdicts(subject, ["steps"]))["steps"]
     assert verdict.status == status and found in verdict.found
