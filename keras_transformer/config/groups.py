@@ -356,6 +356,10 @@ class TrainingConfig(SettingsGroup):
     gradient_accumulation_steps: Annotated[
         Count, "Number of micro-batches per step on each device, to save memory."
     ] = 1
+    rematerialize: Annotated[
+        bool,
+        "Whether each block is computed again for its gradient, which saves memory.",
+    ] = False
     mixed_precision: Annotated[
         Literal["mixed_bfloat16", "mixed_float16"] | None,
         "Keras dtype policy of the model; null means float32.",

@@ -14,11 +14,12 @@ from keras_transformer.layers.attention.ssru import Ssru
 from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.masks import known_padding_mask
+from keras_transformer.layers.rematerialization import Rematerialized
 from keras_transformer.layers.residual import Residual
 from keras_transformer.types import Shape, Tensor
 
 
-class Block(TracedShape, Layer):
+class Block(Rematerialized, TracedShape, Layer):
     """What the blocks of encoder and decoder have in common: all except the calls.
 
     Args: those of `EncoderBlock`.

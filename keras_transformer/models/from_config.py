@@ -8,6 +8,8 @@ from keras_transformer.config.settings import LARGEST, accepts, check_known, in_
 from keras_transformer.config.yaml import yaml_word
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers.attention.from_config import attention_from_config
+from keras_transformer.layers.nested import nested_layers
+from keras_transformer.layers.rematerialization import Rematerialized
 from keras_transformer.models.rnn_seq2seq import RnnSeq2Seq
 from keras_transformer.models.transformer import Transformer
 
@@ -63,6 +65,14 @@ def check_model(config: Config) -> None:
     numbers = {name: arguments[name] for name in names if name in arguments}
     check_positive_integers(optional=names[1:], **numbers)
     model = model_class(1, **{**arguments, **dict.fromkeys(names, 1)})  # checks the rest
+    if config.training.rematerialize and not any(
+        isinstance(layer, Rematerialized) for layer in nested_layers(model)
+    ):
+        raise InputError(
+            "Expected a model of blocks, whose activations are computed again. Received: "
+            f"training.rematerialize=true, model.name={model_class.NAME}. Leave it out, or raise "
+            "training.gradient_accumulation_steps."
+        )
     if config.training.guided_alignment is not None and not model.can_be_guided:
         raise InputError(
             "Expected a Transformer with dense attention to the source, of which a head is trained "

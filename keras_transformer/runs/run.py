@@ -49,6 +49,7 @@ FREE_SETTINGS = {
     "patience",
     "keep_checkpoints",
     "gradient_accumulation_steps",
+    "rematerialize",
     "jit_compile",
     "peak_learning_rate",
     "warmup_steps",

@@ -18,6 +18,7 @@ from keras_transformer.checks import Subject, verdicts
 from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.data.prepared import PreparedCorpus
+from keras_transformer.layers.rematerialization import of_blocks
 from keras_transformer.models.from_config import model_class_of
 from keras_transformer.runs.run import Run
 from keras_transformer.training import distribution
@@ -190,7 +191,8 @@ def compiled_model(task, config, devices):
     keras.utils.set_random_seed(training.seed)
     if training.deterministic:
         backend.enable_determinism()
-    with devices.scope():
+    recomputed = of_blocks() if training.rematerialize else contextlib.nullcontext()
+    with devices.scope(), recomputed:
         model_class = devices.model_class(
             model_class_of(config), training.gradient_accumulation_steps
         )

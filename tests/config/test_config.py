@@ -66,6 +66,7 @@ OTHER_VALUES = {
     "training.mixed_precision": "mixed_bfloat16",
     "training.static_shapes": 3,
     "training.gradient_accumulation_steps": 4,
+    "training.rematerialize": True,
     "training.jit_compile": True,
     "decoding.beam_size": 7,
     "decoding.length_penalty": 0.0,

@@ -58,6 +58,7 @@ PAPER = {
         "seed": 1,
         "deterministic": False,
         "gradient_accumulation_steps": 1,
+        "rematerialize": False,
         "mixed_precision": None,
         "jit_compile": None,
         "static_shapes": None,

@@ -20,6 +20,7 @@ FREE = {
     "training.patience",
     "training.keep_checkpoints",
     "training.gradient_accumulation_steps",
+    "training.rematerialize",
     "training.jit_compile",
     "training.peak_learning_rate",
     "training.warmup_steps",

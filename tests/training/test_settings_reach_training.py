@@ -111,6 +111,7 @@ TRAINING = {
     "training.seed": 17,
     "training.deterministic": True,
     "training.gradient_accumulation_steps": 4,
+    "training.rematerialize": True,
     "training.mixed_precision": "mixed_bfloat16",
     "training.jit_compile": True,
     "training.static_shapes": 3,
@@ -187,6 +188,8 @@ def test_settings_of_data_tokenizer_and_training_act(start_training, spied):
     assert started.bleu.samples == 2 and started.bleu.tokenize == "char"
     assert spied.determinism == [True]
     assert model.num_parts == 4
+    (block,) = model.encoder.blocks
+    assert block.rematerialized_call(block.call) != block.call
     assert model.dtype_policy.name == "mixed_bfloat16"
     assert spied.compiled == [True]
     frozen = {w.path.split("/", 1)[1].rsplit("/", 2)[0] for w in model.non_trainable_weights}
