@@ -3,6 +3,7 @@
 `train` is stopped where it would take its first step; what it has made until then is looked at.
 """
 
+import dataclasses
 import importlib
 import inspect
 import types
@@ -476,6 +477,14 @@ def test_batches_are_asked_for_that_divide_into_the_parts_of_all_replicas():
     with pytest.raises(InterruptedError):
         training_loop.fit(None, Batches(), Batches(), training, saver, [], devices)
     assert asked == [6, 6]
+
+
+def test_a_model_without_blocks_cannot_be_rematerialized(tmp_path, corpus):
+    config = config_of({"training.rematerialize": True, "tokenizer.vocab_size": 150})
+    config = dataclasses.replace(config, model={"name": "rnn_seq2seq"})
+    with pytest.raises(ValueError, match="rematerialize=true, model.name=rnn_seq2seq"):
+        train(config, tmp_path / "run", corpora=(corpus, corpus), write=lambda line: None)
+    assert not (tmp_path / "run").exists()
 
 
 def test_r_drop_without_dropout_is_refused(tmp_path, corpus):
