@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import shutil
+import types
 
 import apache_beam as beam
 
@@ -20,18 +21,8 @@ from keras_transformer.cli.arguments import add_set
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.data.parallel import CorpusSummary, tags_of
-from keras_transformer.data.preparation import (
-    CHUNK_PAIRS,
-    Plan,
-    merge_shard,
-    write_chunk,
-)
-from keras_transformer.data.shards import (
-    MANIFEST,
-    SHARD_PAIRS,
-    TOKENIZER,
-    Entry,
-)
+from keras_transformer.data.preparation import CHUNK_PAIRS, Plan, merge_shard, write_chunk
+from keras_transformer.data.shards import MANIFEST, SHARD_PAIRS, TOKENIZER, Entry
 from keras_transformer.data.streamed_text import StreamedText
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
@@ -100,27 +91,6 @@ def run(arguments, beam_options):
         finish(config, text, plan, tokenizers, num_chunks, shards, print_line)
 
 
-@dataclasses.dataclass
-class CountedText:
-    """What workers have found in the text; the attributes are those of `StreamedText`."""
-
-    sizes: list[int]
-    num_blank: int
-    checksum: str
-    validation: ParallelCorpus
-    tags: list[str]
-    num_overlapping: int = 0
-    """Not counted: it would need all text in one place."""
-
-    @property
-    def num_train(self):
-        return sum(self.sizes)
-
-    @property
-    def summary(self):
-        return CorpusSummary(self.num_train, self.num_blank)
-
-
 def _check_settings(config):
     """Refuses what needs the whole text in one place, and files that are not there."""
     if not config.data.train or not config.data.valid or config.tokenizer.model is None:
@@ -149,7 +119,10 @@ def _with_absolute_paths(data):
 
 
 def _text(config, work, options):
-    """Returns the `CountedText` of a configuration, which workers read."""
+    """Returns what workers find in the text, under the names that a `StreamedText` has for it.
+
+    The overlap of training and validation text is not counted: it would need all text in one place.
+    """
     work.mkdir(exist_ok=True)
     data = _with_absolute_paths(config.data)
     numbers = range(len(data.train))
@@ -163,8 +136,16 @@ def _text(config, work, options):
     sizes, blanks, checksums = ([each[i] for each in found] for i in range(3))
     checksum = hashlib.sha256("\n".join(checksums).encode()).hexdigest()
     validation = ParallelCorpus.from_corpora(config.data.valid)
-    tags = tags_of([*data.train, *validation.parts])
-    return CountedText(sizes, sum(blanks), checksum, validation, tags)
+    return types.SimpleNamespace(
+        sizes=sizes,
+        num_train=sum(sizes),
+        num_blank=sum(blanks),
+        summary=CorpusSummary(sum(sizes), sum(blanks)),
+        checksum=checksum,
+        validation=validation,
+        num_overlapping=0,
+        tags=tags_of([*data.train, *validation.parts]),
+    )
 
 
 def _part_of(data: DataConfig, part: int) -> StreamedText:
