@@ -1,14 +1,16 @@
-"""Compares the formats and types of weights that `export` writes, with one model on one core.
+"""Compares the formats and types of weights that `export` writes, and models, on one core.
 
-    KERAS_TRANSFORMER_DATA=DATA python benchmarks/formats.py RUN
+    KERAS_TRANSFORMER_DATA=DATA python benchmarks/formats.py RUN [RUN ...]
 
-exports RUN, a run trained on raw Multi30k, in each format, and translates Multi30k's 1,000 test
+exports each RUN, trained on raw Multi30k, in each format, and translates Multi30k's 1,000 test
 sentences (DATA/multi30k) from string to string, by greedy search or with a beam, 64 at a time and
-one at a time. It prints the processor, as int8 computes in int8 on those with VNNI or AMX alone.
+one at a time. A shortlist that a run's settings have is used. It prints the processor, as int8
+computes in int8 on those with VNNI or AMX alone.
 `benchmarks/formats_side.py` is the timed process; the formats take turns.
 """
 
 import argparse
+import itertools
 import pathlib
 import statistics
 import tempfile
@@ -16,13 +18,15 @@ import tempfile
 import sacrebleu
 from pinned import HERE, count, machine, multi30k, run_pinned, write_results
 
+FORMATS = ("SavedModel", "CTranslate2")
 TYPES = ("float32", "float16", "bfloat16", "int8")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("run", help="a run directory, trained on raw Multi30k")
+    parser.add_argument("runs", nargs="+", help="run directories, trained on raw Multi30k")
     parser.add_argument("--repeats", type=count, default=3)
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
     parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
     parser.add_argument("--beam-size", type=count, default=1)
     parser.add_argument("--alone", type=count, default=100, help="sentences translated alone")
@@ -60,11 +64,13 @@ def export(arguments, folder):
     from keras_transformer import load
     from keras_transformer.export import export_ctranslate2, export_saved_model
 
-    translator = load(arguments.run, beam_size=arguments.beam_size)
+    writers = dict(zip(FORMATS, (export_saved_model, export_ctranslate2), strict=True))
     versions = {}
-    for label, write in (("SavedModel", export_saved_model), ("CTranslate2", export_ctranslate2)):
-        for weights in arguments.types:
-            versions[f"{label} {weights}"] = write(translator, folder / label, weights=weights)
+    for run in map(pathlib.Path, arguments.runs):
+        translator = load(run, beam_size=arguments.beam_size)
+        for label, weights in itertools.product(arguments.formats, arguments.types):
+            name = f"{run.name} {label} {weights}"
+            versions[name] = writers[label](translator, folder / run.name / label, weights=weights)
     return versions
 
 

@@ -141,9 +141,7 @@ def config_of(arguments, saved=None, init_from=None):
         config = Config() if arguments.config else Config.from_preset("tiny")
         other = init_from and pathlib.Path(init_from, "config.yaml")
         if other and other.exists():  # the training refuses what is no run
-            # a shortlist needs the lexicon of its run
-            search = dataclasses.replace(Config.load(other).decoding, shortlist=0)
-            config = dataclasses.replace(config, decoding=search)
+            config = dataclasses.replace(config, decoding=Config.load(other).decoding)
     if arguments.config is not None:
         config = Config.load(arguments.config, config)
     # text that a flag names takes the place of what a recipe or a file names

@@ -75,7 +75,7 @@ class Config:
 
     @classmethod
     def from_preset(cls, name: str) -> Self:
-        """Returns the settings of a preset: "tiny", "base", "big", "rnn", or a recipe's name."""
+        """Returns the settings of a preset, such as "tiny", "fast" or a recipe's name."""
         return cls().merged(read_preset(name))
 
     @classmethod

@@ -21,7 +21,7 @@ class Transformer(TranslationModel):
     """The encoder-decoder: computes the logits of each target token from the tokens before it.
 
     The defaults are the paper's base model (table 3). `Transformer.from_preset` knows "tiny",
-    "base" and "big".
+    "fast", "base" and "big".
 
     Args:
         source_vocab_size: number of tokens in the source vocabulary.

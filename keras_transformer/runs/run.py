@@ -10,7 +10,7 @@ RUN/finished.json                       how training ended, and which weights ar
 RUN/metrics.jsonl                       one line per validation
 RUN/tensorboard/
 RUN/soft_labels.npz                     what other runs predict, for distillation from them
-RUN/lexicon.npz                         for shortlists, if `keras-transformer lexicon` has made it
+RUN/lexicon.npz                         for shortlists, by a training that has them or by `lexicon`
 """
 
 import contextlib

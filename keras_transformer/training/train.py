@@ -37,6 +37,7 @@ from keras_transformer.training.trained_part import choose_trained_part
 from keras_transformer.training.training_log import Log, TensorBoard
 from keras_transformer.training.training_loop import SaveAndStop, evaluate, fit
 from keras_transformer.training.translation_task import TranslationTask
+from keras_transformer.training.write_lexicon import write_lexicon
 from keras_transformer.types import StrPath
 
 FIRST_CHECKS = "finite weights", "causality", "padding"
@@ -128,6 +129,8 @@ def train_task(task, config, output, init_from=None, strategy="auto", write=prin
             if devices.is_chief and state.step == 0:
                 for line in check_lines(model, FIRST_CHECKS):
                     write(line)
+            if devices.is_chief and config.decoding.shortlist and not run.lexicon_path.exists():
+                write_lexicon(run.path, None if config.data.prepared else task.corpora[0], write)
 
             # === Fit ===
             averages = None

@@ -77,8 +77,8 @@ def test_the_search_of_the_run_to_start_from_is_taken_over(
     sets = ["--set", "decoding.length_penalty=1", "training.seed=3"]
     tiny = Config.from_preset("tiny")
     files = [f"data.train=[{{source: {pair[1]}, target: {pair[3]}}}]"]
-    # all of the search but the shortlist, whose lexicon is in the other run; nothing else
-    changed = [*files, *marian, "decoding.beam_size=6"]
+    # all of the search, nothing else; the training makes the lexicon of the shortlist
+    changed = [*files, *marian, "decoding.beam_size=6", "decoding.shortlist=20"]
     assert trained_config([*arguments, *sets]) == tiny.override([*changed, *sets[1:]])
     (path,) = write_files(mine="decoding: {beam_size: 2}\n")
     decoding = trained_config([*arguments, "--config", path]).decoding

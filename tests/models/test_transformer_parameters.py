@@ -65,6 +65,16 @@ def test_tiny(count):
     assert count(10_000, **preset("tiny")) == 2_605_568
 
 
+def test_fast(without_values):
+    """`tiny` with one decoder block, whose SSRU has two projections."""
+    attention, feed_forward, norm = 4 * (128 * 128 + 128), 2 * 128 * 256 + 256 + 128, 2 * 128
+    encoder_block = attention + feed_forward + 2 * norm
+    decoder_block = 2 * 128 * 128 + 128 + attention + feed_forward + 3 * norm
+    total = 10_000 * 128 + 4 * encoder_block + decoder_block + 2 * norm
+    model = without_values(Transformer, 10_000, **preset("fast"))
+    assert model.count_params() == total == 1_976_064
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes(count, name):
     """The paper's 65 and 213 million would be those of vocabularies above and below 37,000."""

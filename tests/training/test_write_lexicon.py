@@ -74,6 +74,20 @@ def test_a_run_translates_with_the_lexicon_of_its_text(make_run, corpus, shared,
     assert best.text and best.score < 0
 
 
+def test_a_training_makes_the_lexicon_that_its_search_needs(start_training, tokenizer, tmp_path):
+    """From the text that it is given, which need not be in files; once."""
+    config = Config(model=SIZES).override(["decoding.shortlist=3", "tokenizer.vocab_size=150"])
+    lines = start_training(config, path := tmp_path / "run").lines
+    assert any(line.startswith("lexicon ") for line in lines)
+    made = load_lexicon(path).table
+    assert made[:, 1:].any()
+    again = start_training(config, path).lines
+    assert not any(line.startswith("lexicon ") for line in again)
+    plain = tmp_path / "plain"
+    start_training(config.override(["decoding.shortlist=0"]), plain)
+    assert not Run(plain).lexicon_path.exists()
+
+
 def test_other_text_can_be_given(make_run, corpus, tmp_path):
     path = make_run(train=[{"tsv": tmp_path / "gone.tsv"}])
     with pytest.raises(ValueError) as caught:

@@ -14,7 +14,7 @@ MODEL_PRESETS = {
     "bert": ("bert_base",),
     "gpt": ("gpt2_small", "gpt2_medium", "gpt2_large", "gpt2_xl"),
     "rnn_seq2seq": ("rnn", "rnn_plain"),
-    "transformer": ("tiny", "base", "big"),
+    "transformer": ("tiny", "fast", "base", "big"),
     "vision_transformer": ("vit_b_16",),
 }
 """The presets of each model."""
