@@ -94,9 +94,9 @@ def _with_static_shapes(config, run):
     """
     if config.training.static_shapes is not None:
         return config
-    number = run.load_config().training.static_shapes if run.exists else None
-    if number is None:
-        number = NUM_SHAPES if keras.backend.backend() == "jax" else 0
+    number = NUM_SHAPES if keras.backend.backend() == "jax" else 0
+    if run.exists:
+        number = run.load_config().training.static_shapes
     return dataclasses.replace(
         config, training=dataclasses.replace(config.training, static_shapes=number)
     )
