@@ -9,6 +9,9 @@ compiled, with its fused attention and fused Adam, both in bfloat16. Hugging Fac
 where it is installed, translate with the same weights. `benchmarks/gpu_side.py` has the timed
 processes.
 
+`--parts memory`, for a call of its own, finds the largest batch of `big`, with and without
+`training.rematerialize`.
+
 Each part is a process with what is left of the minutes, so that it has all of the memory, and is
 written when it ends; a part that fails, or for which no time is left, is listed as not measured.
 """
@@ -30,13 +33,13 @@ from keras_transformer.data.batch_plan import NUM_SHAPES
 STEPS = {"tiny": 1500, "base": 600, "big": 150}
 """Of each preset: enough for `tiny` and `base` to write translations that end."""
 TRANSLATED = ("tiny", "base")
-PARTS = ("training", "translation")
+PARTS = ("training", "translation", "memory")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--presets", nargs="+", choices=STEPS, default=list(STEPS))
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS[:2]))
     parser.add_argument("--batch-tokens", type=count, default=25_000)
     parser.add_argument("--sentences", type=count, default=30_000, help="to translate")
     parser.add_argument("--steps", type=count, help="of every preset, to try the program")
@@ -68,7 +71,8 @@ class Measurement:
             batch_tokens=self.arguments.batch_tokens,
             static_shapes=NUM_SHAPES,
         )
-        for preset in self.arguments.presets:
+        trains = {"training", "translation"} & set(self.arguments.parts)
+        for preset in self.arguments.presets if trains else ():
             self.train(preset)
             if "training" in self.arguments.parts:
                 of_batches = ["--batches", self.folder / "batches.npz"]
@@ -80,39 +84,56 @@ class Measurement:
                         flags = ["--beam-size", beam_size, "--run", self.folder / preset]
                         flags += ["--sentences", self.arguments.sentences]
                         self.side(f"{preset}, beam {beam_size}, {library}", library, *flags)
+        if "memory" in self.arguments.parts:
+            for rematerialize in ("false", "true"):
+                self.largest_batch(rematerialize)
         print_tables(self.results)
 
     def train(self, preset):
-        """Trains by the command: first one step, which fills the cache, and then the steps."""
+        """Trains by the command: one step, which fills the cache, one with it, and all steps."""
+        for name in ("cold", "with the cache"):
+            seconds = self.command(f"{preset} {name}", preset, 1)
+            if seconds is None:
+                return
+            self.add(f"{preset}, one step, {name}", {"seconds": seconds})
+        steps = self.arguments.steps or STEPS[preset]
+        seconds = self.command(preset, preset, steps)
+        if seconds is not None:
+            lines = (self.folder / preset / "metrics.jsonl").read_text().splitlines()
+            records = map(json.loads, lines)
+            record = [record for record in records if "tokens_per_second" in record][-1]
+            kept = {key: record[key] for key in ("tokens_per_second", "loss", "val_bleu")}
+            self.add(f"{preset}, ours", {"seconds": seconds, "steps": steps, **kept})
+
+    def largest_batch(self, rematerialize):
+        """Doubles the tokens of a batch of `big` until a step does not fit into the memory."""
+        name, largest = f"big, rematerialize={rematerialize}", 0
+        tokens = self.arguments.batch_tokens
+        settings = {"rematerialize": rematerialize}
+        while self.command(
+            f"{name}, {tokens} tokens", "big", 1, "--dry-run", batch_tokens=tokens, **settings
+        ):
+            largest, tokens = tokens, 2 * tokens
+        self.add(name, {"batch_tokens": largest})
+
+    def command(self, name, preset, steps, *flags, **settings):
+        """Trains a run in the folder `name`; returns the seconds, or None if it has failed."""
         settings = {
             "batch_tokens": self.arguments.batch_tokens,
             "mixed_precision": "mixed_bfloat16",
             "schedule": "inverse_square_root",
             "peak_learning_rate": 0.004 if preset == "tiny" else 0.001,
             "warmup_steps": 200,
+            "checkpoint_every": max(1, steps // 3),
+            **settings,
         }
-        steps = self.arguments.steps or STEPS[preset]
-        for name, number in (("cold", 1), ("with the cache", 1), (preset, steps)):
-            sets = {**settings, "checkpoint_every": max(1, number // 3)}
-            output = self.folder / (preset if name == preset else f"{preset} {name}")
-            data = multi30k()
-            command = ["train", "--preset", preset, "--output", output, "--max-steps", number]
-            command += ["--source-train", data / "train.en.gz", "--target-train"]
-            command += [data / "train.de.gz", "--set", "tokenizer.vocab_size=10000"]
-            command += ["model.normalize_first=true", "decoding.max_length=64"]
-            command += [f"training.{setting}={value}" for setting, value in sets.items()]
-            seconds = self.process(
-                f"{preset}, {name}", ["-m", "keras_transformer", *command], compiled=self.folder
-            )
-            if seconds is None:
-                return
-            if name != preset:
-                self.add(f"{preset}, one step, {name}", {"seconds": seconds})
-                continue
-            records = map(json.loads, (output / "metrics.jsonl").read_text().splitlines())
-            record = [record for record in records if "tokens_per_second" in record][-1]
-            kept = {key: record[key] for key in ("tokens_per_second", "loss", "val_bleu")}
-            self.add(f"{preset}, ours", {"seconds": seconds, "steps": number, **kept})
+        data = multi30k()
+        command = ["train", "--preset", preset, "--output", self.folder / name, *flags]
+        command += ["--max-steps", steps, "--source-train", data / "train.en.gz"]
+        command += ["--target-train", data / "train.de.gz", "--set", "tokenizer.vocab_size=10000"]
+        command += ["model.normalize_first=true", "decoding.max_length=64"]
+        command += [f"training.{setting}={value}" for setting, value in settings.items()]
+        return self.process(name, ["-m", "keras_transformer", *command], compiled=self.folder)
 
     def side(self, name, *arguments):
         """Adds the line of JSON that a process of `gpu_side.py` has printed."""
