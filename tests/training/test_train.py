@@ -144,7 +144,8 @@ def test_a_run_holds_what_the_next_command_needs(trained):
     chosen = records[3] if read_finished(run)["checkpoint"] == "best" else records[4]
     assert 1.005 * chosen["val_bleu"] >= max(record["val_bleu"] for record in records[3:])
     assert {name: chosen[name] for name in metrics} == pytest.approx(metrics)
-    assert Config.load(run / "config.yaml") == config
+    # the number of shapes on this backend, which another one keeps
+    assert Config.load(run / "config.yaml") == config.override(["training.static_shapes=0"])
 
     averaged, *_ = load_run(run, "averaged")
     last, *_ = load_run(run, "last")
