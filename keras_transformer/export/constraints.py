@@ -177,7 +177,6 @@ def _forms(terms):
 
     Both are flat, with "" where a term has fewer forms than others.
     """
-    terms = tf.ensure_shape(terms, [None, None])
     num_rows, num_terms = tf.unstack(tf.shape(terms))
     forms = tf.strings.split(tf.reshape(terms, [-1]), "\t").to_tensor("")  # (B C, F)
     shape = tf.stack([num_rows, num_terms, tf.shape(forms)[1]])

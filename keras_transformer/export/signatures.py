@@ -49,9 +49,8 @@ class Signatures:
     """The signatures of a translator's export.
 
     The first dimension of every input and output is the batch. Inputs of other ranks than those
-    below are refused (by the tokenizers: a server does not check them). A text that is blank, or
-    of which the tokenizer knows nothing, is answered by a copy (`Tokenizer.copies`), with score 0.
-    A text's answer does not depend on the other texts.
+    below are refused. A text that is blank, or of which the tokenizer knows nothing, is answered by
+    a copy (`Tokenizer.copies`), with score 0. A text's answer does not depend on the other texts.
 
     - serving_default(text) -> translation, score, truncated, each `(B,)`.
     - n_best(text) -> translations, scores, truncated, each `(B, K)`, the best first. Those of a
@@ -307,7 +306,6 @@ def _some_at_a_time(translate, at_once, columns, text, *others):
         at_once: an int scalar, how many rows.
         columns: tensors without rows, to which those of the texts are appended.
     """
-    text = tf.ensure_shape(text, [None])  # a server does not check it
 
     def translate_some(begin, *columns):
         some = translate(*(each[begin : begin + at_once] for each in (text, *others)))
@@ -329,7 +327,6 @@ def _some_at_a_time(translate, at_once, columns, text, *others):
 
 def _with_rows(text, name, rows):
     """Returns `text`; an error unless there is one of the rows for each."""
-    rows = tf.ensure_shape(rows, rows.shape)  # a server does not check it
     expected = f"Expected a {name} for each text"
     check = tf.debugging.assert_equal(tf.size(text), tf.shape(rows)[0], expected)
     with tf.control_dependencies([check]):
@@ -356,8 +353,15 @@ def distinct(columns, n_best):
 
 
 def _graph(function, *input_signature):
-    """Returns a function as one graph, for inputs of all sizes."""
-    return tf.function(function, input_signature=input_signature, autograph=False)
+    """Returns a function as one graph, for inputs of all sizes; other ranks are refused."""
+
+    @functools.wraps(function)
+    def checked(*inputs):
+        # A server does not check them. No other operation may read an input before this one.
+        specs = zip(inputs, input_signature, strict=True)
+        return function(*(tf.ensure_shape(each, spec.shape) for each, spec in specs))
+
+    return tf.function(checked, input_signature=input_signature, autograph=False)
 
 
 def _pieces(table, ids):
