@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.export import (
     export_ctranslate2,
     export_hugging_face,
@@ -13,6 +14,7 @@ from keras_transformer.export.exportable import in_float32, with_model
 from keras_transformer.export.quantized_weights import QuantizedWeights
 from keras_transformer.models import Ensemble, RnnSeq2Seq, Transformer
 from keras_transformer.translation.loading import load
+from keras_transformer.translation.translator import Translator
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,9 @@ def ensemble(translator, randomize):
     other = RnnSeq2Seq(translator.tokenizer.vocab_size, d_model=8, units=6)
     other.build()
     randomize(other, seed=4)
-    return with_model(translator, Ensemble([translator.model, other]))
+    model = Ensemble([translator.model, other])
+    decoding = DecodingConfig(beam_size=2, max_length=8)
+    return Translator(model, translator.tokenizer, decoding=decoding)
 
 
 def test_the_export_translates_as_the_ensemble(ensemble, corpus, tmp_path, unverified, eagerly):

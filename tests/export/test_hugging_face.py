@@ -124,6 +124,8 @@ def test_added_tokens_are_written_and_read_again(new_translator, tmp_path, unver
 
 def test_it_is_proved_in_another_process(new_translator, tmp_path, monkeypatch, forking, eagerly):
     translator = new_translator()
+    short = dataclasses.replace(DECODING, beam_size=1, max_length=5)
+    translator = Translator(translator.model, translator.tokenizer, decoding=short)
     with forking(verification):
         path = export_hugging_face(translator, tmp_path / "models")
     settings = json.loads((path / "assets.extra/keras_transformer.json").read_text())

@@ -16,18 +16,18 @@ from keras_transformer.translation.loading import load
 
 @pytest.fixture
 def run(corpus, sentence_pairs, tmp_path, eagerly):
-    """A run of 2 steps: it knows little, but its answers differ."""
+    """A run of one step: it knows little, but its answers differ."""
     path = tmp_path / "rnn"
     config = Config.from_preset("rnn").override(
         [
             *("model.d_model=32", "model.units=24", "model.dropout=0.1"),
-            *("training.max_steps=2", "training.checkpoint_every=2", "training.warmup_steps=1"),
-            *("training.peak_learning_rate=0.02", "training.batch_tokens=600"),
-            *("tokenizer.vocab_size=150", "decoding.max_length=6"),
+            *("training.max_steps=1", "training.checkpoint_every=1", "training.warmup_steps=1"),
+            *("training.peak_learning_rate=0.02", "training.batch_tokens=100"),
+            *("data.max_length=16", "tokenizer.vocab_size=150", "decoding.max_length=6"),
             "decoding.max_source_length=20",
         ]
     )
-    corpora = corpus, ParallelCorpus.from_pairs(sentence_pairs[:4])
+    corpora = corpus, ParallelCorpus.from_pairs(sentence_pairs[:2])
     metrics = train(config, path, corpora=corpora, write=lambda line: None)
     assert np.isfinite(metrics["val_loss"]) and 0 <= metrics["val_bleu"]
     return path
@@ -35,7 +35,7 @@ def run(corpus, sentence_pairs, tmp_path, eagerly):
 
 @pytest.mark.filterwarnings("ignore:The text or its translation reached a limit:UserWarning")
 def test_from_a_run_to_an_export(run, corpus, tmp_path, unverified, eagerly):
-    texts = [*corpus.source[:6], "", "zebra"]
+    texts = [*corpus.source[:3], "", "zebra"]
     translator = keras_transformer.load(run, beam_size=2)
     expected = translator.translate(texts)
     attention_map = translator.attention(texts[2])

@@ -100,15 +100,19 @@ def test_nothing_of_this_machine_is_in_it(exported):
         assert not [place for place in places if place.encode() in content], path
 
 
-def test_separate_tokenizers_of_both_types_and_another_attention(
-    tokenizer, tmp_path, unverified, eagerly
+@pytest.mark.filterwarnings("ignore:The text or its translation reached a limit:UserWarning")
+def test_separate_tokenizers_of_both_types_and_other_attentions(
+    tokenizer, randomize, tmp_path, unverified, eagerly
 ):
+    """Local attention in the encoder, and a decoder with a recurrent unit in its place."""
     pieces = ["[UNK]", *string.ascii_letters, *(f"##{letter}" for letter in string.ascii_letters)]
     source_tokenizer = WordPieceTokenizer("\n".join(pieces).encode())
-    sizes = dict(num_layers=1, d_model=8, ff_dim=12, num_heads=2)
-    sizes["attention"] = {"name": "local", "window": 3}
-    model = Transformer(source_tokenizer.vocab_size, tokenizer.vocab_size, **sizes)
-    decoding = DecodingConfig(beam_size=1, max_length=12, max_source_length=10)
+    sizes = dict(num_layers=1, d_model=12, ff_dim=17, num_heads=3, normalize_first=True)
+    attentions = dict(attention={"name": "local", "window": 3}, decoder_attention="ssru")
+    model = Transformer(source_tokenizer.vocab_size, tokenizer.vocab_size, **sizes, **attentions)
+    model.build()
+    randomize(model, seed=3)
+    decoding = DecodingConfig(beam_size=3, max_length=6, max_source_length=10)
     translator = Translator(model, source_tokenizer, tokenizer, decoding)
     assert "attention" in Signatures(translator).functions()
     with unverified("serving_default"):
@@ -117,6 +121,7 @@ def test_separate_tokenizers_of_both_types_and_another_attention(
     texts = ["A dog runs in the park, and so on.", "zebra", "\u4e16", ""]
     found, expected = load(path).translate(texts), translator.translate(texts)
     assert [best.truncated for (best,) in expected] == [True, True, False, False]
+    assert len({best.text for (best,) in expected}) == len(texts)
     for (ours,), (theirs,) in zip(found, expected, strict=True):
         assert ours == theirs._replace(score=pytest.approx(theirs.score, abs=1e-5))
 

@@ -11,9 +11,12 @@ from keras_transformer.export import signatures as signatures_module
 from keras_transformer.export.signatures import Signatures, distinct
 from keras_transformer.models import Transformer
 from keras_transformer.translation.base_translator import Translation
+from keras_transformer.translation.markup_translator import MarkupTranslator
+from keras_transformer.translation.terminology import Terminology
 from keras_transformer.translation.translator import Translator
 
 NEAR_TIE = 1e-5
+PREFIXES = ["", "Der Hu", "Der Hu ", "D", "Wo  ist", "ubri", " Ich bin", "Die Katze schl", " "]
 
 
 def call(signature, **inputs):
@@ -197,3 +200,84 @@ def test_warm_up_requests_of_every_signature_are_in_the_export(exported, exporte
         )
         rows = {len(value) for value in [*inputs.values(), *outputs.values()]}
         assert len(rows) == 1
+
+
+def test_an_export_translates_with_prefixes_and_terms(exported_translator, translator, texts):
+    # more than are searched at once; the last is cut, and has no term, as many would take long
+    sources = [*texts[:16], "", "zebra " * 60]
+    words = sorted({word.strip(".,?!") for text in sources for word in text.split()})[::3]
+    terms = Terminology({word: ["Bahnhof", "!Hund"] for word in words})
+    prefixes = [PREFIXES[i % len(PREFIXES)] for i in range(len(sources))]
+    options = {"prefixes": prefixes, "terms": terms}
+    found = exported_translator.translate(sources, **options)
+    expected = translator.translate(sources, **options)
+    for (ours,), (theirs,), prefix in zip(found, expected, prefixes, strict=True):
+        assert (ours.text, ours.truncated) == (theirs.text, theirs.truncated)
+        assert ours.score == pytest.approx(theirs.score, abs=1e-4)
+        assert ours.text.startswith(prefix) or not ours.text
+    given = [[*terms.cells(text), *[""] * 9][:9] for text in sources]
+    answers = exported_translator.signatures["constrained"](
+        text=tf.constant(sources), prefix=tf.constant(prefixes), terms=tf.constant(given)
+    )
+    assert answers["terms_met"].shape == (len(sources), 9) and answers["terms_met"].numpy().all()
+    lacking = [terms.not_met(t, best.text) for t, (best,) in zip(sources, found, strict=True)]
+    assert sum(map(len, lacking)) == 0 and sum(map(bool, map(terms.terms_of, sources))) > 3
+    ((alone,),) = exported_translator.translate(sources[1:2], 1, prefixes[1:2], terms)
+    assert alone.text == found[1][0].text
+    assert [best.truncated for (best,) in found[-2:]] == [False, True]
+    with pytest.raises(ValueError, match="Expected one translation of each text"):
+        exported_translator.translate(sources, n_best=2, terms=terms)
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({"prefixes": "\u4e16"}, "prefixes of at most 64 tokens, .* Received: \u4e16"),
+        ({"terms": {"dog": "Bahnhof " * 40}}, "terms of at most 32 tokens, .* Received: Bahnhof"),
+        ({"terms": {"dog": ["Hund"] * 129}}, "at most 128 forms for each text"),
+    ],
+)
+def test_what_the_tokenizer_cannot_write_is_refused(exported_translator, options, expected):
+    limit = exported_translator.decoding.max_length
+    with pytest.raises(ValueError, match=expected.replace("64", str(limit))):
+        exported_translator.translate(["A dog runs."], **options)
+
+
+def test_every_text_has_a_prefix_and_a_row_of_terms(signatures):
+    inputs = {"text": ["A dog."] * 2, "prefix": ["", ""], "terms": [[""], [""]]}
+    for name, expected in (("prefix", "a prefix"), ("terms", "a row of terms")):
+        unequal = {**inputs, name: inputs[name][:1]}
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"Expected {expected} for each"):
+            signatures["constrained"](**{k: tf.constant(x) for k, x in unequal.items()})
+
+
+def test_an_export_explains_as_the_translator_does(exported_translator, translator, texts):
+    targets = [best.text for (best,) in translator.translate(texts)]
+    found = exported_translator.explain(texts, targets)
+    expected = translator.explain(texts, targets)
+    assert sum(len(each.words) for each in expected) > 200
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours.source, ours.alignment) == (theirs.source, theirs.alignment)
+        assert ours.token_alignment == theirs.token_alignment
+        assert [word.text for word in ours.words] == [word.text for word in theirs.words]
+        scores = ([word.score for word in each.words] for each in (ours, theirs))
+        np.testing.assert_allclose(*scores, atol=1e-4)
+        assert (ours.attention is None) == (theirs.attention is None)
+        if ours.attention is not None:
+            np.testing.assert_allclose(ours.attention, theirs.attention, atol=1e-5)
+    marked = [f"{{0}} <b>{text}</b> %s" for text in texts[:5]]
+    with_markup = MarkupTranslator(exported_translator)(marked)
+    assert with_markup == MarkupTranslator(translator)(marked)
+    assert all("<b>" in text for text in with_markup)
+    with pytest.raises(ValueError, match="Expected a target for each source"):
+        exported_translator.explain(texts, targets[1:])
+
+
+def test_an_explanation_tells_of_unknown_and_cut_texts(exported_translator, translator):
+    texts = ["A dog.", "A 🎒 dog 🎒.", "a dog " * 300, ""]
+    explain = exported_translator.signatures["explain"]
+    found = explain(text=tf.constant(texts), target=tf.constant(["Ein Hund."] * len(texts)))
+    ids = translator.tokenizer.encode(texts).to_list()
+    unknown = [sum(i in translator.tokenizer.unknown_ids for i in row) for row in ids]
+    assert found["num_unknown"].numpy().tolist() == unknown and unknown[1] > 1
+    assert found["truncated"].numpy().tolist() == [False, False, True, False]
