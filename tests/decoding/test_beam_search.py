@@ -83,8 +83,7 @@ def search(toy, limits, beam_size, alpha=0.6, n_best=None, form="gnmt", keep_bea
 
 
 @pytest.mark.parametrize(
-    "seed,alpha,form",
-    [(1, 0.0, "gnmt"), (2, 0.6, "gnmt"), (3, 1.0, "gnmt"), (4, 2.5, "gnmt"), (5, 1.0, "length")],
+    "seed,alpha,form", [(1, 0.0, "gnmt"), (2, 0.6, "gnmt"), (4, 2.5, "gnmt"), (5, 1.0, "length")]
 )
 def test_a_beam_as_wide_as_the_language_is_exhaustive(toy_model, hypotheses, seed, alpha, form):
     limits = [4, 1, 3]

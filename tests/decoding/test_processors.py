@@ -81,13 +81,17 @@ def test_a_processor_changes_what_a_loop_over_the_tokens_changes(name):
         np.testing.assert_array_equal(compiled(log_probs, ids, lengths[:, None]), found)
 
 
-PAIRS = [("no pair twice", "penalty"), ("min length", "no word twice"), ("no three twice",)]
-
-
-@pytest.mark.parametrize("names", PAIRS, ids="+".join)
-@pytest.mark.parametrize("beam_size, keep_beam_full", [(1, False), (3, False), (3, True)])
+@pytest.mark.parametrize(
+    "beam_size, keep_beam_full, names",
+    [
+        (1, False, ("no three twice",)),
+        (3, False, ("min length", "no word twice")),
+        (3, True, ("no pair twice", "penalty")),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, tuple) else str(value),
+)
 def test_searches_choose_by_what_processors_return(
-    toy_model, hypotheses, names, beam_size, keep_beam_full
+    toy_model, hypotheses, beam_size, keep_beam_full, names
 ):
     """Prompts of any length are no part of the output; inputs do not change one another."""
     limits = [7, 4, 11, 0, 9]

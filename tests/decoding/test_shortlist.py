@@ -18,7 +18,7 @@ from keras_transformer.decoding import (
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.models import RnnSeq2Seq, Transformer
 
-V, END, MAX_LENGTH = 211, 3, 12
+V, END, MAX_LENGTH = 211, 3, 8
 LENGTHS = [6, 1, 12, 3]
 SIZES = dict(num_layers=1, d_model=12, dropout=0.0)
 MODELS = {
@@ -121,11 +121,10 @@ def test_places_become_ids(candidates):
     assert found.tolist() == ids[places].tolist()
 
 
-@pytest.mark.parametrize("beam_size,n_best", [(1, 1), (4, 3)])
-def test_with_the_whole_vocabulary_nothing_changes(model, source_ids, beam_size, n_best):
+def test_with_the_whole_vocabulary_nothing_changes(model, source_ids):
     whole = np.tile(np.arange(V, dtype="int32"), (4, 1))
-    expected = parts(decode(model, source_ids, settings(beam_size), n_best))
-    assert_same(search_eagerly(model, source_ids, whole, settings(beam_size), n_best), expected)
+    expected = parts(decode(model, source_ids, settings(3), 2))
+    assert_same(search_eagerly(model, source_ids, whole, settings(3), 2), expected)
 
 
 @pytest.mark.parametrize("name,beam_size,n_best", [("tied", 1, 1), ("untied", 4, 3), ("rnn", 4, 2)])
@@ -170,17 +169,13 @@ def test_a_beam_is_kept_full_with_a_list_of_few_tokens(model, source_ids, candid
     assert_same(found, parts(beam_search(masked, *start, 4, n_best=3, keep_beam_full=True)))
 
 
-def test_eager_is_compiled(model, source_ids, candidates):
-    shortlist = Shortlist.of(ops.convert_to_tensor(candidates), V)
-    eager = parts(decode(model, source_ids, settings(3), 2, shortlist=shortlist))
-    assert_same(search(model, source_ids, candidates, settings(3), 2), eager)
+def test_samples_are_tokens_of_the_shortlist(model, source_ids, candidates):
+    """Compiled, with more than there are for `top_k`; the next test has it small, and eagerly."""
+    options = {"top_k": 1000, "top_p": 0.8, "seed": 7}
 
-
-@pytest.mark.parametrize("options", [{"top_k": 4}, {"top_k": 1000, "top_p": 0.8}])
-def test_samples_are_tokens_of_the_shortlist(model, source_ids, candidates, options):
     def draw(ids, candidates):
         shortlist = Shortlist.of(candidates, V)
-        return decode_sampled(model, ids, settings(1), **options, seed=7, shortlist=shortlist)
+        return decode_sampled(model, ids, settings(1), **options, shortlist=shortlist)
 
     compiled = backend.compile_function(draw, model.weights)
     ids, scores, _, _ = parts(compiled(*map(ops.convert_to_tensor, (source_ids, candidates))))
