@@ -12,7 +12,7 @@ from keras_transformer.translation.loading import load
 from keras_transformer.translation.translator import Translator
 
 SETTINGS = {
-    "first": {"num_layers": 3, "d_model": 16, "ff_dim": 20, "num_heads": 2},
+    "first": {"num_layers": 1, "d_model": 16, "ff_dim": 20, "num_heads": 2},
     "second": {"name": "rnn_seq2seq", "d_model": 12, "units": 10},
 }
 GREEDY = DecodingConfig(beam_size=1, max_length=9)

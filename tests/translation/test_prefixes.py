@@ -11,9 +11,11 @@ from keras_transformer.translation.translator import Translator
 PREFIXES = ["", "Der Hu", "Der Hu ", "D", "Wo  ist", "ubri", " Ich bin", "Die Katze schl"]
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["greedy", "beam"])
-def begun(request, translator, tokenizer):
-    return Translator(translator.model, tokenizer, decoding=DecodingConfig(request.param))
+@pytest.fixture(scope="module")
+def begun(translator, tokenizer):
+    """Asked for the two best of each text by all tests, which so share its compiled searches."""
+    decoding = DecodingConfig(3, length_penalty=0.0)
+    return Translator(translator.model, tokenizer, decoding=decoding)
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +24,16 @@ def sources(corpus):
 
 
 def test_each_translation_begins_with_its_prefix_letter_for_letter(begun, sources, monkeypatch):
-    found = begun.translate(sources, prefixes=PREFIXES)
-    for (best,), prefix, source in zip(found, PREFIXES, sources, strict=True):
-        assert best.text.startswith(prefix)
-        assert begun.translate([source], prefixes=[prefix])[0][0].text == best.text
-    assert found[0][0].text == begun(sources[0])
-    (whole_word,) = begun.translate(sources[1:2], prefixes=["Der "])[0]
+    found = begun.translate(sources, 2, PREFIXES)
+    for row, prefix, source in zip(found, PREFIXES, sources, strict=True):
+        assert all(translation.text.startswith(prefix) for translation in row)
+        assert begun.translate([source], 2, [prefix])[0][0].text == row[0].text
+    assert found[0][0].text == begun.translate(sources[:1], 2)[0][0].text
+    (whole_word, _) = begun.translate(sources[1:2], 2, ["Der "])[0]
     assert whole_word.text[4:5] != " "
     monkeypatch.setattr(begun._batch_search, "batch_size", 3)
-    others = begun.translate(sources, prefixes=PREFIXES)
-    assert [best.text for (best,) in others] == [best.text for (best,) in found]
+    others = begun.translate(sources, 2, PREFIXES)
+    assert [row[0].text for row in others] == [row[0].text for row in found]
 
 
 def test_a_text_without_a_prefix_does_not_depend_on_its_neighbours(
@@ -40,7 +42,7 @@ def test_a_text_without_a_prefix_does_not_depend_on_its_neighbours(
     """With shortlists, which have no effect where there is a prefix."""
     rows = [tokenizer.encode(side).to_list() for side in (corpus.source[:5], corpus.target[:5])]
     lexicon = Lexicon.learn(*rows, tokenizer.vocab_size)
-    decoding = DecodingConfig(1, shortlist=1)
+    decoding = DecodingConfig(1, max_length=8, shortlist=1)
     few = Translator(translator.model, tokenizer, decoding=decoding, lexicon=lexicon)
     texts, prefixes = corpus.source[5:9], ["", "", "", "Der "]
     with compiling_nothing():
@@ -56,23 +58,22 @@ def test_a_text_without_a_prefix_does_not_depend_on_its_neighbours(
 
 
 def test_white_space_is_a_prefix_too(begun, sources):
-    ((plain,),) = begun.translate(sources[:1])
+    ((plain, _),) = begun.translate(sources[:1], 2)
     for texts, prefixes in ((sources[:1], ["  "]), (sources[:2], ["  ", "Der "])):
-        assert begun.translate(texts, prefixes=prefixes)[0][0].text == f"  {plain.text}"
+        assert begun.translate(texts, 2, prefixes)[0][0].text == f"  {plain.text}"
 
 
-def test_the_beginning_of_what_it_would_say_changes_nothing(translator, tokenizer, corpus):
+def test_the_beginning_of_what_it_would_say_changes_nothing(begun, corpus):
     """The tokens before the last word are given, and the score is that of the rest."""
-    greedy = Translator(translator.model, tokenizer, decoding=DecodingConfig(1, length_penalty=0))
     sources = corpus.source[:20]
-    answers = greedy.translate(sources)
-    texts = [best.text for (best,) in answers]
+    answers = [row[0] for row in begun.translate(sources, 2)]
+    texts = [best.text for best in answers]
     cuts = [len(text) // 2 for text in texts]
     prefixes = [text[:cut] for text, cut in zip(texts, cuts, strict=True)]
-    found = greedy.translate(sources, prefixes=prefixes)
-    same = [best.text == text for (best,), text in zip(found, texts, strict=True)]
+    found = [row[0] for row in begun.translate(sources, 2, prefixes)]
+    same = [best.text == text for best, text in zip(found, texts, strict=True)]
     assert np.mean(same) > 0.7  # within a word, other tokens may be more probable at first
-    rises = [new.score - old.score for (new,), (old,) in zip(found, answers, strict=True)]
+    rises = [new.score - old.score for new, old in zip(found, answers, strict=True)]
     assert min(np.array(rises)[same]) > -1e-4
 
 
@@ -81,24 +82,25 @@ def test_a_text_that_is_copied_has_no_prefix(begun):
     assert begun.translate([], prefixes=[]) == []
 
 
-def test_samples_and_the_n_best_begin_so_too(begun, sources):
+def test_samples_begin_so_too(begun, sources):
     (drawn,) = begun.sample_chunks([sources], 4, temperature=2.0, seed=1, prefixes=PREFIXES)
-    n_best = min(2, begun.n_best)
-    for translations in (drawn, begun.translate(sources, n_best, prefixes=PREFIXES)):
-        for row, prefix in zip(translations, PREFIXES, strict=True):
-            assert all(translation.text.startswith(prefix) for translation in row)
+    for row, prefix in zip(drawn, PREFIXES, strict=True):
+        assert all(translation.text.startswith(prefix) for translation in row)
     assert len({translation.text for translation in drawn[1]}) > 1
 
 
-def test_learned_positions_end_a_translation_as_early_as_its_prefix_demands(tokenizer, sources):
+def test_learned_positions_end_a_translation_as_early_as_its_prefix_demands(
+    tokenizer, sources, eagerly
+):
     sizes = dict(num_layers=1, d_model=16, ff_dim=16, num_heads=2)
-    model = Transformer(tokenizer.vocab_size, **sizes, positions="learned", max_length=24)
-    learned = Translator(model, tokenizer, decoding=DecodingConfig(2))
-    pairs = zip(sources, PREFIXES, strict=True)
+    model = Transformer(tokenizer.vocab_size, **sizes, positions="learned", max_length=12)
+    learned = Translator(model, tokenizer, decoding=DecodingConfig(1))
+    sources, prefixes = sources[:3], ["", "Der Hu", "Die Katze"]
+    pairs = zip(sources, prefixes, strict=True)
     alone = [learned.translate([source], prefixes=[prefix])[0][0] for source, prefix in pairs]
-    found = [best for (best,) in learned.translate(sources, prefixes=PREFIXES)]
+    found = [best for (best,) in learned.translate(sources, prefixes=prefixes)]
     assert [best.text for best in found] == [best.text for best in alone]
-    assert all(best.text.startswith(p) for best, p in zip(found, PREFIXES, strict=True))
+    assert all(best.text.startswith(p) for best, p in zip(found, prefixes, strict=True))
 
 
 @pytest.mark.parametrize(
