@@ -45,13 +45,12 @@ def rounded(shortlisted):
 @pytest.fixture(scope="module")
 def made(shortlisted, tmp_path_factory, unverified):
     """The path of the export, and what `verify` was asked."""
-    asked, names = [], ("serving_default", "n_best", "constrained", "attention", "score")
+    asked, names = [], ("serving_default", "constrained", "attention", "score")
     with unverified(*names), pytest.MonkeyPatch.context() as patch:
         patch.setattr(saved_model, "verify", lambda *_: asked.extend(_) or Verification(1, 0))
         path = export_saved_model(
             shortlisted,
             tmp_path_factory.mktemp("options"),
-            n_best=2,
             split_sentences=True,
             weights="int8",
         )
@@ -150,13 +149,13 @@ def test_it_is_small_needs_no_xla_and_has_the_lexicon_once(path, exported, token
 
 def test_export_translates_sentence_by_sentence(read_back, rounded):
     text = "A dog runs. A cat sleeps.\nThe horse is brown."
-    parts = rounded.translate(["A dog runs.", "A cat sleeps.", "The horse is brown."], n_best=2)
-    for k, found in enumerate(read_back.translate([text, ""], n_best=2)[0]):
-        first, second, third = (row[k] for row in parts)
-        assert found.text == f"{first.text} {second.text}\n{third.text}"
-        assert abs(found.score - (first.score + second.score + third.score)) < 1e-4
-        assert found.truncated == (first.truncated or second.truncated or third.truncated)
-    assert read_back.translate([text, ""])[1][0] == ("", 0.0, False)
+    parts = rounded.translate(["A dog runs.", "A cat sleeps.", "The horse is brown."])
+    (first,), (second,), (third,) = parts
+    (found,), (nothing,) = read_back.translate([text, ""])
+    assert found.text == f"{first.text} {second.text}\n{third.text}"
+    assert abs(found.score - (first.score + second.score + third.score)) < 1e-4
+    assert found.truncated == (first.truncated or second.truncated or third.truncated)
+    assert nothing == ("", 0.0, False)
 
 
 def test_long_text_is_not_cut_but_a_long_sentence_is(read_back):

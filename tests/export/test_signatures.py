@@ -122,6 +122,30 @@ def test_few_of_many_texts_are_searched_at_once(translator, tokenizer, monkeypat
     assert found["score"].tolist() == list(map(len, texts))
 
 
+def test_the_k_th_best_of_a_text_joins_those_of_its_sentences(translator, tokenizer):
+    """With a search that finds a copy, and as the second best one that has a word more."""
+    made = Signatures(translator, n_best=2, split_sentences=True)
+
+    def search(text):
+        texts = [each.decode() for each in text.numpy()]
+        rows = [
+            row for each in texts for row in (each, each if each == "Water!" else f"{each} mit")
+        ]
+        ids = tf.reshape(tokenizer.encode_padded(rows, 50)[0], [len(texts), 2, -1])
+        scores = tf.constant([[-1.0, -2.0 - len(each)] for each in texts])
+        truncated = tf.constant([[False, "cat" in each] for each in texts])
+        return signatures_module._Found(ids[:, 0], truncated[:, 0], text, ids, scores, truncated)
+
+    made._searches = {translator.decoding.beam_size: search}
+    found = call(made._served_n_best, text=["A dog runs. A cat sleeps.\nWater!", "Water!"])
+    assert found["translations"].tolist() == [
+        ["A dog runs. A cat sleeps.\nWater!", "A dog runs. mit A cat sleeps. mit\nWater!"],
+        ["Water!", ""],
+    ]
+    np.testing.assert_allclose(found["scores"], [[-3.0, -2 - 11 - 2 - 13 - 1], [-1.0, IMPOSSIBLE]])
+    assert found["truncated"].tolist() == [[False, True], [False, False]]
+
+
 def test_attention_is_that_of_the_translator(signatures, translator):
     texts = ["A dog runs.", "The woman in the green coat is waiting for the bus."]
     found = call(signatures["attention"], text=texts)
