@@ -61,19 +61,20 @@ def variants():
     return {name: {**SIZES, **arguments} for name, arguments in every.items()}
 
 
-@pytest.fixture(params=[*VARIANTS, *ATTENTION_VARIANTS])
+@pytest.fixture(
+    params=["post-norm", "all at once", "as in Marian", "rotary positions", "ALiBi"]
+    + ["local attention", "linear attention", "performer", "ssru"]
+)
 def variant(request, variants):
-    """The constructor arguments of one model after the other."""
+    """The constructor arguments of one model after the other.
+
+    Block and strided attention differ from local attention in their masks alone, which
+    `tests/layers/attention` compares with loops, steps included.
+    """
     return variants[request.param]
 
 
-@pytest.fixture(params=ATTENTION_VARIANTS)
-def attention_variant(request, variants):
-    """The same of those with another attention."""
-    return variants[request.param]
-
-
-@pytest.fixture(params=["all at once", "rotary positions", "ALiBi", "performer"])
+@pytest.fixture(params=["all at once", "ALiBi", "performer"])
 def graph_variant(request, variants):
     """The same of those whose graphs differ in more than their attention, which is compiled alone
     in `tests/layers/attention`, and of one with random features.

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import beam_search, decode, decode_sampled
 from keras_transformer.layers import Decoder, RnnDecoder, TokenEmbedding
@@ -132,7 +131,7 @@ def test_steps_equal_the_whole_pass(model):
 
 
 def test_searches(model):
-    """Greedy search finds what a whole pass finds most probable, beam and samples score right."""
+    """Greedy search finds what a whole pass finds most probable; a beam sees no neighbours."""
     images = random_images()
     greedy = decode(model, images, DecodingConfig(beam_size=1, max_length=4))
     found = numbers(greedy.ids)[:, 0].astype("int32")
@@ -144,12 +143,8 @@ def test_searches(model):
         assert row[:length].tolist() == best[:length].tolist()
     one = beam_search(*model.start_decoding(images, 4), 1)
     np.testing.assert_array_equal(numbers(one.ids), numbers(greedy.ids))
-    config = DecodingConfig(beam_size=3, max_length=4)
-    run = lambda images: decode(model, images, config)  # noqa: E731
-    if model.features == "patches" and not model.has_own_decoder:  # compiling takes a second
-        run = backend.compile_function(run, model.weights)
-    together = numbers(run(ops.convert_to_tensor(images)).ids)
-    alone = numbers(decode(model, images[1:], config).ids)
+    config = DecodingConfig(beam_size=2, max_length=4)
+    together, alone = (numbers(decode(model, some, config).ids) for some in (images, images[1:]))
     assert together[1, 0].tolist() == alone[0, 0].tolist()
     sampled = decode_sampled(model, images, DecodingConfig(max_length=4), seed=3)
     assert numbers(sampled.ids).shape == (2, 1, 4)
@@ -186,9 +181,10 @@ def test_no_image_or_no_word(model):
         assert decode(model, random_images(0), config).ids.shape[0] == 0
 
 
-def test_saved_and_loaded_within_a_functional_model_of_images_of_any_size(variant, tmp_path):
+@pytest.mark.parametrize("name", ["patches", "show, attend and tell"])  # with both decoders
+def test_saved_and_loaded_within_a_functional_model_of_images_of_any_size(name, tmp_path):
     """In mixed precision; test_new_process.py has models in float32."""
-    dtype = "mixed_bfloat16"
+    dtype, variant = "mixed_bfloat16", VARIANTS[name]()
     if "decoder" in variant:
         decoder = variant["decoder"]
         variant["decoder"] = type(decoder).from_config({**decoder.get_config(), "dtype": dtype})
@@ -232,6 +228,7 @@ def test_a_step_of_a_decoder_in_another_precision_than_the_model(run_eagerly):
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
+@pytest.mark.slow  # that a word sees every pixel, and every weight learns, is tested above
 def test_it_learns_to_say_where_a_spot_is():
     """ "up" or "down", then "left" or "right": all that the picture tells, and the end."""
     keras.utils.set_random_seed(1)

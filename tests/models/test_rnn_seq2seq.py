@@ -27,11 +27,6 @@ VARIANTS = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=VARIANTS)
-def variant(request):
-    return VARIANTS[request.param]
-
-
 @pytest.fixture(scope="module", params=VARIANTS)
 def model(request):
     """No test changes it."""
@@ -151,8 +146,8 @@ def test_steps_equal_the_whole_pass_when_hypotheses_change_places(model, batch):
     assert_equal(found[:, 3:], whole_pass(model, source_ids, target_ids)[:, 3:])
 
 
-def test_a_beam_of_one_is_greedy_and_batches_change_nothing(variant, batch):
-    model = make_model(**variant, scale=1.0)
+def test_a_beam_of_one_is_greedy_and_batches_change_nothing(batch):
+    model = make_model(**VARIANTS["input feeding"], scale=1.0)
     one = DecodingConfig(beam_size=1, max_length=4)
     greedy = decode(model, batch["source_ids"], one)
     for result in (greedy, decode(model, batch["source_ids"][1:, :4], one)):
@@ -227,8 +222,9 @@ def test_number_of_parameters():
     assert model.count_params() == layers + others
 
 
-def test_in_mixed_precision(variant, batch, run_eagerly):
-    variant = {**variant, "num_decoder_layers": 1}
+@pytest.mark.parametrize("name", ["Bahdanau", "input feeding"])
+def test_in_mixed_precision(name, batch, run_eagerly):
+    variant = {**VARIANTS[name], "num_decoder_layers": 1}
     model = make_model(**variant, dtype="mixed_bfloat16")
     assert ops.dtype(model(batch)) == "bfloat16"
     expected = make_model(**variant)

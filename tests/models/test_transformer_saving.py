@@ -32,7 +32,9 @@ def test_save_load_equal(shared_model, variants, name, batch, tmp_path):
 
 
 def test_a_config_makes_the_same_model(variants):
-    for variant in variants.values():
+    """Of those that together have every argument."""
+    for name in ("separate embeddings", "all at once", "as in Marian", "performer", "ssru"):
+        variant = variants[name]
         config = json.loads(json.dumps(Transformer(23, **variant).get_config()))
         copy = Transformer.from_config(config)
         assert copy.get_config() == config

@@ -123,11 +123,10 @@ def test_images_of_another_size():
         fixed(random_images(height=8, width=2))
 
 
-@pytest.mark.parametrize("name", ["class token", "all at once"])
-def test_within_a_functional_model_saved_and_loaded(name, tmp_path):
+def test_within_a_functional_model_saved_and_loaded(tmp_path):
     dtype = "mixed_bfloat16"  # test_new_process.py has a model in float32
     given = keras.Input((4, 6, 3))
-    vit = make(**VARIANTS[name], dtype=dtype)
+    vit = make(**VARIANTS["all at once"], dtype=dtype)
     model = keras.Model(given, keras.layers.Softmax()(vit(given)))
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
@@ -148,6 +147,7 @@ def test_a_step_moves_all_weights(variant, run_eagerly):
         assert moved or "key/bias" in weight.path, weight.path
 
 
+@pytest.mark.slow  # that positions and pixels count, and every weight learns, is tested above
 def test_it_learns_where_a_spot_is():
     """The class is the quarter of the image that is brighter: nothing but positions tells it."""
     keras.utils.set_random_seed(1)
