@@ -102,11 +102,11 @@ def test_a_tag_that_the_teachers_do_not_know_is_refused(teachers, train_quietly,
 
 @pytest.fixture(scope="module")
 def student(teachers, tmp_path_factory, train_quietly):
-    """The settings, the run and the teacher of a student that has ended after one step."""
+    """The settings, the run and the teacher of a student that has ended after two steps."""
     config, path, _ = teachers
     folder = tmp_path_factory.mktemp("student")
     teacher = shutil.copytree(path, folder / "teacher")
-    settings = ["training.max_steps=1", "training.checkpoint_every=1"]
+    settings = ["training.max_steps=2", "training.checkpoint_every=1"]
     config = distilled(config, teacher).override(settings)
     train_quietly(config, folder / "run")
     return config, folder / "run", teacher
@@ -115,13 +115,14 @@ def student(teachers, tmp_path_factory, train_quietly):
 def test_a_student_goes_on_without_its_teachers(student, train_to_last_checkpoint, tmp_path):
     """With the same weights as without the interruption, from the labels that it has saved."""
     config, path, teacher = student
-    config = config.override(["training.max_steps=2"])
-    train_to_last_checkpoint(config, tmp_path / "whole")
     run = shutil.copytree(path, tmp_path / "run")
+    for name in ("finished.json", "averaged.weights.h5"):
+        (run / name).unlink()
+    shutil.rmtree(run / "checkpoints/step-00000002")  # as if it had been killed before
     gone = teacher.rename(tmp_path / "gone")
     train_to_last_checkpoint(config, run)
     gone.rename(teacher)
-    runs = [load_run(tmp_path / name, "last")[0] for name in ("whole", "run")]
+    runs = [load_run(each, "last")[0] for each in (path, run)]
     for expected, found in zip(*(model.weights for model in runs), strict=True):
         found, expected = map(ops.convert_to_numpy, (found, expected))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
@@ -132,7 +133,7 @@ def test_labels_that_were_removed_are_predicted_and_saved_again(student, start_t
     run = shutil.copytree(path, tmp_path / "run")
     before = dict(np.load(run / "soft_labels.npz"))
     (run / "soft_labels.npz").unlink()
-    start_training(config.override(["training.max_steps=2"]), run)
+    start_training(config.override(["training.max_steps=3"]), run)
     after = np.load(run / "soft_labels.npz")
     assert before.keys() == set(after)
     for name, expected in before.items():

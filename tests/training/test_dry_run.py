@@ -13,10 +13,25 @@ from keras_transformer.training.train import train
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
+@pytest.fixture
+def few_steps(uncompiled_steps, monkeypatch):
+    """Two steps that are not compiled."""
+    monkeypatch.setattr(dry_run, "TIMED_STEPS", 1)
+    with uncompiled_steps():
+        yield
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """No checks of the model, which take as long as its steps."""
+    monkeypatch.setattr(dry_run, "check_lines", lambda model: [])
+
+
 def everything_in(directory):
     return {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_a_dry_run_reports_on_a_training_and_writes_nothing(tmp_path, config, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before, lines = everything_in(tmp_path), []
@@ -32,14 +47,12 @@ def test_a_dry_run_reports_on_a_training_and_writes_nothing(tmp_path, config, mo
     assert lines[-1].strip() == "nothing was written"
 
 
-def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(
-    tmp_path, trained, uncompiled_steps
-):
+@pytest.mark.usefixtures("few_steps", "unchecked")
+def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(tmp_path, trained):
     config, run = trained
     before, lines = everything_in(run), []
     more = config.override(["training.max_steps=9"])
-    with uncompiled_steps():
-        dry_run.dry_run(more, run, write=lines.append)
+    dry_run.dry_run(more, run, write=lines.append)
     assert any(line.startswith("plan        4 steps") for line in lines)
     (text,) = config.data.valid
     shorter = [str(tmp_path / name) for name in ("source", "target")]
@@ -60,14 +73,14 @@ def test_a_dry_run_of_a_run_goes_on_from_its_step_and_refuses_what_it_refuses(
     }
 
 
-def test_a_dry_run_of_fine_tuning_has_the_tokens_that_are_new(tmp_path, trained, uncompiled_steps):
+@pytest.mark.usefixtures("few_steps", "unchecked")
+def test_a_dry_run_of_fine_tuning_has_the_tokens_that_are_new(tmp_path, trained):
     config, first = trained
     (text,) = config.data.train
     text = dataclasses.replace(text, tag=">>a<<")
     lines = []
     tagged = config.merged({"data": {"train": [text]}})
-    with uncompiled_steps():
-        dry_run.dry_run(tagged, tmp_path / "new", init_from=first, write=lines.append)
+    dry_run.dry_run(tagged, tmp_path / "new", init_from=first, write=lines.append)
     assert any(">>a<< is a new token" in line for line in lines)
     assert lines[-1].strip() == "nothing was written" and not (tmp_path / "new").exists()
 

@@ -8,10 +8,12 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 
@@ -197,36 +199,46 @@ def losses_of(run):
     return [(line["step"], line.get("loss"), line["val_loss"]) for line in lines]
 
 
-@pytest.mark.usefixtures("untranslated")
-def test_a_training_has_the_losses_of_the_text_in_memory(config, tmp_path, train_quietly):
-    config = config.override(["training.checkpoint_every=5"])
+def test_a_training_begins_as_that_of_the_text_in_memory(config, tmp_path, start_training):
+    """With the same batches, the same weights and the same text to validate with."""
     prepare(config, tmp_path / "out", 1, **SILENT)
-    expected = train_quietly(config, tmp_path / "text")
     data = {"prepared": str(tmp_path / "out")}
-    assert train_quietly(config.merged({"data": data}), tmp_path / "prepared") == expected
-    assert losses_of(tmp_path / "prepared") == losses_of(tmp_path / "text")
+    expected = start_training(config, tmp_path / "text", corpora=None)
+    begun = start_training(config.merged({"data": data}), tmp_path / "prepared", corpora=None)
+    for name in ("batches", "valid_batches"):
+        found, others = (getattr(each, name).arrays() for each in (begun, expected))
+        assert as_lists(itertools.islice(found, 9)) == as_lists(itertools.islice(others, 9))
+    for found, other in zip(begun.model.weights, expected.model.weights, strict=True):
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (found, other)))
+    assert begun.bleu.source == expected.bleu.source
+    assert begun.bleu.references == expected.bleu.references
     saved = Run(tmp_path / "prepared").load_config()
     assert saved.data.prepared == data["prepared"] and saved.data.train == config.data.train
     with pytest.raises(ValueError, match="settings of the run in .*text: data.prepared=None"):
-        train_quietly(config.merged({"data": data}), tmp_path / "text")
+        train(config.merged({"data": data}), tmp_path / "text", **SILENT)
 
 
-@pytest.mark.usefixtures("untranslated", "small_chunks")
-def test_a_training_goes_on_within_an_epoch(config, tmp_path, train_quietly):
+@pytest.mark.usefixtures("small_chunks")
+def test_a_training_goes_on_within_an_epoch(
+    config, tmp_path, train_quietly, train_to_last_checkpoint
+):
     """It needs no text, and has the tokenizer and the maximum length of the preparation."""
-    config = config.override(["training.checkpoint_every=3"])
+    config = config.override(["training.max_steps=3"])
     prepare(config, tmp_path / "out", 1, shard_pairs=9, **SILENT)
     for path in tmp_path.glob("*_*"):
         path.unlink()  # the text
     data = {"train": [], "valid": [], "prepared": str(tmp_path / "out"), "max_length": 99}
     other = config.merged({"data": data, "tokenizer": {"vocab_size": 999}})
-    whole = train_quietly(other, tmp_path / "whole")
+    run = Run(tmp_path / "run")
+    train_to_last_checkpoint(other, run.path)
     assert "data.max_length=128 and tokenizer.* are those of the text" in train_quietly.lines[0]
-    train_quietly(other.override(["training.max_steps=3"]), tmp_path / "parts")
-    saved = Run(tmp_path / "parts").load_config()
-    assert saved.tokenizer == config.tokenizer
-    assert train_quietly(other, tmp_path / "parts") == whole
-    assert losses_of(tmp_path / "parts")[-1] == losses_of(tmp_path / "whole")[-1]
+    assert run.load_config().tokenizer == config.tokenizer
+    whole = losses_of(run.path)
+    shutil.rmtree(run.checkpoints.path(3))  # as if it had been killed before
+    state = run.checkpoints.read_state(run.checkpoints.newest())
+    assert (state.step, state.epoch) == (2, 0) and state.index > 0
+    train_to_last_checkpoint(other, run.path)
+    assert losses_of(run.path) == whole and len(whole) == 2
 
 
 @pytest.mark.usefixtures("untranslated", "small_chunks")

@@ -12,11 +12,11 @@ from keras_transformer.training import Interrupted, training_loop
 
 @pytest.fixture
 def interrupted_once(monkeypatch):
-    """Sends a signal after step 3 of the first training."""
+    """Sends a signal after step 2 of the first training."""
     sent, step_end = [], training_loop.SaveAndStop.on_train_batch_end
 
     def on_train_batch_end(saver, batch, logs=None):
-        if saver.state.step == 2 and not sent:
+        if saver.state.step == 1 and not sent:
             sent.append(15)
             saver.interruption.signal_number = 15
         step_end(saver, batch, logs)
@@ -35,12 +35,12 @@ def test_frozen_layers_stay_as_they_were_and_have_no_optimizer_state(
 ):
     config, base = trained
     run = tmp_path / "run"
-    config = config.override(["training.freeze=source_embedding decoder", "training.max_steps=2"])
+    config = config.override(["training.freeze=source_embedding decoder", "training.max_steps=1"])
     train_quietly(config, run, init_from=base)
     before, after = weights_of(base, None), weights_of(run)
     same = {name for name, weight in after.items() if np.array_equal(weight, before[name])}
     assert same == {n for n in before if "source_embedding" in n or n.startswith("decoder")}
-    with np.load(run / "checkpoints" / "step-00000002" / "state.npz") as state:
+    with np.load(run / "checkpoints" / "step-00000001" / "state.npz") as state:
         slots = [key for key in state if key.startswith("optimizer/") and "block" in key]
     assert slots and not [key for key in slots if "decoder" in key]
 
@@ -66,11 +66,14 @@ def adapted(made_once, trained, train_quietly):
     return made_once("adapted", lambda path: train_quietly(config, path / "run", init_from=base))
 
 
-ADAPTERS = ["training.lora_rank=2", "training.freeze=encoder", "training.ema=0.5"]
+ADAPTERS = [
+    *("training.lora_rank=2", "training.freeze=encoder", "training.ema=0.5"),
+    *("training.max_steps=3", "training.checkpoint_every=3"),
+]
 
 
 def test_an_adapter_on_its_base_is_the_run_that_has_trained_it(
-    tmp_path, trained, adapted, train_quietly, interrupted_once
+    tmp_path, trained, adapted, train_quietly, untranslated, interrupted_once
 ):
     config, base = trained
     run = tmp_path / "run"
@@ -85,7 +88,7 @@ def test_an_adapter_on_its_base_is_the_run_that_has_trained_it(
     for name, weight in weights_of(run, None).items():  # which was interrupted
         np.testing.assert_array_equal(merged[name], whole[name], err_msg=name)
         np.testing.assert_allclose(weight, whole[name], rtol=1e-5, atol=1e-7, err_msg=name)
-    for name in ("adapter.npz", "checkpoints/step-00000005/state.npz"):
+    for name in ("adapter.npz", "checkpoints/step-00000003/state.npz"):
         with np.load(run / name) as one, np.load(adapted / "run" / name) as other:
             assert one.files == other.files
             for key in one:
