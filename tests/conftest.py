@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import gc
+import importlib
 import os
 import random
 import sys
@@ -211,6 +212,16 @@ def texts(sentence_pairs):
     swapped = [f"{b} {a.lower()}" for a, b in zip(sources, sources[1:], strict=False)]
     odd = ["", " \t\u3000", "zebra \U0001f44d\U0001f3fd мир"]
     return [*sources[:30], *odd, *swapped, " ".join(sources)]
+
+
+@pytest.fixture(scope="session")
+def first_checks():
+    """The checks before a first step, which trainings leave out: they take as long as the steps."""
+    module = importlib.import_module("keras_transformer.training.train")
+    names = module.FIRST_CHECKS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FIRST_CHECKS", ())
+        yield names
 
 
 @pytest.fixture(scope="session")

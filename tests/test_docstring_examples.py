@@ -15,7 +15,10 @@ import pytest
 import keras_transformer
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
-SLOW = "keras_transformer.export", "keras_transformer.serving"  # they write SavedModels
+SLOW = (  # they write SavedModels, or load one, as the example of `load_export` does
+    *("keras_transformer.export", "keras_transformer.serving"),
+    "keras_transformer.translation.saved_model_translator",
+)
 EXAMPLE = re.compile(r"^ *(?:Example:\n|(?=>>>))(.*)", re.MULTILINE | re.DOTALL)
 
 

@@ -1,12 +1,14 @@
 """Each planted defect is found, and nothing is found in models that are right."""
 
 import subprocess
+import types
 
 import keras
 import pytest
 
-from keras_transformer.checks import CHECKS, Subject, check, failed, held, verdicts
+from keras_transformer.checks import CHECKS, Subject, check, failed, held, saving_checks, verdicts
 from keras_transformer.models import Transformer
+from tests import forked
 from tests.checks.defects import (
     DEFECTS,
     a_weight_that_is_not_a_number,
@@ -26,6 +28,17 @@ def seeded():
     keras.utils.set_random_seed(1)
 
 
+@pytest.fixture
+def forks(monkeypatch):
+    """Loads models in forks; a test of a right model loads it in a fresh process."""
+
+    def run(command, *, env, **captured):
+        return forked.run(command[1:])
+
+    monkeypatch.setattr(saving_checks, "subprocess", types.SimpleNamespace(run=run))
+
+
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_planted_defect_is_found(name):
     expected, make = DEFECTS[name]

@@ -187,7 +187,7 @@ def train_and_evaluate(name, text, capsys):
 IN_THE_DEFAULT_SUITE = "iwslt14-de-en"  # the parts that others have of their own are tested above
 
 
-def test_a_recipe_trains_and_is_evaluated(text, capsys):
+def test_a_recipe_trains_and_is_evaluated(text, capsys, first_checks):
     import tensorflow as tf
 
     tf.config.run_functions_eagerly(True)  # to trace takes longer than a few steps

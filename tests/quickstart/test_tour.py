@@ -57,7 +57,7 @@ def output(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def first(output, forking, translator, exported):
+def first(output, forking, translator, exported, first_checks):
     """The tour goes on with a translator that has learned, and a copy of its export."""
 
     def load(path, load=tour.load):

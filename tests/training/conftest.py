@@ -35,13 +35,8 @@ class Stopped(Exception):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def first_checks():
-    """The checks before a first step, which trainings leave out: they take as long as the steps."""
-    module = importlib.import_module("keras_transformer.training.train")
-    names = module.FIRST_CHECKS
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FIRST_CHECKS", ())
-        yield names
+def without_first_checks(first_checks):
+    """All trainings here leave them out, but for one in `test_train.py`."""
 
 
 @pytest.fixture

@@ -255,10 +255,11 @@ def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
 ):
     from keras_transformer.training import training_loop
 
+    config = config.override(["training.checkpoint_every=1"])
     run, step_end = tmp_path / "run", training_loop.SaveAndStop.on_train_batch_end
 
     def spoil(saver, batch, logs=None):
-        if saver.state.step == 3:  # the weights of step 4, at which a checkpoint is due
+        if saver.state.step == 1:  # the weights of step 2, at which a checkpoint is due
             saver.model.weights[0].assign(np.full(saver.model.weights[0].shape, np.nan))
         step_end(saver, batch, logs)
 
@@ -266,15 +267,15 @@ def test_what_diverges_is_never_saved_and_goes_on_from_the_last_good_checkpoint(
         patch.setattr(training_loop.SaveAndStop, "on_train_batch_end", spoil)
         # the validation of NaN weights has no translations to score
         message = (
-            r"a weight is not finite at step 4, at a learning rate of \S+: .* from .*step-00000002"
+            r"a weight is not finite at step 2, at a learning rate of \S+: .* from .*step-00000001"
         )
         with pytest.raises(FloatingPointError, match=message):
             train_quietly(config, run)
-    assert os.listdir(run / "checkpoints") == ["step-00000002"]
+    assert os.listdir(run / "checkpoints") == ["step-00000001"]
     assert not (run / "finished.json").exists()
     lower = config.override(["training.peak_learning_rate=0.001", "training.clip_norm=1"])
     started = start(lower, run)  # which is the advice
-    assert "going on    from step 2" in started.lines
+    assert "going on    from step 1" in started.lines
 
 
 def test_a_loss_that_is_not_finite_ends_the_training(config, tmp_path, train_quietly):
