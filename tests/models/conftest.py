@@ -38,8 +38,6 @@ ATTENTION_VARIANTS = {
     "rotary positions": dict(positions="rotary"),
     "ALiBi": dict(positions="alibi", attention={"name": "local", "window": 2}),
     "local attention": dict(attention={"name": "local", "window": 2}),
-    "block attention": dict(attention={"name": "block", "block_size": 3}),
-    "strided attention": dict(attention={"name": "strided", "stride": 2}),
     "linear attention": dict(attention="linear", cross_attention="linear"),
     "performer": dict(
         attention={"name": "performer", "num_features": 5},
