@@ -3,6 +3,8 @@
 SUPPORTED = import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c '$(SUPPORTED)' 2> /dev/null && echo $$python && break; done)
+# Containers often set it, and each process would compile all of TensorFlow anew: eight seconds.
+unexport PYTHONDONTWRITEBYTECODE
 # A file's tests run in one process, so that each fixture of a file is made once.
 PYTEST = .venv/bin/python -m pytest -rsfE -n logical --maxprocesses 4 --dist loadfile --durations=25
 # what runs on every backend of Keras
