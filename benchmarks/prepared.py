@@ -126,7 +126,7 @@ def train(arguments):
 
 
 def formats(arguments):
-    """Times ways to store and to read ids: shards of NumPy arrays, and ArrayRecord."""
+    """Times ways to store and read ids: shards of NumPy arrays, ArrayRecord, and Grain with it."""
     path = prepared_in(arguments.output)
     corpus = PreparedCorpus(path, DataConfig())
     entry = corpus.manifest.shards[0]
@@ -175,7 +175,23 @@ def array_records(shard, directory, seconds):
     _, results["array_record_1024_seconds_for_all"] = seconds(
         lambda: [np.frombuffer(row, "uint16") for row in blocks.read_all()]
     )
-    return results
+    return results | grain_records(paths[1], chosen, seconds)
+
+
+def grain_records(path, chosen, seconds):
+    """Returns the time that Grain takes for records in the order that it has chosen itself."""
+    try:
+        import grain
+    except ImportError:
+        return {}
+    source = grain.sources.ArrayRecordDataSource(path)
+    pairs = grain.MapDataset.source(source).shuffle(seed=1).map(_ids_of).to_iter_dataset()
+    name = f"grain_seconds_for_{len(chosen)}_pairs"
+    return {name: seconds(lambda: sum(1 for _ in itertools.islice(pairs, len(chosen))))[1]}
+
+
+def _ids_of(record):
+    return np.frombuffer(record, "uint16")
 
 
 PARTS = {
