@@ -5,8 +5,8 @@ and page by page, on files with the names of Multi30k's. `python` blocks are run
 that begins with `import keras` starts a new program. A block in another language is not run. The
 command runs in forks of a process that has imported TensorFlow.
 
-`shortened` appends FEW_STEPS to each training, which compiles its steps on the first pages alone;
-`SHORTER_PROGRAMS` shortens the Python programs.
+`shortened` appends FEW_STEPS to each training, and `SHORTER_PROGRAMS` shortens the Python programs.
+Steps are compiled on the first pages alone: elsewhere, that would take longer than the steps.
 Running takes minutes and is marked slow: `make test-docs` runs it, with a page in each process.
 """
 
@@ -54,10 +54,15 @@ SHORTER_PROGRAMS = {
     r"num_train=20_000, num_held_out=500": "num_train=128, num_held_out=100",
     r'"tiny", tokenizer\.vocab_size\)': '"tiny", tokenizer.vocab_size, num_layers=1)',
     r"phrase_corpus\(4000\)": "phrase_corpus(600)",
+    r"load_digits\(return_X_y=True\)": "[each[:200] for each in load_digits(return_X_y=True)]",
+    r"max_steps=20\b": "max_steps=2",
+    r"checkpoint_every=10\b": "checkpoint_every=2",
+    r"\bdict\(num_layers=4": "dict(num_layers=1",
     r"\.override\(\s*\[": f".override([*{FEW_STEPS + SMALL_MODEL}, ",
 }
 SAME_COMMANDS = "README.md", "docs/getting-started.md"
 """Pages that train and export the same run: one directory serves both."""
+COMPILES = *SAME_COMMANDS, "docs/guides/model-fit.md", "docs/guides/a-keras-classifier.md"
 ONE_COMMAND = re.compile(r'(?:echo "([^"$]*)" \| )?keras-transformer ([^|>;&]*)')
 FILE = re.compile(r"# (\w+\.(?:yaml|py))\n")  # a block that commands of its page read
 INSTALLS_OR_DOWNLOADS = re.compile(r"(pip|python3? -m venv|\.|git|cd|curl|make) ")
@@ -191,7 +196,7 @@ def shortened(line):
 def run_command(line, directory, compiles):
     """Runs a line of a page in a directory, once; returns its output.
 
-    Without `compiles`, the steps of a training are not compiled, which would take longer than they.
+    Without `compiles`, the steps of a training are not compiled.
     """
     one = ONE_COMMAND.fullmatch(line)
     if one:
@@ -230,7 +235,7 @@ def run_commands(page, directory):
             (directory / name[1]).write_text(block, encoding="utf-8")
     commands = [line for line in lines(page, "sh") if line]
     commands = [line for line in commands if not INSTALLS_OR_DOWNLOADS.match(line)]
-    compiles = page in SAME_COMMANDS
+    compiles = page in COMPILES
     outputs = {line: run_command(shortened(line), directory, compiles) for line in commands}
     if page == "README.md":
         translations = [output for line, output in outputs.items() if "translate" in line]
@@ -256,6 +261,14 @@ def programs(page):
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_the_programs_run(page, multi30k, monkeypatch):
     monkeypatch.chdir(multi30k(f"programs of {page}"))
+    if page not in COMPILES:
+        fit = keras.Model.fit
+
+        def fit_eagerly(model, *args, **kwargs):
+            model.jit_compile, model.run_eagerly = False, True
+            return fit(model, *args, **kwargs)
+
+        monkeypatch.setattr(keras.Model, "fit", fit_eagerly)
     policy = keras.config.dtype_policy()
     try:
         for program in programs(page):
