@@ -6,7 +6,7 @@ that begins with `import keras` starts a new program. A block in another languag
 command runs in forks of a process that has imported TensorFlow.
 
 `shortened` appends FEW_STEPS to each training, and `SHORTER_PROGRAMS` shortens the Python programs.
-Steps are compiled on the first pages alone: elsewhere, that would take longer than the steps.
+Steps are compiled on the pages `COMPILES` alone: elsewhere, that would take longer than the steps.
 Running takes minutes and is marked slow: `make test-docs` runs it, with a page in each process.
 """
 
@@ -37,15 +37,15 @@ SPLITS = ("train", "val", "test_2016_flickr")
 FEW_STEPS = ["training.checkpoint_every=2", "training.batch_tokens=300", "training.max_steps=2"]
 SMALL_MODEL = ["tokenizer.vocab_size=200", "model.num_layers=1"]
 EAGERLY = """
-from keras_transformer import cli
-from keras_transformer.models.decoder_model import TokenModel
+import keras
 
-def compile_eagerly(*args, compile=TokenModel.compile, **kwargs):
-    compile(*args, **{**kwargs, "jit_compile": False}, run_eagerly=True)
+def fit_eagerly(model, *args, fit=keras.Model.fit, **kwargs):
+    model.jit_compile, model.run_eagerly = False, True
+    return fit(model, *args, **kwargs)
 
-TokenModel.compile = compile_eagerly
-raise SystemExit(cli.main())
+keras.Model.fit = fit_eagerly
 """
+COMMAND = "from keras_transformer import cli; raise SystemExit(cli.main())"
 # regular expressions; each must occur on some page
 SHORTER_PROGRAMS = {
     r"\bepochs=\d+": "epochs=1",
@@ -207,7 +207,7 @@ def run_command(line, directory, compiles):
             shutil.copytree(directory / "runs/multi30k", directory / "quickstart/run")
             return ""
         if arguments[0] == "train" and not compiles:
-            program = ["-c", EAGERLY, *arguments]
+            program = ["-c", EAGERLY + COMMAND, *arguments]
         done = forked.run(program, input=f"{one[1]}\n" if one[1] else "", cwd=directory)
     else:
         path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -262,13 +262,8 @@ def programs(page):
 def test_the_programs_run(page, multi30k, monkeypatch):
     monkeypatch.chdir(multi30k(f"programs of {page}"))
     if page not in COMPILES:
-        fit = keras.Model.fit
-
-        def fit_eagerly(model, *args, **kwargs):
-            model.jit_compile, model.run_eagerly = False, True
-            return fit(model, *args, **kwargs)
-
-        monkeypatch.setattr(keras.Model, "fit", fit_eagerly)
+        monkeypatch.setattr(keras.Model, "fit", keras.Model.fit)  # is put back
+        exec(EAGERLY, {})
     policy = keras.config.dtype_policy()
     try:
         for program in programs(page):
