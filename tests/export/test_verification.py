@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from keras_transformer.export import serving_session, verification
 from keras_transformer.export.verification import (
-    INT8_TOLERANCE,
     ExportError,
     _is_near_tie,
     verify,
@@ -125,7 +124,12 @@ def test_near_ties_are_told_from_errors():
     ):
         with pytest.raises(ExportError, match="Expected.*Received"):
             _is_near_tie(b"", expected, wrong)
-    tolerances = (INT8_TOLERANCE,) * 2
-    assert _is_near_tie(b"", expected, ["Der Hund.", -1.26, False], *tolerances)
-    with pytest.raises(ExportError, match="Expected.*Received"):
-        _is_near_tie(b"", expected, ["Der Hund.", -1.28, False], *tolerances)
+    assert _is_near_tie(b"", expected, ["Der Hund.", -1.26, False], "int8")
+    longer = Translation("Hund Hund Hund", -34.83, True)  # of `base`, rounded twice
+    assert not _is_near_tie(b"", longer, ["Hund Hund Hund", -34.80, True], "int8")
+    for other, wrong in (
+        (expected, ["Der Hund.", -1.28, False]),
+        (longer, [*longer[:1], -35.5, True]),
+    ):
+        with pytest.raises(ExportError, match="Expected.*Received"):
+            _is_near_tie(b"", other, wrong, "int8")
