@@ -4,8 +4,9 @@
 
 exports each RUN, trained on raw Multi30k, in each format, and translates Multi30k's 1,000 test
 sentences (DATA/multi30k) from string to string, by greedy search or with a beam, 64 at a time and
-one at a time. A shortlist that a run's settings have is used. It prints the processor, as int8
-computes in int8 on those with VNNI or AMX alone.
+one at a time. A shortlist that a run's settings have is used. Random weights, whose translations do
+not end, need a `--max-length` that all sentences reach, as CTranslate2 has one limit for a batch.
+It prints the processor, as int8 computes in int8 on those with VNNI or AMX alone.
 `benchmarks/formats_side.py` is the timed process; the formats take turns.
 """
 
@@ -29,6 +30,7 @@ def main():
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
     parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
     parser.add_argument("--beam-size", type=count, default=1)
+    parser.add_argument("--max-length", type=count, help="limit of a translation in tokens")
     parser.add_argument("--alone", type=count, default=100, help="sentences translated alone")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "formats.json")
     arguments = parser.parse_args()
@@ -53,7 +55,7 @@ def main():
     for name, of_one in runs.items():
         found = of_one[0]["translations"]
         results[name]["same_as_first"] = sum(map(str.__eq__, found, first)) / len(first)
-    settings = {name: getattr(arguments, name) for name in ("repeats", "beam_size")}
+    settings = {name: getattr(arguments, name) for name in ("repeats", "beam_size", "max_length")}
     write_results(arguments.output, {**settings, "results": results})
     print(" ".join(map(str, machine().values())))
     print_table(results)
@@ -67,7 +69,9 @@ def export(arguments, folder):
     writers = dict(zip(FORMATS, (export_saved_model, export_ctranslate2), strict=True))
     versions = {}
     for run in map(pathlib.Path, arguments.runs):
-        translator = load(run, beam_size=arguments.beam_size)
+        search = {name: getattr(arguments, name) for name in ("beam_size", "max_length")}
+        given = {name: value for name, value in search.items() if value is not None}
+        translator = load(run, **given)
         for label, weights in itertools.product(arguments.formats, arguments.types):
             name = f"{run.name} {label} {weights}"
             versions[name] = writers[label](translator, folder / run.name / label, weights=weights)

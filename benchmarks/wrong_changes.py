@@ -16,6 +16,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).parents[1]
+TIME_LIMIT = "timeout", "--signal=KILL", "900"
+"""Seconds for the tests of a file or of folders: a wrong search may never end. Exit code 137."""
 IGNORED = shutil.ignore_patterns(".git", ".venv", "__pycache__", "site")
 CHANGES = (  # what the change does, the right text, the wrong text, folders of tests
     (
@@ -251,7 +253,7 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
         "resume index",
         "if left < 0:\n                    return epoch, index",
         "if left <= 0:\n                    return epoch, index",
-        "training",
+        "data training",
     ),
     (
         "planned end validation",
@@ -400,6 +402,12 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
         "if depth > settings.max_json_depth + 1:",
         "serving",
     ),
+    (
+        "int8 kernels of another graph",
+        '_set_kernels(self._dense, read("kernels"))',
+        "_set_kernels(self._dense, self._kernels)",
+        "export",
+    ),
 )
 
 
@@ -431,7 +439,16 @@ def first_failure(copy, right, wrong, folders):
         of_file = [str(each) for each in (copy / "tests").rglob(f"test_{path.stem}.py")]
         of_folders = [str(copy / "tests" / folder) for folder in folders]
         for selected in filter(None, (of_file, of_folders)):
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+            command = [
+                *TIME_LIMIT,
+                sys.executable,
+                "-m",
+                "pytest",
+                "-x",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+            ]
             process = subprocess.run(
                 [*command, *selected],
                 cwd=copy,

@@ -10,13 +10,17 @@ Shapes: R rows, D width of the input, F width of the output.
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 from keras import quantizers
 
 from keras_transformer.config.settings import processor_features
 from keras_transformer.export.verification import ExportError
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.nested import nested_layers
 from keras_transformer.translation.evaluation import bleu
 
 LARGEST = 127
@@ -26,8 +30,8 @@ LARGEST_WEIGHT = 127
 """The same of a weight. Up to 64, the sums of two products fit into 16 bits on every processor."""
 
 MIN_ENTRIES = 2**18
-"""Entries of a kernel within a decoder from which it is multiplied in int8: 512 x 512. Quantizing
-the rows takes as long as a smaller product."""
+"""Entries of a kernel from which it is multiplied in int8: 512 x 512. Quantizing the rows takes as
+long as a smaller product."""
 
 MAX_BLEU_LOSS = 0.3
 """How much lower the BLEU of validation text may be than in float32."""
@@ -42,7 +46,8 @@ SMALLEST_MAXIMUM = 1e-30
 class Int8Kernel(NamedTuple):
     """The kernel of a dense layer, quantized by column: column j is `values[:, j] * scales[j]`.
 
-    It stands where a decoder expects a kernel `(D, F)`, see `layers.decoding_step.product`.
+    It stands where a decoder expects a kernel `(D, F)`, see `layers.decoding_step.product`, and its
+    `multiply` in the place of that of a `Dense`.
     """
 
     values: Any
@@ -65,6 +70,11 @@ class Int8Kernel(NamedTuple):
         values, factors = quantizers.abs_max_quantize(kernel, axis=0, value_range=limits)
         scales = 1.0 / tf.reshape(factors, [-1])
         return cls(values, scales, tf.cast(values, tf.float32) * scales, is_exact)
+
+    def multiply(self, x: Any) -> Any:
+        """Returns `(..., F)`, the product of `x` `(..., D)`."""
+        product = self.multiply_rows(tf.reshape(x, [-1, x.shape[-1]]))
+        return tf.reshape(product, [*tf.unstack(tf.shape(x)[:-1]), product.shape[-1]])
 
     def multiply_rows(self, x: Any) -> Any:
         """Returns `(R, F)`, the product of `x` `(R, D)`, each of whose rows has a scale of its own.
@@ -178,6 +188,18 @@ def with_int8_kernels(weights: Any) -> Any:
         return Int8Kernel.of(part, is_exact) if name == "output" or is_large else part
 
     return converted(None, weights)
+
+
+def large_dense_layers(model: keras.Model) -> list[Dense]:
+    """Returns the `Dense` layers within a model whose kernels have `MIN_ENTRIES` or more."""
+    dense = (layer for layer in nested_layers(model) if isinstance(layer, Dense))
+    return [layer for layer in dense if math.prod(layer.kernel.shape) >= MIN_ENTRIES]
+
+
+def int8_kernels(layers: list[Dense]) -> list[Int8Kernel]:
+    """Returns an `Int8Kernel` for each layer."""
+    is_exact = int8_is_exact() if layers else None
+    return [Int8Kernel.of(tf.convert_to_tensor(layer.kernel), is_exact) for layer in layers]
 
 
 def where_proved() -> dict[str, Any]:

@@ -13,7 +13,13 @@ import tensorflow as tf
 from keras import quantizers
 
 from keras_transformer.export.exportable import check_float16
-from keras_transformer.export.int8_products import has_int8_product, with_int8_kernels
+from keras_transformer.export.int8_products import (
+    has_int8_product,
+    int8_kernels,
+    large_dense_layers,
+    with_int8_kernels,
+)
+from keras_transformer.layers.lora import kernel_variable
 
 WEIGHTS = ("float32", "float16", "bfloat16", "int8")
 """The types in which the matrices of an export can be stored; vectors are always float32."""
@@ -23,15 +29,15 @@ class QuantizedWeights:
     """The weights of a model, rounded and stored small.
 
     int8 has a scale for each channel, an output of a matrix or a token of a table, by Keras's
-    `abs_max_quantize`. Where TensorFlow has the product, the large kernels among the model's
-    `decoding_weights` are then `Int8Kernel`s, which also quantize what they are multiplied by.
+    `abs_max_quantize`. Where TensorFlow has the product, the large kernels of the model's dense
+    layers and `decoding_weights` are `Int8Kernel`s, which also quantize what they multiply.
 
     Args:
         model: built model, whose weights are float32.
         dtype: "float16", "bfloat16" or "int8".
     Attributes:
         model: a copy of the model with the rounded weights.
-        products: "int8" or "float32", in which the large products of decoding are computed.
+        products: "int8" or "float32", in which the large products are computed.
     Raises:
         ValueError: a matrix has numbers that are too large for float16.
     """
@@ -45,9 +51,13 @@ class QuantizedWeights:
         for weight, parts in zip(self.model.weights, self._stored, strict=True):
             weight.assign(_expanded(parts))
         self.products = "int8" if dtype == "int8" and has_int8_product() else "float32"
+        self._dense, self._kernels = [], []
         if self.products == "int8":
             model = self.model
             model.decoding_weights = lambda: with_int8_kernels(type(model).decoding_weights(model))
+            self._dense = large_dense_layers(model)
+            self._kernels = int8_kernels(self._dense)
+            _set_kernels(self._dense, self._kernels)
 
     def track(self):
         """Returns what to save, and two functions for `Signatures`.
@@ -58,30 +68,41 @@ class QuantizedWeights:
             read the weights of the model.
         """
         tracked, weights = tf.Module(), self.model.weights
-        structure = self.model.decoding_weights()
-        parts = [*weights, *tf.nest.flatten(structure)]
-        specs = [tf.TensorSpec(part.shape, part.dtype) for part in parts]
+        in_int8 = {id(kernel_variable(layer)) for layer in self._dense}
+        in_float32 = [weight for weight in weights if id(weight) not in in_int8]
+
+        def all_parts():
+            return {
+                "weights": list(map(tf.convert_to_tensor, in_float32)),
+                "kernels": int8_kernels(self._dense),
+                "decoding": self.model.decoding_weights(),
+            }
 
         def expand():
-            values = [_expanded(parts) for parts in self._stored]
-            with _values(weights, values):
-                return [*values, *tf.nest.flatten(self.model.decoding_weights())]
+            with _values(weights, map(_expanded, self._stored)):
+                return tf.nest.flatten(all_parts())
 
+        parts = all_parts()
+        specs = [tf.TensorSpec(part.shape, part.dtype) for part in tf.nest.flatten(parts)]
+        numbers = tf.nest.pack_sequence_as(parts, range(len(specs)))
         tracked.stored = self._stored
         tracked.expanded = _Expanded(specs, expand)
 
-        def read_decoding_weights():
-            numbers = range(len(weights), len(specs))
-            return tf.nest.pack_sequence_as(structure, list(map(tracked.expanded.read, numbers)))
+        def read(name):
+            return tf.nest.map_structure(tracked.expanded.read, numbers[name])
 
         def reading_weights(function):
             def with_expanded(*arguments):
-                with _values(weights, map(tracked.expanded.read, range(len(weights)))):
-                    return function(*arguments)
+                _set_kernels(self._dense, read("kernels"))
+                try:
+                    with _values(in_float32, read("weights")):
+                        return function(*arguments)
+                finally:
+                    _set_kernels(self._dense, self._kernels)
 
             return with_expanded
 
-        return tracked, read_decoding_weights, reading_weights
+        return tracked, lambda: read("decoding"), reading_weights
 
 
 class _Expanded(tf.saved_model.experimental.TrackableResource):
@@ -139,6 +160,12 @@ def _expanded(parts):
     """Returns the float32 tensor of `_stored`."""
     values = tf.cast(parts[0], tf.float32)
     return values if len(parts) == 1 else values / parts[1]
+
+
+def _set_kernels(layers, kernels):
+    """Has each of the `Dense` layers multiply by its `Int8Kernel`."""
+    for layer, kernel in zip(layers, kernels, strict=True):
+        layer.multiply = kernel.multiply
 
 
 def _values(weights, tensors):

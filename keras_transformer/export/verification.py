@@ -24,9 +24,6 @@ NEAR_TIE = 1e-5
 """Translations whose scores differ by less can change places when sums are rounded differently."""
 SCORE_TOLERANCE = 1e-3
 """Maximum difference in the score of one translation, for instance between GPU and CPU."""
-INT8_TOLERANCE = 0.01
-"""Both with products in int8, as a share of 1 + the score: a sum that is rounded differently may
-change a value by a step, 1/127 of the largest value of its row, in each token of a translation."""
 MAX_NEAR_TIES = 0.05
 """Maximum share of texts with near-ties: rounding causes few, a wrong tokenizer only these."""
 
@@ -64,13 +61,21 @@ class Tolerance(NamedTuple):
     """Maximum difference in the score of the same translation, as a share of 1 + the score."""
 
 
+INT8_TOLERANCE = Tolerance(0.25, 0.01)
+"""That with products in int8. A sum that is rounded differently may move an input of the next
+product by a step, 1/127 of the largest of its row. Of random texts, which translate into nearly
+anything, 1 of 86 then changed with a trained `tiny`, and 12 with random weights of `base` and a
+beam of 4. A wrong weight, tokenizer or setting changes nearly all."""
+
+
 def verify(saved_model, translator, split_sentences=False, products="float32"):
     """Translates with a SavedModel in a fresh process and compares with `translator`.
 
     The texts are: a batch of 64 random ones from the tokenizer's vocabulary; a batch of empty,
     blank, emoji, mixed-script, invalid and too long ones; and single texts of both batches, which
     the translator has seen only in their batch, since a translation must not depend on its
-    neighbours. Translations must be identical except for a few near-ties.
+    neighbours. Translations must be identical except for a few near-ties, or for a few more with
+    products in int8 (`INT8_TOLERANCE`).
 
     Args:
         saved_model: path of a SavedModel with the signature `serving_default`.
@@ -92,8 +97,10 @@ def verify(saved_model, translator, split_sentences=False, products="float32"):
         answers += [[answer] for answer in batch_answers[:NUM_ALONE]]
     received = _translate_in_fresh_process(saved_model, batches)
     rows = zip(*map(chain.from_iterable, (batches, answers, received)), strict=True)
-    are_near_ties = [_is_near_tie(*row, products) for row in rows]
-    return _verification(are_near_ties, MAX_NEAR_TIES)
+    if products == "int8":
+        are_others = [_is_other(*row, INT8_TOLERANCE) for row in rows]
+        return _verification(are_others, INT8_TOLERANCE.other_texts)
+    return _verification([_is_near_tie(*row) for row in rows], MAX_NEAR_TIES)
 
 
 def verify_greedy(program, path, translator, tolerance, settings=None):
@@ -127,16 +134,8 @@ def verify_greedy(program, path, translator, tolerance, settings=None):
         "batches": [texts, *([text] for text in texts[:NUM_ALONE])],
     }
     received = chain.from_iterable(_answer_of_fresh_process(program, path, request))
-    are_others = []
-    for ours, row in zip(expected, received, strict=True):
-        theirs = Translation(*row)
-        are_others.append((ours.text, ours.truncated) != (theirs.text, theirs.truncated))
-        most = tolerance.score * (1 + abs(ours.score))
-        if not are_others[-1] and not abs(ours.score - theirs.score) <= most:  # also if one is NaN
-            raise ExportError(
-                "The export must score as the translator does. "
-                f"Expected: {tuple(ours)}. Received: {tuple(theirs)}."
-            )
+    rows = zip(texts + texts[:NUM_ALONE], expected, received, strict=True)
+    are_others = [_is_other(*row, tolerance) for row in rows]
     return _verification(are_others, tolerance.other_texts)
 
 
@@ -282,18 +281,30 @@ def _answer_of_fresh_process(program, path, request):
     return json.loads(process.stdout)
 
 
-def _is_near_tie(text, expected, received, products="float32"):
+def _is_near_tie(text, expected, received):
     """Returns whether a translation is another one with the same score; raises if it is wrong."""
     translation, score, truncated = received
-    near_tie, tolerance = NEAR_TIE, SCORE_TOLERANCE
-    if products == "int8":
-        near_tie = tolerance = INT8_TOLERANCE * (1 + abs(expected.score))
     difference = abs(score - expected.score)
-    is_same = translation == expected.text and difference < tolerance
-    is_near_tie = translation != expected.text and difference < near_tie
+    is_same = translation == expected.text and difference < SCORE_TOLERANCE
+    is_near_tie = translation != expected.text and difference < NEAR_TIE
     if truncated == expected.truncated and (is_same or is_near_tie):
         return is_near_tie
-    raise ExportError(
+    raise _wrong_answer(text, expected, received)
+
+
+def _is_other(text, expected, received, tolerance):
+    """Returns whether a translation is another one; raises if only its score is."""
+    translation, score, truncated = received
+    if (translation, truncated) != (expected.text, expected.truncated):
+        return True
+    most = tolerance.score * (1 + abs(expected.score))
+    if abs(score - expected.score) <= most:  # not if one is NaN
+        return False
+    raise _wrong_answer(text, expected, received)
+
+
+def _wrong_answer(text, expected, received):
+    return ExportError(
         "The export must translate as the translator does. "
         f"Expected: {tuple(expected)}. Received: {tuple(received)}, for the text {text[:200]!r}."
     )

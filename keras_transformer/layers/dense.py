@@ -32,10 +32,14 @@ class Dense(NotQuantized, keras.layers.Dense):
     """
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        if len(x.shape) != 2 or not self.use_bias:
-            return super().call(x, training=training)
-        y = backend.add_bias(ops.matmul(x, self.kernel), self.bias)
+        y = self.multiply(x)
+        if self.bias is not None:
+            y = backend.add_bias(y, self.bias) if len(x.shape) == 2 else ops.add(y, self.bias)
         return y if self.activation is None else self.activation(y)
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """Returns x W; an export sets a function that does it in int8 instead."""
+        return ops.matmul(x, self.kernel)
 
     def save_own_variables(self, store: Any) -> None:
         if not self.lora_enabled:

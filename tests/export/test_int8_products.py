@@ -85,6 +85,16 @@ def test_a_row_does_not_depend_on_its_neighbours(num_rows, small_weights, arrays
     np.testing.assert_array_equal(some, together[:num_rows])
 
 
+def test_positions_of_texts_are_rows(arrays):
+    x, kernel = arrays
+    quantized = Int8Kernel.of(tf.constant(kernel), tf.constant(False))
+    of_texts = tf.function(quantized.multiply, input_signature=[tf.TensorSpec([None, None, D])])
+    texts = np.stack([x[:7], x[7:14]])
+    expected = np.stack([multiply(text, kernel, False) for text in texts])
+    np.testing.assert_allclose(of_texts(texts), expected, rtol=1e-5, atol=1e-5)
+    assert of_texts(texts[:, :0]).shape == (2, 0, F)
+
+
 @needs_the_operation
 def test_the_operation_is_exact_within_a_loop():
     """If this fails, TensorFlow has changed `_QuantizedMatMul`, which is internal to it."""
@@ -153,10 +163,34 @@ def test_a_system_without_the_operation_computes_in_float32(translator, monkeypa
     assert not hasattr(small.model.decoding_weights()["output"], "multiply_rows")
 
 
+@needs_the_operation
+def test_large_dense_layers_multiply_in_int8(translator, small_weights, monkeypatch):
+    """Also by the kernels that a loaded export has expanded, which other graphs do not see."""
+    monkeypatch.setattr(int8_products, "MIN_ENTRIES", 32 * 48)  # those of feed-forward networks
+    small = QuantizedWeights(translator.model, "int8")
+    tracked, _, reading_weights = small.track()
+    tracked.expanded._initialize()
+    block, x = small.model.encoder.blocks[0], tf.random.stateless_normal([2, 5, 32], (1, 2))
+    large, other = block.feed_forward.inner, block.self_attention.key_projection
+    in_float32 = [x @ layer.kernel + layer.bias for layer in (large, other)]
+    expected = multiply(tf.reshape(x, [10, 32]), large.kernel.numpy(), True) + large.bias
+    for decorator in (reading_weights, lambda function: function):
+        graph = tf.function(decorator(lambda: [large(x), other(x)]), autograph=False)
+        found, others = graph()
+        np.testing.assert_allclose(found, tf.nn.relu(tf.reshape(expected, [2, 5, 48])), atol=1e-5)
+        assert np.abs(found - tf.nn.relu(in_float32[0])).max() > 1e-3
+        np.testing.assert_allclose(others, in_float32[1], atol=1e-5)
+        num_captured = len(graph.get_concrete_function().captured_inputs)
+        assert (num_captured == 1) == (decorator is reading_weights)  # x alone, no weights
+
+
 @pytest.mark.slow
 @needs_the_operation
-def test_an_export_that_computes_in_int8_is_proved(translator, texts, tmp_path, small_weights):
+def test_an_export_that_computes_in_int8_is_proved(
+    translator, texts, tmp_path, small_weights, monkeypatch
+):
     """In a fresh process, and its answers do not depend on neighbours."""
+    monkeypatch.setattr(int8_products, "MIN_ENTRIES", 1)
     path = export_saved_model(translator, tmp_path, weights="int8")
     served = load(path)
     assert served.settings["products"] == "int8"

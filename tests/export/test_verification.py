@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from keras_transformer.export import serving_session, verification
 from keras_transformer.export.verification import (
+    INT8_TOLERANCE,
     ExportError,
     _is_near_tie,
+    _is_other,
     verify,
 )
 from keras_transformer.translation.base_translator import Translation
@@ -124,12 +126,26 @@ def test_near_ties_are_told_from_errors():
     ):
         with pytest.raises(ExportError, match="Expected.*Received"):
             _is_near_tie(b"", expected, wrong)
-    assert _is_near_tie(b"", expected, ["Der Hund.", -1.26, False], "int8")
+
+
+def test_other_translations_in_int8_are_few(served, translator, right):
+    """As an input of a product may be rounded to the next whole number; scores remain."""
+
+    def some_others(number):
+        def answer(texts):
+            answers = right(texts)
+            others = [best._replace(text="anders", score=-9.0) for best in answers[:number]]
+            return others + answers[number:]
+
+        return lambda texts: answer(texts) if len(texts) == 64 else right(texts)
+
+    served(some_others(21))
+    assert verify("a path", translator, products="int8").num_near_ties == 21
+    served(some_others(22))
+    with pytest.raises(ExportError, match="at most 25% of the inputs. Received: 22 of 86"):
+        verify("a path", translator, products="int8")
     longer = Translation("Hund Hund Hund", -34.83, True)  # of `base`, rounded twice
-    assert not _is_near_tie(b"", longer, ["Hund Hund Hund", -34.80, True], "int8")
-    for other, wrong in (
-        (expected, ["Der Hund.", -1.28, False]),
-        (longer, [*longer[:1], -35.5, True]),
-    ):
+    assert not _is_other(b"", longer, ["Hund Hund Hund", -34.80, True], INT8_TOLERANCE)
+    for wrong in (-35.5, float("nan")):
         with pytest.raises(ExportError, match="Expected.*Received"):
-            _is_near_tie(b"", other, wrong, "int8")
+            _is_other(b"", longer, ["Hund Hund Hund", wrong, True], INT8_TOLERANCE)

@@ -9,6 +9,7 @@ import pytest
 import keras_transformer
 from keras_transformer import backend, export
 from keras_transformer.config import Config
+from keras_transformer.export import int8_products
 from keras_transformer.files.text import iterate_lines
 from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.training import train
@@ -54,12 +55,12 @@ def best_of(translator, texts):
     return [best for (best,) in translator.translate(texts)]
 
 
-def assert_same(found, expected):
+def assert_same(found, expected, near_tie=NEAR_TIE):
     assert len(found) == len(expected) == 1000
     differ = [pair for pair in zip(found, expected, strict=True) if pair[0].text != pair[1].text]
     assert len(differ) <= MAX_NEAR_TIES, differ
     for one, other in differ:
-        assert abs(one.score - other.score) < NEAR_TIE, (one, other)
+        assert abs(one.score - other.score) < near_tie, (one, other)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -82,6 +83,21 @@ def test_an_export_translates_as_the_run_does(run, sentences, beam_size, tmp_pat
     translator = keras_transformer.load(run, beam_size=beam_size)
     path = export.export_saved_model(translator, tmp_path / "export")
     assert_same(best_of(keras_transformer.load(path), sentences), best_of(translator, sentences))
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_neighbours_change_no_translation_in_int8(run, sentences, beam_size, tmp_path, monkeypatch):
+    """All products are in int8. An input that is rounded to another number may change scores."""
+    monkeypatch.setattr(int8_products, "MIN_ENTRIES", 1)
+    translator = keras_transformer.load(run, beam_size=beam_size)
+    served = keras_transformer.load(
+        export.export_saved_model(translator, tmp_path / "export", weights="int8")
+    )
+    alone = [best_of(served, [sentence])[0] for sentence in sentences]
+    assert alone != best_of(translator, sentences)
+    for texts, order in ((sentences, 1), (sentences[::-1], -1)):
+        batches = [best_of(served, texts[i : i + 64]) for i in range(0, len(texts), 64)]
+        assert_same([best for batch in batches for best in batch][::order], alone, np.inf)
 
 
 def test_greedy_search_is_the_most_probable_next_token_of_the_whole_model(run, sentences):
