@@ -58,7 +58,8 @@ class Int8Kernel(NamedTuple):
     """`(F,)` float32."""
 
     floats: Any
-    """`(D, F)` float32, `values * scales`, for processors on which int8 is not exact."""
+    """`(D, F)` float32, `values * scales`, for processors on which int8 is not exact. On others, an
+    export has none of its rows."""
 
     is_exact: Any
     """Bool scalar, from `int8_is_exact`."""
@@ -88,7 +89,7 @@ class Int8Kernel(NamedTuple):
             return product * scales
 
         def in_float32():
-            return tf.matmul(values * scales, self.floats)
+            return tf.matmul(values * scales, tf.ensure_shape(self.floats, self.values.shape))
 
         if tf.executing_eagerly():  # the operation exists in graphs alone
             return in_float32()
@@ -200,6 +201,32 @@ def int8_kernels(layers: list[Dense]) -> list[Int8Kernel]:
     """Returns an `Int8Kernel` for each layer."""
     is_exact = int8_is_exact() if layers else None
     return [Int8Kernel.of(tf.convert_to_tensor(layer.kernel), is_exact) for layer in layers]
+
+
+def places_of_floats(parts: list[Any]) -> list[int]:
+    """Returns where the `floats` of `Int8Kernel`s are in their flattened structure."""
+    return [place + 2 for place, part in enumerate(parts) if part.dtype == tf.int8]
+
+
+def with_needed_floats(parts: list[Any]) -> list[Any]:
+    """Returns flattened `Int8Kernel`s and other tensors; if int8 is exact, `floats` have no rows.
+
+    They would take four times the memory of `values`.
+    """
+    parts, places = list(parts), places_of_floats(parts)
+    if not places:
+        return parts
+
+    def needed():
+        return [tf.cast(parts[place - 2], tf.float32) * parts[place - 1] for place in places]
+
+    def no_rows():
+        return [tf.zeros([0, parts[place].shape[1]]) for place in places]
+
+    floats = tf.cond(parts[places[0] + 1], no_rows, needed)
+    for place, each in zip(places, floats, strict=True):
+        parts[place] = each
+    return parts
 
 
 def where_proved() -> dict[str, Any]:

@@ -17,7 +17,9 @@ from keras_transformer.export.int8_products import (
     has_int8_product,
     int8_kernels,
     large_dense_layers,
+    places_of_floats,
     with_int8_kernels,
+    with_needed_floats,
 )
 from keras_transformer.layers.lora import kernel_variable
 
@@ -80,10 +82,13 @@ class QuantizedWeights:
 
         def expand():
             with _values(weights, map(_expanded, self._stored)):
-                return tf.nest.flatten(all_parts())
+                return with_needed_floats(tf.nest.flatten(all_parts()))
 
         parts = all_parts()
-        specs = [tf.TensorSpec(part.shape, part.dtype) for part in tf.nest.flatten(parts)]
+        flat = tf.nest.flatten(parts)
+        specs = [tf.TensorSpec(part.shape, part.dtype) for part in flat]
+        for place in places_of_floats(flat):
+            specs[place] = tf.TensorSpec([None, flat[place].shape[1]], tf.float32)
         numbers = tf.nest.pack_sequence_as(parts, range(len(specs)))
         tracked.stored = self._stored
         tracked.expanded = _Expanded(specs, expand)

@@ -164,16 +164,23 @@ def test_a_system_without_the_operation_computes_in_float32(translator, monkeypa
 
 
 @needs_the_operation
-def test_large_dense_layers_multiply_in_int8(translator, small_weights, monkeypatch):
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_large_dense_layers_multiply_in_int8(is_exact, translator, small_weights, monkeypatch):
     """Also by the kernels that a loaded export has expanded, which other graphs do not see."""
+    monkeypatch.setattr(int8_products, "int8_is_exact", lambda: tf.constant(is_exact))
     monkeypatch.setattr(int8_products, "MIN_ENTRIES", 32 * 48)  # those of feed-forward networks
     small = QuantizedWeights(translator.model, "int8")
     tracked, _, reading_weights = small.track()
     tracked.expanded._initialize()
+    specs = enumerate(tracked.expanded._specs)
+    floats = [place for place, spec in specs if spec.shape.rank == 2 and spec.shape[0] is None]
+    assert {len(tracked.expanded.read(place)) for place in floats} == (
+        {0} if is_exact else {32, 48}
+    )
     block, x = small.model.encoder.blocks[0], tf.random.stateless_normal([2, 5, 32], (1, 2))
     large, other = block.feed_forward.inner, block.self_attention.key_projection
     in_float32 = [x @ layer.kernel + layer.bias for layer in (large, other)]
-    expected = multiply(tf.reshape(x, [10, 32]), large.kernel.numpy(), True) + large.bias
+    expected = multiply(tf.reshape(x, [10, 32]), large.kernel.numpy(), is_exact) + large.bias
     for decorator in (reading_weights, lambda function: function):
         graph = tf.function(decorator(lambda: [large(x), other(x)]), autograph=False)
         found, others = graph()
