@@ -17,7 +17,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).parents[1]
 TIME_LIMIT = "timeout", "--signal=KILL", "900"
-"""Seconds for the tests of a file or of folders: a wrong search may never end. Exit code 137."""
+"""Seconds for the tests of a file or of folders: a wrong search may never end. Exit code -9."""
 IGNORED = shutil.ignore_patterns(".git", ".venv", "__pycache__", "site")
 CHANGES = (  # what the change does, the right text, the wrong text, folders of tests
     (
@@ -391,7 +391,7 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ("version latest", "return self.all[max(found)]", "return self.all[min(found)]", "serving"),
     (
         "label checked late",
-        "            if number not in self._available():\n                raise errors.not_ready(",
+        "            if number not in self.available():\n                raise errors.not_ready(",
         "            if number not in self.all:\n                raise errors.not_ready(",
         "serving",
     ),
@@ -404,8 +404,8 @@ CHANGES = (  # what the change does, the right text, the wrong text, folders of 
     ),
     (
         "int8 kernels of another graph",
-        '_set_kernels(self._dense, read("kernels"))',
-        "_set_kernels(self._dense, self._kernels)",
+        'self._dense, [kernel.multiply for kernel in read("kernels")]',
+        "self._dense, before",
         "export",
     ),
 )

@@ -1,9 +1,8 @@
 """Weights that a SavedModel stores in fewer bits, and that are expanded when it is loaded.
 
 Products of 16 bits are fast with many rows only, so with float16 and bfloat16 all products stay in
-float32 (benchmarks/README.md has the numbers). With int8, the large products of decoding are
-computed in int8. A weight is expanded once, by the operations that a server runs when it has
-restored the variables.
+float32 (benchmarks/README.md has the numbers). With int8, the large products are computed in int8.
+A weight is expanded once, by the operations that a server runs when it has restored the variables.
 """
 
 import uuid
@@ -53,13 +52,12 @@ class QuantizedWeights:
         for weight, parts in zip(self.model.weights, self._stored, strict=True):
             weight.assign(_expanded(parts))
         self.products = "int8" if dtype == "int8" and has_int8_product() else "float32"
-        self._dense, self._kernels = [], []
+        self._dense = []
         if self.products == "int8":
             model = self.model
             model.decoding_weights = lambda: with_int8_kernels(type(model).decoding_weights(model))
             self._dense = large_dense_layers(model)
-            self._kernels = int8_kernels(self._dense)
-            _set_kernels(self._dense, self._kernels)
+            _multiply_by(self._dense, [kernel.multiply for kernel in int8_kernels(self._dense)])
 
     def track(self):
         """Returns what to save, and two functions for `Signatures`.
@@ -98,12 +96,13 @@ class QuantizedWeights:
 
         def reading_weights(function):
             def with_expanded(*arguments):
-                _set_kernels(self._dense, read("kernels"))
+                before = [layer.multiply for layer in self._dense]
+                _multiply_by(self._dense, [kernel.multiply for kernel in read("kernels")])
                 try:
                     with _values(in_float32, read("weights")):
                         return function(*arguments)
                 finally:
-                    _set_kernels(self._dense, self._kernels)
+                    _multiply_by(self._dense, before)
 
             return with_expanded
 
@@ -167,10 +166,10 @@ def _expanded(parts):
     return values if len(parts) == 1 else values / parts[1]
 
 
-def _set_kernels(layers, kernels):
-    """Has each of the `Dense` layers multiply by its `Int8Kernel`."""
-    for layer, kernel in zip(layers, kernels, strict=True):
-        layer.multiply = kernel.multiply
+def _multiply_by(layers, functions):
+    """Has each of the `Dense` layers multiply by its function."""
+    for layer, function in zip(layers, functions, strict=True):
+        layer.multiply = function
 
 
 def _values(weights, tensors):

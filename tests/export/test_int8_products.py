@@ -17,6 +17,7 @@ from keras_transformer.export.exportable import with_model
 from keras_transformer.export.int8_products import Int8Kernel, check_bleu
 from keras_transformer.export.quantized_weights import QuantizedWeights
 from keras_transformer.export.verification import ExportError
+from keras_transformer.models import Ensemble, RnnSeq2Seq, Transformer
 from keras_transformer.translation.loading import load
 
 R, D, F = 19, 40, 70
@@ -182,13 +183,25 @@ def test_large_dense_layers_multiply_in_int8(is_exact, translator, small_weights
     in_float32 = [x @ layer.kernel + layer.bias for layer in (large, other)]
     expected = multiply(tf.reshape(x, [10, 32]), large.kernel.numpy(), is_exact) + large.bias
     for decorator in (reading_weights, lambda function: function):
-        graph = tf.function(decorator(lambda: [large(x), other(x)]), autograph=False)
+        within = decorator(lambda: large(x))  # as a signature calls the search
+        both = decorator(lambda within=within: [0 * within() + large(x), other(x)])
+        graph = tf.function(both, autograph=False)
         found, others = graph()
         np.testing.assert_allclose(found, tf.nn.relu(tf.reshape(expected, [2, 5, 48])), atol=1e-5)
         assert np.abs(found - tf.nn.relu(in_float32[0])).max() > 1e-3
         np.testing.assert_allclose(others, in_float32[1], atol=1e-5)
         num_captured = len(graph.get_concrete_function().captured_inputs)
         assert (num_captured == 1) == (decorator is reading_weights)  # x alone, no weights
+
+
+def test_output_layers_are_no_large_dense_layers(monkeypatch):
+    """A search with shortlists reads columns of their kernels."""
+    monkeypatch.setattr(int8_products, "MIN_ENTRIES", 1)
+    sizes = dict(num_layers=1, d_model=8, ff_dim=8, num_heads=1)
+    members = [Transformer(20, **sizes, tie_output=False), RnnSeq2Seq(20, tie_output=False)]
+    found = int8_products.large_dense_layers(Ensemble(members))
+    assert len(found) > 10
+    assert not any(layer is member.output_layer for layer in found for member in members)
 
 
 @pytest.mark.slow

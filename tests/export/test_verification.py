@@ -130,17 +130,33 @@ def test_near_ties_are_told_from_errors():
 
 def test_other_translations_in_int8_are_few(served, translator, right):
     """As an input of a product may be rounded to the next whole number; scores remain."""
+    other = Translation("anders", -9.0, False)
 
     def some_others(number):
         def answer(texts):
             answers = right(texts)
-            others = [best._replace(text="anders", score=-9.0) for best in answers[:number]]
-            return others + answers[number:]
+            return [other] * number + answers[number:]
 
         return lambda texts: answer(texts) if len(texts) == 64 else right(texts)
 
     served(some_others(21))
     assert verify("a path", translator, products="int8").num_near_ties == 21
+
+    def wrong_alone(texts):
+        is_alone = len(texts) == 1
+        return [other if is_alone and best.score else best for best in right(texts)]
+
+    served(wrong_alone)
+    with pytest.raises(ExportError, match=r"at most 25% of the inputs. Received: 1\d of 15"):
+        verify("a path", translator, products="int8")
+
+    def wrong_copies(texts):
+        pairs = zip(texts, right(texts), strict=True)
+        return [best if text.strip() else other for text, best in pairs]
+
+    served(wrong_copies)
+    with pytest.raises(ExportError, match="Received: .'anders'"):
+        verify("a path", translator, products="int8")
     served(some_others(22))
     with pytest.raises(ExportError, match="at most 25% of the inputs. Received: 22 of 86"):
         verify("a path", translator, products="int8")
