@@ -4,8 +4,9 @@
     KERAS_TRANSFORMER_DATA=DATA python benchmarks/learning_curves.py --only beam --run RUN
 
 `data`, `model` and `vocabulary` train Multi30k en-de with the preset `tiny`, a run in the directory
-RUNS for each point of the curve, and score it on test_2016_flickr. `beam` scores one trained RUN
-with each beam size and each length penalty. Each point is written to
+RUNS for each point of the curve, and score it on test_2016_flickr. `tatoeba` does the same with
+English-French sentences of Tatoeba. `beam` scores one trained RUN of Multi30k with each beam size
+and each length penalty. Each point is written to
 `results/learning-curve-*.json` as soon as it is measured, and the curve is drawn beside it. Started
 again, the program goes on with the points that are left, from the last checkpoint of a run that was
 stopped.
@@ -28,6 +29,7 @@ from pinned import (
     word_ratio,
     write_results,
 )
+from tutorial_model import read_pairs, test_text
 
 import keras_transformer
 from keras_transformer.cli import console
@@ -41,6 +43,7 @@ from keras_transformer.translation.evaluation import bleu, chrf
 ALL_PAIRS = 29_000
 # from the training pairs to the size of the vocabulary: little text has few subwords that repeat
 DATA = {1_000: 2_000, 3_000: 4_000, 10_000: 8_000, ALL_PAIRS: 10_000}
+TATOEBA = {5_000: 4_000, 15_000: 8_000, 50_000: 10_000, 162_107: 10_000}
 WIDTHS = (32, 64, 128, 256)  # of the model; the feed-forward layers are twice as wide
 VOCABULARIES = (2_000, 4_000, 10_000, 16_000)
 BEAM_SIZES = (1, 2, 4, 8, 16, 32)
@@ -49,6 +52,7 @@ TRAINED = {
     "data": ("training pairs", tuple(DATA)),
     "model": ("width of the model", WIDTHS),
     "vocabulary": ("size of the vocabulary", VOCABULARIES),
+    "tatoeba": ("training pairs", tuple(TATOEBA)),
 }
 SEARCHES = {
     "beam_size": ("beam size", BEAM_SIZES),
@@ -58,8 +62,9 @@ SEARCHES = {
 
 def settings_of(curve, point):
     """Returns the number of training pairs of a point, and what it changes of the preset."""
-    if curve == "data":
-        return point, [f"tokenizer.vocab_size={DATA[point]}"]
+    if curve in ("data", "tatoeba"):
+        sizes = DATA if curve == "data" else TATOEBA
+        return point, [f"tokenizer.vocab_size={sizes[point]}"]
     if curve == "model":
         return ALL_PAIRS, [f"model.d_model={point}", f"model.ff_dim={2 * point}"]
     return ALL_PAIRS, [f"tokenizer.vocab_size={point}"]
@@ -75,9 +80,8 @@ def trained_point(curve, point, data, arguments):
     config = Config.from_preset("tiny").override(
         [*changes, *limits, precision, patience, *arguments.set]
     )
-    whole = ParallelCorpus.from_files(data / "train.en.gz", data / "train.de.gz")
+    whole, valid, *test = text_of(curve, data)
     corpus = ParallelCorpus.from_pairs(some_pairs(whole, num_pairs))
-    valid = ParallelCorpus.from_files(data / "val.en.gz", data / "val.de.gz")
     run = arguments.runs / f"{curve}-{point}"
     metrics = train(config, run, corpora=(corpus, valid))
 
@@ -90,35 +94,52 @@ def trained_point(curve, point, data, arguments):
         "steps": last["step"],
         "minutes": last["minutes"],
         "valid_bleu_greedy": metrics["val_bleu"],
-        **scores(translator(test_text(data, "en")), data),
+        **scores(translator, *test),
     }
+
+
+def text_of(curve, data):
+    """Returns the training and validation corpus, the test sentences, and their references."""
+    if curve == "tatoeba":
+        corpora = (ParallelCorpus.from_pairs(read_pairs(name)) for name in ("train", "valid"))
+        return *corpora, *test_text()
+    corpora = (
+        ParallelCorpus.from_files(data / f"{name}.en.gz", data / f"{name}.de.gz")
+        for name in ("train", "val")
+    )
+    return *corpora, *captions(data)
+
+
+def captions(data):
+    """Returns the English sentences of test_2016_flickr, and the German ones."""
+    return [list(iterate_lines(data / f"test_2016_flickr.{side}.gz")) for side in ("en", "de")]
 
 
 def searched_point(name, value, data, arguments):
     """Returns the scores of the trained run with one setting of its search, and CPU seconds."""
     translator = keras_transformer.load(arguments.run, **{name: value})
-    sources = test_text(data, "en")
+    sources, references = captions(data)
     translator(sources[:64])  # builds the graph
+    return scores(translator, sources, references)
+
+
+def scores(translator, sources, references):
+    """Returns the scores of translations of raw text, and the CPU seconds that they take.
+
+    `references` is a list of str, or a list of such lists, whose first has no None.
+    """
     start = time.process_time()
     translations = translator(sources)
     seconds = time.process_time() - start
-    return {**scores(translations, data), "cpu_seconds": seconds}
-
-
-def scores(translations, data):
-    """Returns the scores of translations of test_2016_flickr, raw text."""
-    references = test_text(data, "de")
     score = bleu(translations, references, hints=False)
+    first = references if isinstance(references[0], str) else references[0]
     return {
         "bleu": score.value,
         "chrf": chrf(translations, references).value,
-        "length_ratio": word_ratio(translations, references),
+        "length_ratio": word_ratio(translations, first),
         "signature": score.signature,
+        "cpu_seconds": seconds,
     }
-
-
-def test_text(data, language):
-    return list(iterate_lines(data / f"test_2016_flickr.{language}.gz"))
 
 
 def limits_of(arguments):
@@ -142,8 +163,8 @@ def measure(curve, points, path, settings, point_of):
     return results
 
 
-def draw(results, xlabel, axis, in_powers):
-    """Draws BLEU by the points of one curve."""
+def draw(results, xlabel, axis, in_powers, text="test_2016_flickr"):
+    """Draws BLEU on a test text by the points of one curve."""
     points = sorted(map(float, results))
     rows = {float(point): row for point, row in results.items()}
     axis.plot(points, [rows[point]["bleu"] for point in points], "o-", color=BLUE)
@@ -151,14 +172,14 @@ def draw(results, xlabel, axis, in_powers):
         axis.set_xscale("log")
         axis.set_xticks(points, [f"{point:,.0f}" for point in points])
         axis.minorticks_off()
-    axis.set(xlabel=xlabel, ylabel="BLEU, test_2016_flickr")
+    axis.set(xlabel=xlabel, ylabel=f"BLEU, {text}")
     axis.grid(axis="y", color="#e6e6e6")
 
 
-def draw_trained(results, xlabel, path):
+def draw_trained(results, xlabel, path, text):
     with figure_style():
         figure = new_figure((4.4, 3.2), layout="constrained")
-        draw(results, xlabel, figure.subplots(), in_powers=True)
+        draw(results, xlabel, figure.subplots(), True, text)
         write(figure, path)
 
 
@@ -181,12 +202,12 @@ def draw_searches(results, path):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", nargs="+", choices=(*TRAINED, "beam"), default=list(TRAINED))
+    parser.add_argument("--only", nargs="+", choices=(*TRAINED, "beam"), required=True)
     parser.add_argument("--runs", type=pathlib.Path, help="directory of the runs of the points")
     parser.add_argument("--run", type=pathlib.Path, help="the trained run for `beam`")
     parser.add_argument("--steps", type=count, help="most steps of each point")
     parser.add_argument("--minutes", type=positive, help="most minutes of each point")
-    parser.add_argument("--patience", type=count, default=10, help="of each training")
+    parser.add_argument("--patience", type=int, default=10, help="of each training")
     parser.add_argument("--precision", choices=("mixed_bfloat16",), help="default: float32")
     parser.add_argument("--points", type=positive, nargs="+", help="of each curve; default: all")
     parser.add_argument(
@@ -237,7 +258,8 @@ def main():
             settings,
             lambda point, curve=curve: trained_point(curve, point, data, arguments),
         )
-        draw_trained(results, xlabel, path.with_suffix(".png"))
+        text = "Tatoeba" if curve == "tatoeba" else "test_2016_flickr"
+        draw_trained(results, xlabel, path.with_suffix(".png"), text)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 Makes pairs of recombined sentences of Multi30k and Tatoeba, and prepares them. Then it measures
 reading: milliseconds for each batch, the peak memory of a training, and the seconds to its first
-step. `repeat` lists each shard several times, under other names, in place of more text: a training
+step; with `--turns`, a training on shards and in memory by turns, in the backend of KERAS_BACKEND.
+`repeat` lists each shard several times, under other names, in place of more text: a training
 reads them all, and preparing them would take as many times as long.
 
     python benchmarks/prepared.py make --data DIR --pairs 20000000 --output WORK
     python benchmarks/prepared.py prepare --output WORK --cores 0,1
     python benchmarks/prepared.py repeat --output WORK --times 4
     python benchmarks/prepared.py train --output WORK --cores 0 --steps 300 [--in-memory PAIRS]
+    python benchmarks/prepared.py train --output WORK --cores 0 --steps 20 --turns 3
     python benchmarks/prepared.py formats --output WORK
 """
 
@@ -213,6 +215,7 @@ def main():
     parser.add_argument("--times", type=int, default=4)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--in-memory", type=int, help="pairs of each corpus that are read as text")
+    parser.add_argument("--turns", type=int, help="trainings on shards and in memory, in turn")
     arguments = parser.parse_args()
     PARTS[arguments.part](arguments)
 

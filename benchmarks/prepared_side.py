@@ -1,4 +1,4 @@
-"""Trains some steps of the preset tiny on prepared text, or on a part of it in memory.
+"""Trains some steps of the preset tiny on prepared text, or on a part of it in memory, or by turns.
 
 Prints a line of JSON. `benchmarks/prepared.py` calls it.
 """
@@ -41,9 +41,13 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--in-memory", type=int)
     parser.add_argument("--started", type=float, required=True)
+    parser.add_argument("--turns", type=int)
     arguments = parser.parse_args()
     config = Config.load(arguments.output / "config.yaml", Config.from_preset("tiny"))
     data = {"prepared": str(next(arguments.output.glob("prepared-*")))}
+    if arguments.turns:
+        print(json.dumps(by_turns(config, data, arguments)))
+        return
     if arguments.in_memory:
         train = [{"tsv": c.tsv, "max_pairs": arguments.in_memory} for c in config.data.train]
         data = {"train": train}
@@ -64,6 +68,36 @@ def main():
         "median_step": float(np.median(np.diff(times.ends))),
     }
     print(json.dumps(result))
+
+
+def by_turns(config, data, arguments):
+    """Trains one model on the shards and on the same text in memory, in turn.
+
+    The first turn, which traces or compiles the steps, does not count.
+
+    Returns:
+        A dict of the tokens per CPU second of each turn: others may have the rest of the core.
+    """
+    configs = {"shards": config.merged({"data": data}), "memory": config}
+    tasks, rates = {}, {name: [] for name in configs}
+    with distribution.started("one") as devices, tempfile.TemporaryDirectory() as directory:
+        for name, config in configs.items():
+            tasks[name] = TranslationTask()
+            tasks[name].prepare(config, Run(f"{directory}/{name}"), None, devices, print)
+        model, _ = compiled_model(tasks["memory"], config, devices)
+        for _ in range(1 + arguments.turns):
+            for name, task in tasks.items():
+                start = time.process_time()
+                model.fit(task.batches.dataset(), steps_per_epoch=arguments.steps, verbose=0)
+                seconds = time.process_time() - start
+                sizes = [
+                    int((labels != 0).sum())
+                    for _, labels, _ in _first(task.batches, arguments.steps)
+                ]
+                rates[name].append(sum(sizes) / seconds)
+    counted = {name: each[1:] for name, each in rates.items()}
+    ratio = np.median(counted["shards"]) / np.median(counted["memory"])
+    return {"backend": keras.backend.backend(), **counted, "ratio": ratio}
 
 
 def _first(batches, number):
