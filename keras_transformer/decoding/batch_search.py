@@ -14,11 +14,15 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.backend.parallel_calls import parallel_calls
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE, SearchResult
-from keras_transformer.decoding.processors import Processor
+from keras_transformer.decoding.processors import (
+    Processor,
+    SteeredRows,
+    config_for,
+    options_of,
+)
 from keras_transformer.decoding.sampling import check_sampling, random_numbers
 from keras_transformer.decoding.search import decode, decode_sampled, special_ids_of
 from keras_transformer.decoding.shortlist import Shortlist
-from keras_transformer.decoding.steering import SteeredRows, config_for, options_of
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import PAD_ID
 

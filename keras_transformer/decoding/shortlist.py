@@ -12,7 +12,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.decoding.candidates import BLOCK_SIZE, MIN_BLOCKS
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
-from keras_transformer.decoding.occurrences import has_token
+from keras_transformer.decoding.processors import has_token
 from keras_transformer.layers import DecodingState
 from keras_transformer.special_ids import END_ID, PAD_ID
 from keras_transformer.types import Self, Tensor

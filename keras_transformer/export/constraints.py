@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding import decode
 from keras_transformer.decoding.prefixes import MAX_BYTES, SPACE
-from keras_transformer.decoding.steering import config_for, options_of
+from keras_transformer.decoding.processors import config_for, options_of
 from keras_transformer.export.search_by_length import search_by_length
 from keras_transformer.special_ids import PAD_ID, UNKNOWN_ID
 from keras_transformer.tokenizers.graph.base import valid_texts
