@@ -1,10 +1,8 @@
 """Keras layers of the Transformer, each usable on its own in a `model.fit` program."""
 
 from keras_transformer.layers.attention.attention import Attention
-from keras_transformer.layers.attention.block import BlockAttention
 from keras_transformer.layers.attention.feature_maps import EluFeatures, PositiveRandomFeatures
 from keras_transformer.layers.attention.linear import LinearAttention
-from keras_transformer.layers.attention.local import LocalAttention
 from keras_transformer.layers.attention.multi_head import MultiHeadAttention
 from keras_transformer.layers.attention.scaled_dot_product import (
     ScaledDotProductAttention,
@@ -16,8 +14,12 @@ from keras_transformer.layers.attention.scores import (
     multiplicative_scores,
     scaled_dot_product_scores,
 )
+from keras_transformer.layers.attention.sparse import (
+    BlockAttention,
+    LocalAttention,
+    StridedAttention,
+)
 from keras_transformer.layers.attention.ssru import Ssru
-from keras_transformer.layers.attention.strided import StridedAttention
 from keras_transformer.layers.bert_embedding import BertEmbedding
 from keras_transformer.layers.convolutional_embedding import ConvolutionalEmbedding
 from keras_transformer.layers.decoder import Decoder

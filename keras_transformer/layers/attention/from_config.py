@@ -1,13 +1,15 @@
 """The attention layers by the names that a model's config uses."""
 
 from keras_transformer.errors import InputError
-from keras_transformer.layers.attention.block import BlockAttention
 from keras_transformer.layers.attention.feature_maps import PositiveRandomFeatures
 from keras_transformer.layers.attention.linear import LinearAttention
-from keras_transformer.layers.attention.local import LocalAttention
 from keras_transformer.layers.attention.scaled_dot_product import ScaledDotProductAttention
+from keras_transformer.layers.attention.sparse import (
+    BlockAttention,
+    LocalAttention,
+    StridedAttention,
+)
 from keras_transformer.layers.attention.ssru import Ssru
-from keras_transformer.layers.attention.strided import StridedAttention
 
 
 def _performer(num_features=256, seed=None, **options):

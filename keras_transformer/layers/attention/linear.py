@@ -10,12 +10,12 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import InputError, check_positive_integers
+from keras_transformer.layers.attention.blocks import at_most, from_blocks, in_blocks
 from keras_transformer.layers.attention.feature_maps import EluFeatures
 from keras_transformer.layers.attention.scaled_dot_product import (
     checked_padding_mask,
     refuse_attention_mask,
 )
-from keras_transformer.layers.attention.sparse import at_most, from_blocks, in_blocks
 from keras_transformer.layers.base import Layer, TracedShape
 from keras_transformer.types import Shape, Tensor
 
