@@ -12,7 +12,6 @@ from keras_transformer.checks import decoding_checks  # noqa: F401
 from keras_transformer.checks import saving_checks  # noqa: F401
 from keras_transformer.checks import batch_checks  # noqa: F401
 from keras_transformer.checks import text_checks  # noqa: F401
-from keras_transformer.checks import translator_checks  # noqa: F401
 from keras_transformer.checks import speed_checks  # noqa: F401
 
 # isort: on

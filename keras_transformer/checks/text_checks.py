@@ -1,4 +1,4 @@
-"""What happens to the user's text before a model reads it."""
+"""What happens to the user's text: in its tokenizers, and in a translator, whatever computes it."""
 
 import unicodedata
 
@@ -10,6 +10,8 @@ MAX_TEXTS = 1000
 """Texts of a side that are looked at, at even distances."""
 MAX_SHARE = 0.01
 """Share of the lines or tokens that may be wrong."""
+SENTENCES = ["A dog runs.", "Two men are standing in the snow, and one of them waves.", "Hello"]
+"""What is translated where there is no text."""
 
 
 def _sides(subject):
@@ -99,3 +101,29 @@ def overlap(subject):
             found, "Remove them from the training text (keras-transformer clean --against)."
         )
     return held(found)
+
+
+@check("translations alone and together", needs="translator")
+def alone_and_together(subject):
+    """Who else asks must not change an answer."""
+    texts = list(subject.texts[0][:8]) if subject.texts else SENTENCES
+    together = subject.translator.translate(texts)
+    alone = [subject.translator.translate([text])[0] for text in texts]
+    other = [i for i, (a, b) in enumerate(zip(alone, together, strict=True)) if a != b]
+    if other:
+        return failed(
+            f"{len(other)} of {len(texts)} texts have another translation alone, such as "
+            f"{texts[other[0]]!r:.60}",
+            "Look for statistics over the batch, or for weights in a type that rounds much.",
+        )
+    return held(f"{len(texts)} texts")
+
+
+@check("empty text", needs="translator")
+def empty_text(subject):
+    """A blank line stays blank."""
+    found = subject.translator.translate(["", " "])
+    texts = [best if isinstance(best, str) else best[0].text for best in found]  # or n best
+    if any(text.strip() for text in texts):
+        return failed(f"blank lines are translated as {texts!r:.80}", "Answer them by a copy.")
+    return held("blank lines stay blank")
