@@ -4,13 +4,13 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.convert import marian_model
-from keras_transformer.convert.added_tokens import (
+from keras_transformer.convert.tensor_files import INDEX, MODEL, read_pytorch_tensors, read_tensors
+from keras_transformer.convert.tokenizer_files import (
     ADDED_TOKENS,
     TOKEN_SETTINGS,
     TOKENIZER_CONFIG,
     read_added_tokens,
 )
-from keras_transformer.convert.tensor_files import INDEX, MODEL, read_pytorch_tensors, read_tensors
 from keras_transformer.convert.weights import Settings, Weights
 from keras_transformer.errors import InputError
 from keras_transformer.files.regular import is_named
