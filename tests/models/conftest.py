@@ -5,6 +5,7 @@ import concurrent.futures
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_transformer import Transformer
 
@@ -52,6 +53,21 @@ for name, arguments in (VARIANTS | ATTENTION_VARIANTS).items():
         arguments["num_decoder_layers"] = 1
 
 
+def randomized(model, seed=7, scale=0.3):
+    """Returns the built model, with every weight random: no bias 0, no scale 1."""
+    if not model.built:
+        model.build()
+    rng = np.random.default_rng(seed)
+    for weight in model.trainable_weights:
+        centre = 1.0 if weight.name == "gamma" else 0.0
+        weight.assign(centre + rng.normal(scale=scale, size=weight.shape))
+    return model
+
+
+def logits_of(model, inputs, **options):
+    return ops.convert_to_numpy(ops.cast(model(inputs, **options), "float32"))
+
+
 @pytest.fixture(scope="session")
 def variants():
     """The constructor arguments of all small models, by name."""
@@ -88,16 +104,10 @@ def dense_variant(request, variants):
 
 @pytest.fixture(scope="session")
 def make_model():
-    """Makes a built small model whose every weight is random: no bias 0, no scale 1."""
+    """Makes a small model with random weights."""
 
     def make(seed=7, **arguments):
-        model = Transformer(VOCAB_SIZE, **{**SIZES, **arguments})
-        model.build()
-        rng = np.random.default_rng(seed)
-        for weight in model.trainable_weights:
-            centre = 1.0 if weight.name == "gamma" else 0.0
-            weight.assign(centre + rng.normal(scale=0.2, size=weight.shape))
-        return model
+        return randomized(Transformer(VOCAB_SIZE, **{**SIZES, **arguments}), seed, scale=0.2)
 
     return make
 

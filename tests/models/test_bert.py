@@ -7,20 +7,11 @@ from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.models import Bert, BertClassifier, BertPretraining, BertTokenClassifier
+from tests.models.conftest import randomized
 
 # No two sizes equal. To find shapes, Keras calls a model on 83 or 89 tokens on PyTorch.
 SIZES = dict(num_layers=1, d_model=12, ff_dim=17, num_heads=3, dropout=0.1, max_length=97)
 VOCAB_SIZE = 23
-
-
-def randomized(model, seed=7):
-    """Returns the built model, with every weight random: no bias 0, no scale 1."""
-    model.build()
-    rng = np.random.default_rng(seed)
-    for weight in model.trainable_weights:
-        centre = 1.0 if weight.name == "gamma" else 0.0
-        weight.assign(centre + rng.normal(scale=0.3, size=weight.shape))
-    return model
 
 
 @pytest.fixture(scope="module")

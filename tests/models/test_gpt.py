@@ -10,6 +10,7 @@ from keras_transformer.config.presets import model_preset
 from keras_transformer.data import TextWindows
 from keras_transformer.models import Gpt
 from keras_transformer.training import Perplexity, TokenCrossEntropy
+from tests.models.conftest import logits_of, randomized
 
 SIZES = dict(num_layers=1, d_model=12, ff_dim=17, num_heads=3, max_length=9)
 VOCAB_SIZE = 19
@@ -25,14 +26,7 @@ VARIANTS = {
 
 
 def make(seed=7, **arguments):
-    """Returns a small model whose every weight is random."""
-    model = Gpt(VOCAB_SIZE, **{**SIZES, **arguments})
-    model.build()
-    rng = np.random.default_rng(seed)
-    for weight in model.trainable_weights:
-        centre = 1.0 if weight.name == "gamma" else 0.0
-        weight.assign(centre + rng.normal(scale=0.4, size=weight.shape))
-    return model
+    return randomized(Gpt(VOCAB_SIZE, **{**SIZES, **arguments}), seed, scale=0.4)
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -45,10 +39,6 @@ def model(request):
 def ids():
     """Two texts of 7 tokens."""
     return np.random.default_rng(3).integers(4, VOCAB_SIZE, size=(2, 7)).astype("int32")
-
-
-def logits_of(model, ids):
-    return ops.convert_to_numpy(ops.cast(model(ids), "float32"))
 
 
 def assert_equal(actual, expected):

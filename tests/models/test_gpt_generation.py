@@ -20,9 +20,9 @@ from keras_transformer.decoding import (
     score,
 )
 from keras_transformer.models import Gpt
+from tests.models.test_gpt import SIZES, VOCAB_SIZE
+from tests.models.test_gpt import make as make_anew
 
-SIZES = dict(num_layers=1, d_model=12, ff_dim=17, num_heads=3, max_length=9)
-VOCAB_SIZE = 19
 PROMPTS = [[5, 6, 7, 8], [9], [4, 10, 11]]
 
 VARIANTS = {
@@ -49,16 +49,6 @@ def eager(monkeypatch):
 def make(seed=7, **arguments):
     """Returns the same model for the same arguments, to tests that do not change it."""
     return make_anew(seed, **arguments)
-
-
-def make_anew(seed=7, **arguments):
-    model = Gpt(VOCAB_SIZE, **{**SIZES, **arguments})
-    model.build()
-    rng = np.random.default_rng(seed)
-    for weight in model.trainable_weights:
-        centre = 1.0 if weight.name == "gamma" else 0.0
-        weight.assign(centre + rng.normal(scale=0.4, size=weight.shape))
-    return model
 
 
 def padded(rows, pad_id=0):
@@ -360,8 +350,3 @@ def test_a_model_without_weights_makes_them_first(eager):
     model = Gpt(VOCAB_SIZE, **SIZES)
     (text,) = model.generate([[5]], 3)
     assert [5, *model.stream([5], 3)] == text.tolist() == greedy(model, [5], 3)
-
-
-@pytest.fixture(autouse=True)
-def seed():
-    keras.utils.set_random_seed(11)

@@ -11,6 +11,7 @@ from keras_transformer.layers import Decoder, RnnDecoder, TokenEmbedding
 from keras_transformer.models import ImageCaptioner
 from keras_transformer.special_ids import END_ID, START_ID
 from keras_transformer.training.losses import TokenCrossEntropy
+from tests.models.conftest import randomized
 
 VOCAB_SIZE = 13
 # no two sizes equal
@@ -50,14 +51,7 @@ def model(request):
 
 
 def make(seed=7, **arguments):
-    """A built model whose every weight is random: no bias 0, no scale 1."""
-    model = ImageCaptioner(VOCAB_SIZE, **{**SIZES, **arguments})
-    model.build()
-    rng = np.random.default_rng(seed)
-    for weight in model.trainable_weights:
-        centre = 1.0 if weight.name == "gamma" else 0.0
-        weight.assign(centre + rng.normal(scale=0.3, size=weight.shape))
-    return model
+    return randomized(ImageCaptioner(VOCAB_SIZE, **{**SIZES, **arguments}), seed)
 
 
 def random_images(number=2):

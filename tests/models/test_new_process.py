@@ -25,6 +25,7 @@ from keras_transformer.models import (
     ImageCaptioner,
     VisionTransformer,
 )
+from tests.models.conftest import randomized
 
 RNG = np.random.default_rng(3)
 IDS = RNG.integers(4, 19, size=(2, 7)).astype("int32")
@@ -46,16 +47,6 @@ IMAGE = dict(image_size=(8, 4), patch_size=2, num_channels=3, num_layers=1, **SI
 
 def captioner(**arguments):
     return ImageCaptioner(13, **{**IMAGE, "num_decoder_layers": 1}, **arguments)
-
-
-def randomized(model):
-    """Returns the built model, with every weight random: no bias 0, no scale 1."""
-    if not model.built:
-        model.build()
-    for weight in model.trainable_weights:
-        centre = 1.0 if weight.name == "gamma" else 0.0
-        weight.assign(centre + RNG.normal(scale=0.3, size=weight.shape))
-    return model
 
 
 def new_models():
@@ -86,7 +77,7 @@ def new_models():
         "captioner": (captioner(), CAPTIONS),
         "captioner show": (captioner(features="convolutional", decoder=decoder), CAPTIONS),
     }
-    return {name: (randomized(model), inputs) for name, (model, inputs) in models.items()}
+    return {name: (randomized(model, RNG), inputs) for name, (model, inputs) in models.items()}
 
 
 def numbers(tensors):

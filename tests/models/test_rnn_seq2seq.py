@@ -14,6 +14,7 @@ from keras_transformer.models.from_config import check_model_settings, model_cla
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from tests import forked
+from tests.models.conftest import logits_of, randomized
 
 SIZES = dict(num_layers=1, num_decoder_layers=2, d_model=12, units=10, dropout=0.1)
 VARIANTS = {
@@ -34,16 +35,7 @@ def model(request):
 
 
 def make_model(seed=7, vocab_size=23, scale=0.5, **arguments):
-    model = RnnSeq2Seq(vocab_size, **{**SIZES, **arguments})
-    model.build()
-    rng = np.random.default_rng(seed)
-    for weight in model.trainable_weights:
-        weight.assign(rng.normal(scale=scale, size=weight.shape))
-    return model
-
-
-def logits_of(model, batch):
-    return ops.convert_to_numpy(ops.cast(model(batch), "float32"))
+    return randomized(RnnSeq2Seq(vocab_size, **{**SIZES, **arguments}), seed, scale)
 
 
 def assert_equal(found, expected):

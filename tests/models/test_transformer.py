@@ -8,10 +8,7 @@ from keras import ops, tree
 from keras_transformer import RnnSeq2Seq, Transformer, backend
 from keras_transformer.layers import sinusoidal_encoding
 from keras_transformer.models.translation_model import output_limits
-
-
-def logits_of(model, batch, **arguments):
-    return ops.convert_to_numpy(ops.cast(model(batch, **arguments), "float32"))
+from tests.models.conftest import logits_of
 
 
 def assert_equal(actual, expected):

@@ -13,6 +13,7 @@ from keras import ops
 from keras_transformer import backend
 from keras_transformer.layers import Dropout, WordDropout
 from keras_transformer.layers.nested import nested_layers
+from tests.models.conftest import logits_of
 
 RATES = {"dropout": 0.37, "attention_dropout": 0.29, "ff_dropout": 0.21, "word_dropout": 0.13}
 SUBLAYERS = {
@@ -78,10 +79,6 @@ def model(request, make_model):
         share_embeddings=False,
         tie_output=False,
     )
-
-
-def logits_of(model, batch, training):
-    return ops.convert_to_numpy(model(batch, training=training))
 
 
 @contextlib.contextmanager

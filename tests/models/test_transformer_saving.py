@@ -5,17 +5,13 @@ import json
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_transformer import Transformer
 from keras_transformer.layers.nested import nested_layers
 from keras_transformer.training.losses import TokenCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.training.schedules import NoamSchedule
-
-
-def logits_of(model, batch):
-    return ops.convert_to_numpy(ops.cast(model(batch), "float32"))
+from tests.models.conftest import logits_of
 
 
 @pytest.mark.parametrize("name", ["all at once", "as in Marian", "performer"])

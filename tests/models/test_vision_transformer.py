@@ -9,7 +9,8 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers.nested import nested_layers
-from keras_transformer.models import VisionTransformer
+from keras_transformer.models import VisionTransformer, attention_rollout, class_token_attention
+from tests.models.conftest import randomized
 
 # no two sizes equal
 SIZES = dict(num_classes=7, image_size=(4, 6), patch_size=2, num_channels=3, num_layers=1,
@@ -35,14 +36,7 @@ def shared(**arguments):
 
 
 def make(seed=7, **arguments):
-    """A built model whose every weight is random: no bias 0, no scale 1."""
-    model = VisionTransformer(**{**SIZES, **arguments})
-    model.build()
-    rng = np.random.default_rng(seed)
-    for weight in model.trainable_weights:
-        centre = 1.0 if weight.name == "gamma" else 0.0
-        weight.assign(centre + rng.normal(scale=0.3, size=weight.shape))
-    return model
+    return randomized(VisionTransformer(**{**SIZES, **arguments}), seed)
 
 
 def random_images(number=3, height=4, width=6):
@@ -244,3 +238,63 @@ def test_images_of_a_size_that_is_not_known(resize_positions):
 
 def test_a_config_is_plain_data():
     assert json.loads(json.dumps(make().get_config()))["image_size"] == [4, 6]
+
+
+# === Maps of the class token's attention, against loops written from the definitions ===
+
+GRID = (2, 3)
+
+
+@pytest.fixture
+def weights():
+    """Of 3 blocks, 2 images, 5 heads."""
+    scores = np.exp(np.random.default_rng(1).normal(size=(3, 2, 5, 7, 7)))
+    return list((scores / scores.sum(axis=-1, keepdims=True)).astype("float32"))
+
+
+def test_the_last_layer(weights):
+    found = class_token_attention(weights, GRID)
+    assert found.shape == (2, 2, 3)
+    for image in range(2):
+        mean = sum(weights[2][image, head, 0, 1:] for head in range(5)) / 5
+        np.testing.assert_allclose(found[image].ravel(), mean / mean.sum(), rtol=1e-5)
+
+
+def test_rollout_counts_all_paths_to_the_class_token(weights):
+    """Each block passes on half of a position and half of what it attends to."""
+    found = attention_rollout(weights, GRID)
+    for image in range(2):
+        steps = [(layer[image].mean(axis=0) + np.eye(7)) / 2 for layer in weights]
+        share = np.zeros(7)
+        for last in range(7):
+            for middle in range(7):
+                for first in range(7):
+                    share[first] += (
+                        steps[2][0, last] * steps[1][last, middle] * steps[0][middle, first]
+                    )
+        np.testing.assert_allclose(found[image].ravel(), share[1:] / share[1:].sum(), rtol=1e-5)
+
+
+def test_one_block_that_looks_at_one_patch():
+    weights = np.zeros((1, 1, 7, 7), "float32")
+    weights[..., 5] = 1.0
+    for function in (class_token_attention, attention_rollout):
+        np.testing.assert_array_equal(function([weights], GRID)[0], [[0, 0, 0], [0, 1, 0]])
+
+
+def test_a_class_token_that_looks_at_itself_alone_has_an_empty_map():
+    weights = [np.broadcast_to(np.eye(7, dtype="float32"), (1, 1, 7, 7))]
+    for function in (class_token_attention, attention_rollout):
+        np.testing.assert_array_equal(function(weights, GRID)[0], np.zeros(GRID))
+
+
+@pytest.mark.parametrize("weights", [[], [np.zeros((7, 7))]], ids=["none", "rank 2"])
+def test_weights_that_are_none_of_a_block_are_refused(weights):
+    for function in (class_token_attention, attention_rollout):
+        with pytest.raises(ValueError, match="one for each block. Received: weights of the ranks"):
+            function(weights, GRID)
+
+
+def test_another_grid_is_refused(weights):
+    with pytest.raises(ValueError, match=r"1 \+ 2 x 2 positions.*weights of 7 positions"):
+        class_token_attention(weights, (2, 2))
