@@ -76,6 +76,29 @@ class ToyModel:
         return sum(self.log_probs(sentence, tokens[:i])[tokens[i]] for i in steps)
 
 
+def padded_sources(lengths, vocab_size):
+    """Returns random ids `(B, 13)`: so many tokens in each row, the end token, and padding."""
+    rng = np.random.default_rng(5)
+    ids = np.zeros((len(lengths), 13), "int32")
+    for row, length in zip(ids, lengths, strict=True):
+        row[:length] = rng.integers(4, vocab_size, size=length)
+        row[length] = 3
+    return ids
+
+
+def parts(result):
+    return [ops.convert_to_numpy(part) for part in result]
+
+
+def assert_same_parts(found, expected, tolerance=1e-5):
+    """The same ids as far as both go, and the same scores."""
+    width = min(found[0].shape[-1], expected[0].shape[-1])
+    np.testing.assert_array_equal(found[0][..., :width], expected[0][..., :width])
+    np.testing.assert_allclose(found[1], expected[1], rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(found[2], expected[2])
+    np.testing.assert_array_equal(found[3], expected[3])
+
+
 @pytest.fixture(scope="session")
 def toy_model():
     return ToyModel
@@ -86,7 +109,7 @@ def hypotheses():
     """From a search's result to the lists of (tokens, score, finished), one list a sentence."""
 
     def read(result):
-        ids, scores, lengths, finished = (ops.convert_to_numpy(part) for part in result)
+        ids, scores, lengths, finished = parts(result)
         for row_ids, row_lengths in zip(ids, lengths, strict=True):
             for hypothesis, length in zip(row_ids, row_lengths, strict=True):
                 assert np.all(hypothesis[:length] > 2) and np.all(hypothesis[length:] == 0)

@@ -12,6 +12,7 @@ from keras_transformer.decoding import decode, decode_sampled
 from keras_transformer.layers import DecodingState
 from keras_transformer.models import Transformer
 from keras_transformer.special_ids import shift_right
+from tests.decoding.conftest import assert_same_parts, padded_sources, parts
 
 END = 3
 LENGTHS = [5, 1, 11, 2, 7]
@@ -30,12 +31,7 @@ def settings(beam_size=4, length_penalty=0.6, max_length=256):
 
 @pytest.fixture(scope="module")
 def source_ids():
-    rng = np.random.default_rng(5)
-    ids = np.zeros((5, 13), "int32")
-    for row, length in zip(ids, LENGTHS, strict=True):
-        row[:length] = rng.integers(4, 29, size=length)
-        row[length] = END
-    return ids
+    return padded_sources(LENGTHS, 29)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +55,6 @@ def score(model, source_ids, labels, length_penalty=0.6):
     return decoding.score(logits, labels, length_penalty)
 
 
-def parts(result):
-    return [ops.convert_to_numpy(part) for part in result]
-
-
 @functools.cache
 def decode_compiled(model, config, n_best=1):
     """Returns `decode` as a function of the source, whose answer is NumPy arrays."""
@@ -70,15 +62,6 @@ def decode_compiled(model, config, n_best=1):
         lambda ids: decode(model, ids, config, n_best), model.weights
     )
     return lambda ids: parts(compiled(ops.convert_to_tensor(ids)))
-
-
-def assert_same(found, expected):
-    """The same ids as far as both go, and the same scores."""
-    width = min(found[0].shape[-1], expected[0].shape[-1])
-    np.testing.assert_array_equal(found[0][..., :width], expected[0][..., :width])
-    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(found[2], expected[2])
-    np.testing.assert_array_equal(found[3], expected[3])
 
 
 def test_steps_with_the_cache_give_the_logits_of_a_whole_pass(model, source_ids):
@@ -119,13 +102,13 @@ def test_a_sentence_does_not_depend_on_its_neighbours(model, source_ids, beam_si
     for b, length in enumerate(LENGTHS):
         of_this = [part[b : b + 1] for part in together]
         assert np.all(of_this[2] <= 2 * length + 10)
-        assert_same(search(source_ids[b : b + 1]), of_this)
+        assert_same_parts(search(source_ids[b : b + 1]), of_this)
     short = slice(1, 4, 2)  # eagerly
     found = parts(decode(model, source_ids[short], settings(beam_size), n_best))
-    assert_same(found, [part[short] for part in together])
+    assert_same_parts(found, [part[short] for part in together])
     without_padding = search(source_ids[:1, : LENGTHS[0] + 1])
     assert without_padding[0].shape == (1, n_best, 2 * (LENGTHS[0] + 1) + 10)
-    assert_same(without_padding, [part[:1] for part in together])
+    assert_same_parts(without_padding, [part[:1] for part in together])
 
 
 @pytest.mark.parametrize("max_length", [2, 17])
@@ -168,7 +151,7 @@ def test_forced_decoding_sums_over_the_real_pieces(model, source_ids):
 def test_sampling_with_a_model(model, source_ids):
     greedy = parts(decode(model, source_ids, settings(1, max_length=9)))
     narrow = decode_sampled(model, source_ids, settings(max_length=9), top_k=1, seed=9)
-    assert_same(parts(narrow), greedy)
+    assert_same_parts(parts(narrow), greedy)
     config = settings(length_penalty=0.3, max_length=9)
     ids, scores, _, _ = parts(decode_sampled(model, source_ids, config, 1.5, 7, 0.9, seed=9))
     assert np.any(ids != greedy[0])

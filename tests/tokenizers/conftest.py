@@ -1,8 +1,23 @@
 """The same tests run on every kind of tokenizer."""
 
+import io
+
 import pytest
+import sentencepiece
 
 from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
+
+
+def foreign_model(sentences, **options):
+    """Returns the bytes of a SentencePiece model whose special tokens are not as in ours."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        minloglevel=2,
+        **{"vocab_size": 130, **options},
+    )
+    return model.getvalue()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@
 
 import base64
 import copy
-import io
 import json
 import pickle
 
@@ -17,24 +16,14 @@ import tensorflow as tf
 
 from keras_transformer import tokenizers
 from keras_transformer.tokenizers import MarianTokenizer
+from tests.tokenizers.conftest import foreign_model
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 
 
-def new_model(sentences, **options):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences),
-        model_writer=model,
-        minloglevel=2,
-        **{"vocab_size": 130, **options},
-    )
-    return model.getvalue()
-
-
 @pytest.fixture(scope="module")
 def model(sentences):
-    return new_model(sentences)
+    return foreign_model(sentences)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +175,7 @@ def test_what_is_no_tokenizer_is_refused(model, sentences):
         with pytest.raises(ValueError, match="Expected a SentencePiece model"):
             MarianTokenizer.from_parts([*SPECIAL, "a"], no_model)
     with pytest.raises(ValueError, match="byte_fallback"):
-        model = new_model(sentences, vocab_size=400, byte_fallback=True, hard_vocab_limit=False)
+        model = foreign_model(sentences, vocab_size=400, byte_fallback=True, hard_vocab_limit=False)
         MarianTokenizer.from_parts([*SPECIAL, "a"], model)
     damaged = {"pieces": [*SPECIAL, "a"], "model": base64.b64encode(b"")[:-1].decode() + "!"}
     with pytest.raises(ValueError, match="something else"):

@@ -1,4 +1,3 @@
-import io
 import os
 import pickle
 import re
@@ -16,6 +15,7 @@ import tensorflow as tf
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from keras_transformer.tokenizers import SentencePieceTokenizer, sentence_piece_model
 from keras_transformer.tokenizers.sentence_piece_model import parsed
+from tests.tokenizers.conftest import foreign_model
 
 LAYOUTS = {
     "SentencePiece's own": {"model_type": "bpe"},  # unknown 0, start 1, end 2, no padding
@@ -36,17 +36,6 @@ LAYOUTS = {
         "control_symbols": "[MASK]",
     },
 }
-
-
-def foreign_model(sentences, **options):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences),
-        model_writer=model,
-        minloglevel=2,
-        **{"vocab_size": 130, **options},
-    )
-    return model.getvalue()
 
 
 def test_special_pieces_have_their_places(sentence_piece):
