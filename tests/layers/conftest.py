@@ -71,6 +71,17 @@ class Reference:
         return cls.normalization(layer.normalization, x + sublayer(x))
 
 
+def normal(*shapes, seed=3):
+    """Returns an array of random numbers, float32, for each shape."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype("float32") for shape in shapes]
+
+
+def assert_equal(actual, expected, tolerance=1e-5):
+    actual = ops.convert_to_numpy(ops.cast(actual, "float32"))
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
 @pytest.fixture(scope="session")
 def reference():
     return Reference

@@ -6,18 +6,9 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import Attention
+from tests.layers.conftest import assert_equal, normal
 
 B, T, S, D_Q, D_K, D_V, U = 2, 5, 7, 11, 13, 17, 19  # no two sizes equal
-
-
-def inputs(*shapes, seed=3):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape).astype("float32") for shape in shapes]
-
-
-def assert_equal(actual, expected, tolerance=1e-5):
-    actual = ops.convert_to_numpy(ops.cast(actual, "float32"))
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def network():
@@ -66,7 +57,7 @@ SCORES = {
 @pytest.mark.parametrize("score", SCORES)
 def test_equals_the_loop(score, randomize):
     make, query_width = SCORES[score]
-    query, key, value = inputs((B, T, query_width), (B, S, D_K), (B, S, D_V))
+    query, key, value = normal((B, T, query_width), (B, S, D_K), (B, S, D_V))
     mask = np.random.default_rng(5).random((B, T, S)) < 0.6
     mask[0, 2] = False  # sees nothing
     layer = make()
@@ -85,7 +76,7 @@ def test_equals_the_loop(score, randomize):
 @pytest.mark.parametrize("score", SCORES)
 def test_one_query_is_the_first_of_many(score, randomize):
     make, query_width = SCORES[score]
-    query, key = inputs((B, T, query_width), (B, S, D_K))
+    query, key = normal((B, T, query_width), (B, S, D_K))
     layer = make()
     layer(query, key)
     randomize(layer)
@@ -97,7 +88,7 @@ def test_one_query_is_the_first_of_many(score, randomize):
 
 @pytest.mark.parametrize("score", ["scaled_dot_product", "additive"])
 def test_masked_self_attention_sees_no_future_and_no_padding(score):
-    (x,) = inputs((B, T, D_Q))
+    (x,) = normal((B, T, D_Q))
     real = np.ones((B, T), bool)
     real[1, 3:] = False
     layer = Attention(score)
@@ -109,7 +100,7 @@ def test_masked_self_attention_sees_no_future_and_no_padding(score):
 
 
 def test_equals_keras_own_layers():
-    query, key, value = inputs((B, T, D_K), (B, S, D_K), (B, S, D_V))
+    query, key, value = normal((B, T, D_K), (B, S, D_K), (B, S, D_V))
     expected = keras.layers.Attention()([query, value, key])
     assert_equal(Attention("dot_product")(query, key, value), ops.convert_to_numpy(expected))
     # Keras's additive attention has no projections: those of one that is the identity
@@ -121,7 +112,7 @@ def test_equals_keras_own_layers():
 
 
 def test_gradients_are_finite_where_a_query_sees_nothing(gradient, randomize):
-    query, key = inputs((B, T, D_Q), (B, S, D_K))
+    query, key = normal((B, T, D_Q), (B, S, D_K))
     layer = Attention("additive")
     layer(query, key)
     randomize(layer)
@@ -132,7 +123,7 @@ def test_gradients_are_finite_where_a_query_sees_nothing(gradient, randomize):
 
 @pytest.mark.parametrize("score", ["multiplicative", "network"])
 def test_mixed_precision(score):
-    query, key = inputs((B, T, D_Q), (B, S, D_K))
+    query, key = normal((B, T, D_Q), (B, S, D_K))
     score = network() if score == "network" else score
     context, weights = Attention(score, dtype="mixed_bfloat16")(
         query, key, return_attention_weights=True
@@ -146,12 +137,12 @@ def test_a_network_is_saved_with_the_layer(tmp_path):
     model = keras.Model([query, key], Attention(network())(query, key))
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    batch = inputs((B, T, D_Q), (B, S, D_K))
+    batch = normal((B, T, D_Q), (B, S, D_K))
     assert_equal(loaded(batch), ops.convert_to_numpy(model(batch)))
 
 
 def test_what_cannot_be_is_refused():
-    query, key = inputs((B, T, D_Q), (B, S, D_K))
+    query, key = normal((B, T, D_Q), (B, S, D_K))
     with pytest.raises(ValueError, match="Received: score='cosine'"):
         Attention("cosine")
     with pytest.raises(ValueError, match="or a layer. Received: score=<function"):
@@ -189,13 +180,13 @@ def test_what_does_not_fit_together_is_refused(arrays, masks, message):
     layer(np.zeros((B, T, D_Q)), np.zeros((B, S, D_Q)))  # a layer that is built looks too
     with pytest.raises(ValueError, match=message):
         layer(
-            *inputs(*(shapes[name] for name in arrays)),
+            *normal(*(shapes[name] for name in arrays)),
             **{name: np.ones(shape, bool) for name, shape in masks.items()},
         )
 
 
 def test_a_mask_of_one_sentence_is_for_all():
-    query, key = inputs((B, T, D_Q), (B, S, D_Q))
+    query, key = normal((B, T, D_Q), (B, S, D_Q))
     real = np.arange(S)[None] < 3
     one, all_ = (
         Attention()(query, key, padding_mask=mask) for mask in (real, np.repeat(real, B, 0))
@@ -205,7 +196,7 @@ def test_a_mask_of_one_sentence_is_for_all():
 
 def test_a_network_gives_one_score():
     with pytest.raises(ValueError, match="gives 2 numbers"):
-        Attention(keras.layers.Dense(2))(*inputs((B, T, D_Q), (B, S, D_K)))
+        Attention(keras.layers.Dense(2))(*normal((B, T, D_Q), (B, S, D_K)))
 
 
 def test_a_real_key_is_seen_however_low_its_score():
@@ -221,7 +212,7 @@ def test_a_real_key_is_seen_however_low_its_score():
 
 
 def test_dropout_acts_in_training_alone():
-    query, key = inputs((B, T, D_Q), (B, S, D_Q))
+    query, key = normal((B, T, D_Q), (B, S, D_Q))
     layer = Attention(dropout=0.999)
     expected, weights = layer(query, key, return_attention_weights=True)
     dropped, same = layer(query, key, return_attention_weights=True, training=True)

@@ -12,6 +12,7 @@ from keras_transformer.layers import (
     PositiveRandomFeatures,
     ScaledDotProductAttention,
 )
+from tests.layers.conftest import assert_equal, normal
 
 B, T, S, H, K, V = 2, 23, 19, 3, 6, 5
 
@@ -23,14 +24,7 @@ def make(kind, **arguments):
 
 @pytest.fixture
 def arrays():
-    rng = np.random.default_rng(3)
-    shapes = (B, T, H, K), (B, T, H, K), (B, T, H, V)
-    return [rng.normal(size=shape).astype("float32") for shape in shapes]
-
-
-def assert_equal(actual, expected, tolerance=1e-5):
-    actual = ops.convert_to_numpy(ops.cast(actual, "float32"))
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+    return normal((B, T, H, K), (B, T, H, K), (B, T, H, V))
 
 
 def phi(layer, x):

@@ -13,25 +13,16 @@ from keras_transformer.layers import (
     ScaledDotProductAttention,
 )
 from keras_transformer.layers.decoding_step import project_rows
+from tests.layers.conftest import assert_equal, normal
 
 B, T, S, H, K = 2, 5, 7, 3, 11
 D, D_K, D_V = 12, 17, 19  # widths of query, key and value
 
 
-def inputs(*shapes, seed=3):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape).astype("float32") for shape in shapes]
-
-
-def assert_equal(actual, expected, tolerance=1e-5):
-    actual = ops.convert_to_numpy(actual)
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("head_dim", [None, K])
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_equals_numpy_with_other_widths(reference, randomize, head_dim, use_bias):
-    query, key, value = inputs((B, T, D), (B, S, D_K), (B, S, D_V))
+    query, key, value = normal((B, T, D), (B, S, D_K), (B, S, D_V))
     mask = np.random.default_rng(5).random((B, T, S)) < 0.6
     mask[0, 2] = False
     layer = MultiHeadAttention(H, head_dim=head_dim, use_bias=use_bias)
@@ -49,7 +40,7 @@ def test_equals_numpy_with_other_widths(reference, randomize, head_dim, use_bias
 
 @pytest.mark.parametrize("value_dim, output_dim", [(None, None), (5, 8)])
 def test_each_head_on_its_own_slice(reference, randomize, value_dim, output_dim):
-    query, key = inputs((B, T, D), (B, S, 15))
+    query, key = normal((B, T, D), (B, S, 15))
     layer = MultiHeadAttention(
         H, head_dim=K, value_dim=value_dim, output_dim=output_dim, sliced=True
     )
@@ -85,7 +76,7 @@ def test_each_head_on_its_own_slice(reference, randomize, value_dim, output_dim)
 @pytest.mark.parametrize("widths", [{}, {"value_dim": 5, "output_dim": 9}], ids=["", "own widths"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_equals_keras_multi_head_attention(randomize, causal, widths):
-    query, key, value = inputs((B, T, D), (B, T, D_K), (B, T, D_V))
+    query, key, value = normal((B, T, D), (B, T, D_K), (B, T, D_V))
     layer = MultiHeadAttention(H, head_dim=K, **widths)
     layer(query, key, value)
     randomize(layer)
@@ -113,7 +104,7 @@ def test_equals_keras_multi_head_attention(randomize, causal, widths):
 
 
 def test_key_and_value_default_to_what_stands_before_them():
-    x, key = inputs((B, T, D), (B, S, D))
+    x, key = normal((B, T, D), (B, S, D))
     layer = MultiHeadAttention(H)
     assert_equal(layer(x), ops.convert_to_numpy(layer(x, x, x)))
     assert_equal(layer(x, key), ops.convert_to_numpy(layer(x, key, key)))
@@ -121,7 +112,7 @@ def test_key_and_value_default_to_what_stands_before_them():
 
 
 def test_the_future_does_not_change_the_past():
-    (x,) = inputs((B, T, D))
+    (x,) = normal((B, T, D))
     layer = MultiHeadAttention(H)
     before = ops.convert_to_numpy(layer(x, causal=True))
     x[:, 3:] += 1e3
@@ -131,7 +122,7 @@ def test_the_future_does_not_change_the_past():
 
 
 def test_nothing_leaks_from_padding():
-    query, key = inputs((B, T, D), (B, S, D_K))
+    query, key = normal((B, T, D), (B, S, D_K))
     real = np.ones((B, S), bool)
     real[0, 4:] = False
     layer = MultiHeadAttention(H)
@@ -141,7 +132,7 @@ def test_nothing_leaks_from_padding():
 
 
 def test_a_sentence_of_padding_alone_gives_the_bias_and_finite_gradients(gradient, randomize):
-    query, key = inputs((B, T, D), (B, S, D))
+    query, key = normal((B, T, D), (B, S, D))
     real = np.ones((B, S), bool)
     real[1] = False
     layer = MultiHeadAttention(H)
@@ -174,7 +165,7 @@ def one_step(layer, x, step_number, cache, weights):
 )
 def test_steps_equal_the_whole_pass(randomize, arguments):
     rows = 6
-    (x,) = inputs((rows, T, D))
+    (x,) = normal((rows, T, D))
     layer = MultiHeadAttention(H, **arguments)
     layer(x)
     whole = ops.convert_to_numpy(randomize(layer)(x, causal=True))
@@ -186,7 +177,7 @@ def test_steps_equal_the_whole_pass(randomize, arguments):
 
 
 def test_steps_in_bfloat16_come_close():
-    (x,) = inputs((B, T, D))
+    (x,) = normal((B, T, D))
     layer = MultiHeadAttention(H, dtype="mixed_bfloat16")
     whole = ops.convert_to_numpy(ops.cast(layer(x, causal=True), "float32"))
     weights, cache = layer.decoding_weights(), layer.start_cache(B, T)
@@ -200,7 +191,7 @@ def test_steps_in_bfloat16_come_close():
 
 def test_a_cache_follows_its_rows_when_they_are_reordered():
     rows, order = 6, [2, 0, 1, 5, 5, 3]
-    (x,) = inputs((rows, T, D))
+    (x,) = normal((rows, T, D))
     layer = MultiHeadAttention(H)
     layer(x)
     weights, cache = layer.decoding_weights(), layer.start_cache(rows, T)
@@ -222,7 +213,7 @@ def attend(layer, x, memory, num_hypotheses):
 @pytest.mark.parametrize("num_hypotheses", [1, 3])
 @pytest.mark.parametrize("masked", [False, True])
 def test_memory_made_once_serves_many_queries(randomize, num_hypotheses, masked):
-    query, key, value = inputs((B, T * num_hypotheses, D), (B, S, D_K), (B, S, D_V))
+    query, key, value = normal((B, T * num_hypotheses, D), (B, S, D_K), (B, S, D_V))
     real = None
     if masked:
         real = np.ones((B, S), bool)
@@ -240,7 +231,7 @@ def test_memory_made_once_serves_many_queries(randomize, num_hypotheses, masked)
 
 
 def test_the_value_of_a_memory_defaults_to_the_key():
-    query, key = inputs((B, D), (B, S, D_K))
+    query, key = normal((B, D), (B, S, D_K))
     query, key = map(ops.convert_to_tensor, (query, key))
     layer = MultiHeadAttention(H)
     expected = ops.convert_to_numpy(layer(query[:, None], key))[:, 0]
@@ -256,7 +247,7 @@ class MeanAttention(ScaledDotProductAttention):
 
 
 def test_another_attention_takes_the_place_within_the_heads(reference):
-    query, key = inputs((B, T, D), (B, S, D))
+    query, key = normal((B, T, D), (B, S, D))
     layer = MultiHeadAttention(H, attention=MeanAttention())
     output = ops.convert_to_numpy(layer(query, key))
     mean = reference.dense(layer.value_projection, key).mean(axis=1, keepdims=True)
@@ -267,7 +258,7 @@ def test_another_attention_takes_the_place_within_the_heads(reference):
 
 
 def test_every_weight_learns():
-    query, key, value = inputs((B, T, D), (B, S, D_K), (B, S, D_V))
+    query, key, value = normal((B, T, D), (B, S, D_K), (B, S, D_V))
     given = [keras.Input(x.shape[1:]) for x in (query, key, value)]
     model = keras.Model(given, MultiHeadAttention(H)(*given))
     model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse")
@@ -280,7 +271,7 @@ def test_every_weight_learns():
 
 
 def test_errors():
-    (x,) = inputs((B, T, 10))
+    (x,) = normal((B, T, 10))
     with pytest.raises(ValueError, match=r"Received: \(2, 12\), \(2, 7, 12\)"):
         MultiHeadAttention(3)(np.zeros((2, 12)), np.zeros((2, 7, 12)))
     with pytest.raises(ValueError, match="Received: width 10, num_heads=3"):

@@ -10,6 +10,7 @@ from keras_transformer.layers import (
     causal_mask,
     scaled_dot_product_attention,
 )
+from tests.layers.conftest import assert_equal, normal
 
 B, T, S, H, K, V = 2, 5, 7, 3, 11, 13  # no two sizes equal
 
@@ -17,9 +18,7 @@ B, T, S, H, K, V = 2, 5, 7, 3, 11, 13  # no two sizes equal
 @pytest.fixture
 def arrays():
     """Query, key and value, `(B, T, H, K)`, `(B, S, H, K)`, `(B, S, H, V)`."""
-    rng = np.random.default_rng(3)
-    shapes = (B, T, H, K), (B, S, H, K), (B, S, H, V)
-    return [rng.normal(size=shape).astype("float32") for shape in shapes]
+    return normal((B, T, H, K), (B, S, H, K), (B, S, H, V))
 
 
 def some_mask(shape=(B, T, S)):
@@ -27,11 +26,6 @@ def some_mask(shape=(B, T, S)):
     mask = np.random.default_rng(5).random(shape) < 0.5
     mask[..., 2] = True
     return mask
-
-
-def assert_equal(actual, expected, tolerance=1e-5):
-    actual = ops.convert_to_numpy(ops.cast(actual, "float32"))
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("masked", [False, True])

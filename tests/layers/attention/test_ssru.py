@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_transformer import Transformer, backend
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention, Ssru
+from tests.layers.conftest import assert_equal
 
 B, T, D = 2, 7, 6
 
@@ -35,11 +36,6 @@ def loop(layer, x, real):
                 state = forget * state + (1 - forget) * (x[b, t] @ candidate_kernel)
             output[b, t] = np.maximum(state, 0)
     return output
-
-
-def assert_equal(found, expected, tolerance=1e-5):
-    found = ops.convert_to_numpy(ops.cast(found, "float32"))
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_equals_the_loop_and_padding_keeps_the_state(layer, x):
