@@ -124,16 +124,6 @@ def test_steps_equal_the_whole_pass(encoder_output, real, randomize, normalize_f
         )
 
 
-def test_dropout_acts_in_training_alone(x, encoder_output):
-    block = DecoderBlock(H, F, dropout=0.5)
-    first, second = (ops.convert_to_numpy(block(x, encoder_output)) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    first, second = (
-        ops.convert_to_numpy(block(x, encoder_output, training=True)) for _ in range(2)
-    )
-    assert np.abs(first - second).max() > 0.1
-
-
 def test_the_arguments_reach_the_parts():
     block = DecoderBlock(
         H, F, 0.2, normalize_first=True, activation="gelu", rotary=True, dtype="mixed_bfloat16"

@@ -66,14 +66,6 @@ def test_nothing_leaks_from_padding(x, normalize_first):
     np.testing.assert_allclose(after[real], before[real], rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_acts_in_training_alone(x):
-    block = EncoderBlock(H, F, dropout=0.5)
-    first, second = (ops.convert_to_numpy(block(x)) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    first, second = (ops.convert_to_numpy(block(x, training=True)) for _ in range(2))
-    assert np.abs(first - second).max() > 0.1
-
-
 def test_errors():
     with pytest.raises(ValueError, match="Received: d_model=10, num_heads=3"):
         EncoderBlock(3, F)(np.zeros((1, 2, 10)))

@@ -133,18 +133,6 @@ def test_encode_is_the_first_half(shared_model, batch):
     assert_equal(longer[:, :7][real], encoder_output[real])
 
 
-def test_dropout_acts_in_training_alone(make_model, batch):
-    model = make_model(dropout=0.5)
-    np.testing.assert_array_equal(logits_of(model, batch), logits_of(model, batch))
-    first, second = (logits_of(model, batch, training=True) for _ in range(2))
-    assert np.abs(first - second).max() > 0.1
-
-
-def test_without_dropout_training_changes_nothing(make_model, batch):
-    model = make_model(dropout=0.0)
-    assert_equal(logits_of(model, batch, training=True), logits_of(model, batch))
-
-
 def test_one_table_or_two(shared_model):
     shared = shared_model()
     assert shared.source_embedding is shared.target_embedding
