@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.data.epoch_batches import EpochBatches
 from keras_transformer.data.ragged_ids import RaggedIds, check_tokenizer
+from keras_transformer.data.text_windows import EpochBatches
 from keras_transformer.errors import InputError, check_positive_integers, check_seed
 from keras_transformer.special_ids import END_ID, PAD_ID, START_ID
 from keras_transformer.types import Tensor, Texts
