@@ -10,6 +10,21 @@ import pytest
 from keras_transformer.quickstart.phrases import phrase_corpus
 
 
+def remove(name):
+    """Returns a function of a directory that removes a file in it."""
+    return lambda directory: (directory / name).unlink()
+
+
+def cut(name):
+    """Returns a function of a directory that cuts a file in it in half."""
+
+    def cut(directory):
+        content = (directory / name).read_bytes()
+        (directory / name).write_bytes(content[: len(content) // 2])
+
+    return cut
+
+
 @pytest.fixture(scope="session")
 def theirs():
     """Makes a GPT-2 of `transformers` whose every weight is random: no bias 0, no scale 1."""

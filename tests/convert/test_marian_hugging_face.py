@@ -29,6 +29,7 @@ from keras_transformer.training import train
 from keras_transformer.translation.evaluation import bleu
 from keras_transformer.translation.loading import load
 from keras_transformer.translation.translator import Translator
+from tests.convert.conftest import cut, remove
 
 pytest.importorskip("safetensors.numpy")
 
@@ -206,18 +207,6 @@ def change(name, **values):
         path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
     return change
-
-
-def remove(name):
-    return lambda directory: (directory / name).unlink()
-
-
-def cut(name):
-    def cut(directory):
-        content = (directory / name).read_bytes()
-        (directory / name).write_bytes(content[: len(content) // 2])
-
-    return cut
 
 
 def add_token(token, i):

@@ -11,6 +11,7 @@ from keras import ops
 from keras_transformer.config import DecodingConfig
 from keras_transformer.convert import marian_model, read_marian
 from keras_transformer.layers import sinusoidal_encoding
+from tests.convert.conftest import cut, remove
 
 pytest.importorskip("safetensors.numpy")
 
@@ -231,15 +232,6 @@ def test_a_model_without_output_biases_says_so(marian, tmp_path):
     assert set(ops.convert_to_numpy(biases).tolist()) == {0.0, -100.0}
 
 
-def cut(directory):
-    content = (directory / "opus.npz").read_bytes()
-    (directory / "opus.npz").write_bytes(content[: len(content) // 2])
-
-
-def remove(name):
-    return lambda directory: (directory / name).unlink()
-
-
 def rename(name, other):
     return lambda directory: (directory / name).rename(directory / other)
 
@@ -305,7 +297,7 @@ def lose_a_line(directory):
         ({}, {"beam-size": 10**9}, None, "beam_size to be .*from 1 to 1,000. .* decoder.yml"),
         ({}, {"normalize": "x"}, None, "Received: decoding.length_penalty='x'.* decoder.yml"),
         ({}, {"beam-size": 0}, None, "Received: decoding.beam_size=0.* decoder.yml"),
-        ({}, {}, cut, "Received: .*opus.npz"),
+        ({}, {}, cut("opus.npz"), "Received: .*opus.npz"),
         ({}, {}, absurd_shape, r"more.npy has another size than its shape \(1000000, 1000000\)"),
         ({}, {}, of_format(3), r"opus.npz: more.npy is in NumPy's format 3.0, not 1 or 2. Copy it"),
         ({}, {}, remove("target.spm"), "target.spm: No such file"),
