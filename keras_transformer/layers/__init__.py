@@ -21,7 +21,6 @@ from keras_transformer.layers.attention.sparse import (
 )
 from keras_transformer.layers.attention.ssru import Ssru
 from keras_transformer.layers.bert_embedding import BertEmbedding
-from keras_transformer.layers.convolutional_embedding import ConvolutionalEmbedding
 from keras_transformer.layers.decoder import Decoder
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.decoding_step import DecodingState
@@ -31,9 +30,9 @@ from keras_transformer.layers.encoder import Encoder
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.grid_positions import GridPositions
+from keras_transformer.layers.image_embeddings import ConvolutionalEmbedding, PatchEmbedding
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.masks import causal_mask, combined_mask, padding_mask
-from keras_transformer.layers.patch_embedding import PatchEmbedding
 from keras_transformer.layers.positions import (
     LearnedPositions,
     SinusoidalPositions,

@@ -19,7 +19,7 @@ from keras_transformer.layers import (
     PatchEmbedding,
     TokenEmbedding,
 )
-from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
+from keras_transformer.layers.image_embeddings import height_and_width, with_known_size
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.base import build_parts
 from keras_transformer.models.decoder_model import DecoderModel, two_inputs

@@ -14,7 +14,7 @@ from keras import ops
 from keras_transformer.config.presets import model_preset
 from keras_transformer.errors import InputError, check_positive_integers
 from keras_transformer.layers import Dense, Encoder, PatchEmbedding
-from keras_transformer.layers.patch_embedding import height_and_width, with_known_size
+from keras_transformer.layers.image_embeddings import height_and_width, with_known_size
 from keras_transformer.layers.stack import check_num_heads
 from keras_transformer.models.base import BaseModel, build_parts
 from keras_transformer.types import Self, Shape, Tensor

@@ -1,4 +1,4 @@
-"""The patch embedding: which pixels are in which patch, and what is refused."""
+"""Patches and convolutions of images: which pixels are in which patch, and what is refused."""
 
 import json
 
