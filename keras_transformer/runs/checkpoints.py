@@ -24,12 +24,13 @@ from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import check_space, partial_directory, put_in_place
 from keras_transformer.files.checksums import check_checksums, remove_with_checksum, write_checksums
 from keras_transformer.layers.lora import adapted_layers
-from keras_transformer.runs.adapter import ADAPTER, write_adapter
 from keras_transformer.runs.model_state import (
+    ADAPTER,
     all_finite,
     bytes_of,
     read_weights,
     training_state,
+    write_adapter,
     write_weights,
 )
 from keras_transformer.types import StrPath, Tensor

@@ -12,9 +12,8 @@ from keras_transformer.files.checksums import checksum
 from keras_transformer.files.regular import is_named, regular_file
 from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.from_config import check_model_settings, model_class_of
-from keras_transformer.runs.adapter import merge_adapter
 from keras_transformer.runs.checkpoints import WEIGHTS, DamagedCheckpoint
-from keras_transformer.runs.model_state import read_weights
+from keras_transformer.runs.model_state import merge_adapter, read_weights
 from keras_transformer.runs.run import CHECKPOINTS, Run, checksum_of_tokenizers
 from keras_transformer.types import StrPath
 

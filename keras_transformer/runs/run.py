@@ -32,8 +32,8 @@ from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import is_being_written, replacing
 from keras_transformer.files.regular import SETTINGS_BYTES, is_named, read_regular, regular_file
 from keras_transformer.files.version_numbers import remedy_for
-from keras_transformer.runs.adapter import ADAPTER
 from keras_transformer.runs.checkpoints import Checkpoints
+from keras_transformer.runs.model_state import ADAPTER
 from keras_transformer.tokenizers.tokenizer import Tokenizer
 from keras_transformer.types import StrPath
 

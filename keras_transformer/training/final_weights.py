@@ -12,8 +12,7 @@ import shutil
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import check_space, replacing
 from keras_transformer.files.checksums import checksum
-from keras_transformer.runs.adapter import ADAPTER
-from keras_transformer.runs.model_state import bytes_of, write_weights
+from keras_transformer.runs.model_state import ADAPTER, bytes_of, write_weights
 
 NUM_AVERAGED = (2, 3, 5, 10)
 """Numbers of last checkpoints that are averaged: each mean is a candidate."""

@@ -7,8 +7,7 @@ from keras import ops
 
 from keras_transformer import layers
 from keras_transformer.models import RnnSeq2Seq, Transformer
-from keras_transformer.runs.adapter import merge_adapter, write_adapter
-from keras_transformer.runs.model_state import path_within
+from keras_transformer.runs.model_state import merge_adapter, path_within, write_adapter
 
 INPUTS = {"source_ids": np.array([[5, 7, 3]]), "target_ids": np.array([[2, 9]])}
 
