@@ -45,7 +45,7 @@ def main():
     from keras_transformer.files.text import iterate_lines
     from keras_transformer.translation.markup import Markup
     from keras_transformer.translation.markup_translator import MarkupTranslator
-    from keras_transformer.translation.minimum_bayes_risk import least_risk
+    from keras_transformer.translation.reranking import least_risk
 
     sources, references = (
         list(iterate_lines(multi30k() / f"test_2016_flickr.{side}.gz"))[: arguments.sentences]

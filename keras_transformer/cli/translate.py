@@ -267,7 +267,7 @@ def _answers(arguments, translator, chunks, terms, sampling, options):
     answers = translator.sample_chunks(chunks, number, **options, **sampling)
     if not arguments.mbr:
         return answers
-    from keras_transformer.translation.minimum_bayes_risk import least_risk
+    from keras_transformer.translation.reranking import least_risk
 
     return ([[least_risk(samples)] for samples in chunk] for chunk in answers)
 

@@ -16,7 +16,7 @@ from keras_transformer.cli import translate as translate_command
 from keras_transformer.cli.line_notes import Notes
 from keras_transformer.models.ensemble import MEANS
 from keras_transformer.translation.base_translator import Translation
-from keras_transformer.translation.minimum_bayes_risk import least_risk
+from keras_transformer.translation.reranking import least_risk
 
 
 def test_translate_gives_a_line_for_each_line_in_order(

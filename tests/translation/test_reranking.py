@@ -1,15 +1,16 @@
-"""Translations in the order of a search and of a model of the other direction."""
+"""The choice between translations: by a model of the other direction, and between samples."""
 
 import itertools
 
 import numpy as np
 import pytest
+import sacrebleu
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.errors import InputError
 from keras_transformer.translation.base_translator import BaseTranslator, Translation
-from keras_transformer.translation.reranking import RerankingTranslator
+from keras_transformer.translation.reranking import RerankingTranslator, least_risk
 
 TEXTS = ["a", "b", "", "c"]
 
@@ -107,3 +108,19 @@ def test_one_odd_text_does_not_refuse_a_model():
 def test_there_must_be_a_choice():
     with pytest.raises(InputError, match="Expected a search for several .* n_best=1. Raise it"):
         RerankingTranslator(Numbered(1), Reverse())
+
+
+DRAWN = ["Ein Hund rennt.", "Der Hund rennt.", "Zwei Katzen", "Ein Hund rennt.", "Ein Hund läuft."]
+
+
+def test_the_least_risk_has_the_highest_mean_chrf_to_all_samples():
+    samples = [Translation(text, -float(i), i == 0) for i, text in enumerate(DRAWN)]
+    found = least_risk(samples)
+    means = {
+        text: sum(sacrebleu.sentence_chrf(text, [other]).score for other in DRAWN) / len(DRAWN)
+        for text in DRAWN
+    }
+    assert found.text == max(means, key=means.get) == "Ein Hund rennt."
+    assert found.score == pytest.approx(max(means.values())) and found.truncated
+    assert least_risk(samples[2:3]) == ("Zwei Katzen", 100.0, False)
+    assert least_risk([Translation("", 0.0, False)] * 3).text == ""
