@@ -45,8 +45,8 @@ def main():
     from keras_transformer.models.from_config import model_class_of
     from keras_transformer.special_ids import START_ID
     from keras_transformer.training import TokenAccuracy, TokenCrossEntropy
+    from keras_transformer.training.optimizer import make_optimizer
     from keras_transformer.training.schedules import schedule_of
-    from keras_transformer.training.train import make_optimizer
 
     config = Config.from_preset(arguments.recipe)
     training = config.training

@@ -11,21 +11,25 @@ from typing import Any
 
 import keras
 import tqdm
-from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.checks import Subject, verdicts
 from keras_transformer.config import Config, TrainingConfig
+from keras_transformer.config.settings import check_known
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.data.prepared import PreparedCorpus
+from keras_transformer.errors import InputError
+from keras_transformer.layers.lora import PROJECTIONS
+from keras_transformer.layers.nested import nested_layers
 from keras_transformer.layers.rematerialization import of_blocks
 from keras_transformer.models.from_config import model_class_of
+from keras_transformer.runs.model_state import path_within
 from keras_transformer.runs.run import Run
 from keras_transformer.training import distribution
 from keras_transformer.training.final_weights import candidates, choose_weights, save_final_weights
 from keras_transformer.training.interruption import Interruption, StopAtOnce
-from keras_transformer.training.moving_average import AveragesInPlace, AveragingAdam
 from keras_transformer.training.one_device import explaining_full_memory, times_float32
+from keras_transformer.training.optimizer import AveragesInPlace, make_optimizer
 from keras_transformer.training.progress import Display, Meter, Table
 from keras_transformer.training.schedules import Decay, PlannedEnd, schedule_of
 from keras_transformer.training.start_or_resume import (
@@ -33,7 +37,6 @@ from keras_transformer.training.start_or_resume import (
     create_or_restore,
     start_or_resume,
 )
-from keras_transformer.training.trained_part import choose_trained_part
 from keras_transformer.training.training_log import Log, TensorBoard
 from keras_transformer.training.training_loop import SaveAndStop, evaluate, fit
 from keras_transformer.training.translation_task import TranslationTask
@@ -213,6 +216,35 @@ def compiled_model(task, config, devices):
     return model, schedule
 
 
+def choose_trained_part(model, training):
+    """Gives a built model the adapters of `training.lora_rank`, and freezes `training.freeze`.
+
+    A name is that of any layer, such as "feed_forward", or the path of one, "decoder/block_0".
+
+    Raises:
+        InputError: a model without projections to adapt, a name of no layer, or nothing is left to
+            train.
+    """
+    if training.lora_rank:
+        model.enable_lora(training.lora_rank, PROJECTIONS)
+    named = {}
+    for layer in nested_layers(model)[1:]:
+        if layer.weights:
+            path = path_within(model, layer)
+            named.setdefault(layer.name, []).append(layer)
+            named.setdefault(path, []).append(layer)
+    for name in (training.freeze or "").split():
+        if name not in named:  # the list is shorter than all paths
+            check_known(name, sorted(n for n in named if n.count("/") < 2), "a layer to freeze")
+        for layer in named[name]:
+            layer.trainable = False
+    if not model.trainable_variables:
+        raise InputError(
+            "Expected a part of the model that is trained. Received: "
+            f"training.freeze={training.freeze}, which is all of it. Name fewer layers."
+        )
+
+
 def report_on(model, training, devices, write):
     """Writes the size of the model, who shares a step, and which settings are probably wrong."""
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
@@ -258,32 +290,3 @@ def report_end(run, reason, write):
     write(f"            keras-transformer evaluate {path} --source F --target F")
     of_format = "" if importlib.util.find_spec("tensorflow") else " --format ctranslate2"
     write(f"            keras-transformer export {path} DIR{of_format}")
-
-
-def make_optimizer(training, schedule):
-    """Returns the Adam of the paper (section 5.3).
-
-    Its variable `gradient_norm` is the norm of the last step's gradient over all weights, before it
-    is clipped. The end of a `Decay` becomes its variable too.
-    """
-    settings = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm)
-    if training.ema is None:
-        adam = keras.optimizers.Adam(schedule, **settings)
-    else:
-        adam = AveragingAdam(schedule, decay=training.ema, **settings)
-    number = dict(shape=(), dtype="float32", aggregation="only_first_replica")
-    if isinstance(schedule, Decay):
-        end = keras.initializers.Constant(schedule.num_steps)
-        schedule.num_steps = adam.add_variable(**number, initializer=end, name="num_steps")
-    adam.gradient_norm = adam.add_variable(**number, name="gradient_norm")
-    # not a subclass, of which Keras on PyTorch would update one weight at a time
-    apply = adam.apply
-
-    def apply_with_norm(gradients, trainable_variables=None):
-        # flat, since the gradient of a lookup may have one row of a table several times
-        flat = (ops.reshape(each, (-1,)) for each in gradients if each is not None)
-        adam.gradient_norm.assign(ops.sqrt(sum(ops.sum(ops.square(each)) for each in flat)))
-        return apply(gradients, trainable_variables)
-
-    adam.apply = apply_with_norm
-    return adam

@@ -18,7 +18,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.models.decoder_model import TokenModel
 from keras_transformer.training import Perplexity, TokenAccuracy, TokenCrossEntropy
 from keras_transformer.training.distribution import start
-from keras_transformer.training.moving_average import AveragingAdam
+from keras_transformer.training.optimizer import AveragingAdam
 
 STEPS = 10
 INPUTS = "source_ids", "target_ids", "alignment"

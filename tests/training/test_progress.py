@@ -9,7 +9,7 @@ import pytest
 from keras_transformer.config import TrainingConfig
 from keras_transformer.runs.checkpoints import TrainingState
 from keras_transformer.training import distribution, progress
-from keras_transformer.training.train import make_optimizer
+from keras_transformer.training.optimizer import make_optimizer
 from keras_transformer.training.training_loop import SaveAndStop, StepCallbacks
 
 TASK = types.SimpleNamespace(monitor="val_bleu", score_name="BLEU")

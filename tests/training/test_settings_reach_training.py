@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import importlib
 import inspect
 import types
 
@@ -18,6 +17,7 @@ from keras_transformer.data import ParallelCorpus
 from keras_transformer.models import MODELS, Transformer
 from keras_transformer.models.decoder_model import TokenModel
 from keras_transformer.training import train, training_loop
+from keras_transformer.training.optimizer import make_optimizer
 from keras_transformer.training.schedules import schedule_of
 
 SMALL = {
@@ -246,10 +246,7 @@ def test_the_schedule_falls_after_its_warm_up(schedule, peak, later):
             "training.max_steps": 20,
         }
     )
-    train_module = importlib.import_module("keras_transformer.training.train")
-    optimizer = train_module.make_optimizer(
-        config.training, schedule_of(config.training, d_model=16)
-    )
+    optimizer = make_optimizer(config.training, schedule_of(config.training, d_model=16))
     rates = []
     for step in (3, 15):  # counted from 0
         optimizer.iterations.assign(step)

@@ -1,8 +1,8 @@
-"""An exponential moving average of the weights, which is validated and kept instead of them.
+"""The optimizer of a training: Adam, which may keep a moving average of the weights.
 
-Keras's own (`use_ema`) validates the weights and not their average, and replaces the weights by it
-at the end of each `model.fit`. A training here is several of them if it is interrupted, and would
-go on from other weights.
+The average is validated and kept instead of the weights. Keras's own (`use_ema`) validates the
+weights and not their average, and replaces the weights by it at the end of each `model.fit`. A
+training here is several of them if it is interrupted, and would go on from other weights.
 
 What this file relies on in Keras 3.15 that is not part of its public interface:
 `optimizer._trainable_variables`, the variables that `build` was called with.
@@ -11,6 +11,37 @@ What this file relies on in Keras 3.15 that is not part of its public interface:
 import keras
 import numpy as np
 from keras import ops
+
+from keras_transformer.training.schedules import Decay
+
+
+def make_optimizer(training, schedule):
+    """Returns the Adam of the paper (section 5.3).
+
+    Its variable `gradient_norm` is the norm of the last step's gradient over all weights, before it
+    is clipped. The end of a `Decay` becomes its variable too.
+    """
+    settings = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=training.clip_norm)
+    if training.ema is None:
+        adam = keras.optimizers.Adam(schedule, **settings)
+    else:
+        adam = AveragingAdam(schedule, decay=training.ema, **settings)
+    number = dict(shape=(), dtype="float32", aggregation="only_first_replica")
+    if isinstance(schedule, Decay):
+        end = keras.initializers.Constant(schedule.num_steps)
+        schedule.num_steps = adam.add_variable(**number, initializer=end, name="num_steps")
+    adam.gradient_norm = adam.add_variable(**number, name="gradient_norm")
+    # not a subclass, of which Keras on PyTorch would update one weight at a time
+    apply = adam.apply
+
+    def apply_with_norm(gradients, trainable_variables=None):
+        # flat, since the gradient of a lookup may have one row of a table several times
+        flat = (ops.reshape(each, (-1,)) for each in gradients if each is not None)
+        adam.gradient_norm.assign(ops.sqrt(sum(ops.sum(ops.square(each)) for each in flat)))
+        return apply(gradients, trainable_variables)
+
+    adam.apply = apply_with_norm
+    return adam
 
 
 class AveragingAdam(keras.optimizers.Adam):
