@@ -208,31 +208,28 @@ def int8_kernels(layers: list[Dense]) -> list[Int8Kernel]:
     return [Int8Kernel.of(tf.convert_to_tensor(layer.kernel), is_exact) for layer in layers]
 
 
-def places_of_floats(parts: list[Any]) -> list[int]:
-    """Returns where the `floats` of `Int8Kernel`s are in their flattened structure."""
-    return [place + 2 for place, part in enumerate(parts) if part.dtype == tf.int8]
-
-
-def with_needed_floats(parts: list[Any]) -> list[Any]:
-    """Returns flattened `Int8Kernel`s and other tensors; where int8 is exact, `floats` are empty.
+def with_needed_floats(parts: Any) -> Any:
+    """Returns a structure of tensors; the `floats` of its `Int8Kernel`s are empty if int8 is exact.
 
     They would take four times the memory of `values`. One condition for all of them is loaded
     faster than one for each.
     """
-    parts, places = list(parts), places_of_floats(parts)
-    if not places:
+    flat, size = tf.nest.flatten(parts), len(Int8Kernel._fields)
+    begins = [place for place, part in enumerate(flat) if part.dtype == tf.int8]
+    if not begins:
         return parts
+    kernels = [Int8Kernel(*flat[begin : begin + size]) for begin in begins]
 
     def needed():
-        return [tf.cast(parts[place - 2], tf.float32) * parts[place - 1] for place in places]
+        return [tf.cast(kernel.values, tf.float32) * kernel.scales for kernel in kernels]
 
     def no_rows():
-        return [tf.zeros([0, parts[place].shape[1]]) for place in places]
+        return [tf.zeros([0, kernel.values.shape[1]]) for kernel in kernels]
 
-    floats = tf.cond(parts[places[0] + 1], no_rows, needed)
-    for place, each in zip(places, floats, strict=True):
-        parts[place] = each
-    return parts
+    all_floats = tf.cond(kernels[0].is_exact, no_rows, needed)
+    for begin, kernel, floats in zip(begins, kernels, all_floats, strict=True):
+        flat[begin : begin + size] = kernel._replace(floats=floats)
+    return tf.nest.pack_sequence_as(parts, flat)
 
 
 def where_proved() -> dict[str, Any]:

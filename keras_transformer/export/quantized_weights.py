@@ -16,7 +16,6 @@ from keras_transformer.export.int8_products import (
     has_int8_product,
     int8_kernels,
     large_dense_layers,
-    places_of_floats,
     with_int8_kernels,
     with_needed_floats,
 )
@@ -71,25 +70,21 @@ class QuantizedWeights:
         in_int8 = {id(kernel_variable(layer)) for layer in self._dense}
         in_float32 = [weight for weight in weights if id(weight) not in in_int8]
 
-        def all_parts():
-            return {
-                "weights": list(map(tf.convert_to_tensor, in_float32)),
-                "kernels": int8_kernels(self._dense),
-                "decoding": self.model.decoding_weights(),
-            }
-
-        def expand():
+        def expanded():
             with _values(weights, map(_expanded, self._stored)):
-                return with_needed_floats(tf.nest.flatten(all_parts()))
+                parts = {
+                    "weights": list(map(tf.convert_to_tensor, in_float32)),
+                    "kernels": int8_kernels(self._dense),
+                    "decoding": self.model.decoding_weights(),
+                }
+                return with_needed_floats(parts)
 
-        parts = all_parts()
-        flat = tf.nest.flatten(parts)
-        specs = [tf.TensorSpec(part.shape, part.dtype) for part in flat]
-        for place in places_of_floats(flat):
-            specs[place] = tf.TensorSpec([None, flat[place].shape[1]], tf.float32)
+        # a graph of it, which computes nothing, knows all types and shapes
+        parts = tf.function(expanded, autograph=False).get_concrete_function().structured_outputs
+        specs = [tf.TensorSpec(part.shape, part.dtype) for part in tf.nest.flatten(parts)]
         numbers = tf.nest.pack_sequence_as(parts, range(len(specs)))
         tracked.stored = self._stored
-        tracked.expanded = _Expanded(specs, expand)
+        tracked.expanded = _Expanded(specs, lambda: tf.nest.flatten(expanded()))
 
         def read(name):
             return tf.nest.map_structure(tracked.expanded.read, numbers[name])
