@@ -21,14 +21,13 @@ from keras_transformer.cli.arguments import add_set
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.data import ParallelCorpus
 from keras_transformer.data.parallel import CorpusSummary, tags_of
-from keras_transformer.data.preparation import CHUNK_PAIRS, Plan, merge_shard, write_chunk
-from keras_transformer.data.shards import MANIFEST, SHARD_PAIRS, TOKENIZER, Entry
+from keras_transformer.data.preparation import CHUNK_PAIRS, merge_shard, write_chunk
+from keras_transformer.data.shards import MANIFEST, SHARD_PAIRS, Entry
 from keras_transformer.data.streamed_text import StreamedText
 from keras_transformer.errors import InputError
 from keras_transformer.files.atomic import replacing
 from keras_transformer.files.text import check_directory, check_readable
 from keras_transformer.pipelines.running import options_of, run_pipeline
-from keras_transformer.runs.run import load_tokenizers
 
 
 def add_arguments(parser):
@@ -79,16 +78,13 @@ def run(arguments, beam_options):
             raise
         print_line(f"text        {text.summary}")
         num_shards = math.ceil(text.num_train / SHARD_PAIRS)
-        begin_or_go_on(config, text, output, num_shards, print_line)
-        tokenizers = load_tokenizers(output / TOKENIZER, config.tokenizer.shared)
-        settings = config.data.max_length, len(text.sizes), num_shards, config.training.seed
-        plan = Plan(output, work, tokenizers, *settings)
+        plan = begin_or_go_on(config, text, output, num_shards, print_line)
         data = _with_absolute_paths(config.data)
         run_pipeline(options, lambda pipeline: _tokenize(pipeline, plan, data, text.sizes))
 
         shards = [_entry(plan, number) for number in range(num_shards)]
         num_chunks = sum(map(_num_chunks, text.sizes))
-        finish(config, text, plan, tokenizers, num_chunks, shards, print_line)
+        finish(config, text, plan, num_chunks, shards, print_line)
 
 
 def _check_settings(config):

@@ -85,13 +85,9 @@ def prepare(
         text = StreamedText(config.data, config.training.seed)
         write(f"text        {text.summary}")
         num_shards = math.ceil(text.num_train / shard_pairs)
-        begin_or_go_on(config, text, output, num_shards, write)
-        work = output / WORK
-        tokenizers = load_tokenizers(output / TOKENIZER, config.tokenizer.shared)
+        plan = begin_or_go_on(config, text, output, num_shards, write)
 
         # === Chunks of the text, in a file each; then the shards, made of their pieces ===
-        settings = config.data.max_length, len(text.sizes), num_shards, config.training.seed
-        plan = Plan(output, work, tokenizers, *settings)
         write(f"shards      {num_shards:,}, made by {num_processes} processes")
         parts = []
 
@@ -106,7 +102,7 @@ def prepare(
         tasks = ((merge_shard, number, parts) for number in range(num_shards))
         entries = made(plan, tasks, num_processes, "merging", num_shards)
 
-        return finish(config, text, plan, tokenizers, len(parts), entries, write)
+        return finish(config, text, plan, len(parts), entries, write)
 
 
 def made(plan, tasks, num_processes, description, number):
@@ -184,7 +180,11 @@ def begun_of(config, text, num_shards):
 
 
 def begin_or_go_on(config, text, output, num_shards, write):
-    """Begins a preparation, or raises `InputError` where another one has been begun."""
+    """Returns the `Plan` of a preparation, which it begins unless it has been begun.
+
+    Raises:
+        InputError: another one has been begun.
+    """
     begun, path = begun_of(config, text, num_shards), output / WORK / BEGUN
     if not path.exists():
         begin(config, text, output, begun, write)
@@ -194,6 +194,9 @@ def begin_or_go_on(config, text, output, num_shards, write):
             f"preparation in {output} was begun. Received: others. Name another directory, or "
             f"remove {output}."
         )
+    tokenizers = load_tokenizers(output / TOKENIZER, config.tokenizer.shared)
+    settings = config.data.max_length, len(text.sizes), num_shards, config.training.seed
+    return Plan(output, output / WORK, tokenizers, *settings)
 
 
 def begin(config, text, output, begun, write):
@@ -224,7 +227,7 @@ def finished(config, output, write):
     return manifest
 
 
-def finish(config, text, plan, tokenizers, num_chunks, shards, write):
+def finish(config, text, plan, num_chunks, shards, write):
     """Writes the validation text and the manifest, which makes the directory a preparation.
 
     Args:
@@ -245,7 +248,7 @@ def finish(config, text, plan, tokenizers, num_chunks, shards, write):
     manifest = Manifest(
         config.data,
         config.tokenizer,
-        checksum_of_tokenizers(tokenizers),
+        checksum_of_tokenizers(plan.tokenizers),
         text.sizes,
         text.num_blank + num_blank,
         num_long,
