@@ -5,7 +5,6 @@ import dataclasses
 import importlib.metadata
 import json
 import os
-import pathlib
 import platform
 
 from keras_transformer.cli import console
@@ -68,11 +67,9 @@ def _model(path):
     from keras_transformer.files.model_card import read_card
     from keras_transformer.files.regular import read_regular
     from keras_transformer.files.version_numbers import EXPORT_SETTINGS
+    from keras_transformer.translation.loading import version_path
 
-    version = pathlib.Path(path)
-    if not is_version(path):
-        versions = versions_in(path)
-        version = versions[max(versions)]
+    version = version_path(path)
     try:
         settings = json.loads(read_regular(version, EXPORT_SETTINGS, "the settings of an export"))
     except ValueError as error:
