@@ -11,7 +11,7 @@ import sys
 import time
 
 from keras_transformer.errors import InputError
-from keras_transformer.files.atomic import copy_owner_and_mode, flush_to_disk
+from keras_transformer.files.atomic import copy_owner_and_mode, flush_to_disk, naming
 
 SECONDS_BETWEEN_SAVES = 1.0
 """Lines of so many seconds, or of a batch that takes longer, are computed again after a kill."""
@@ -42,7 +42,7 @@ def resumable_lines(path, work="", restart=False):
     path = pathlib.Path(path).resolve()  # a link stays a link
     partial = path.with_stem(f"{path.stem}.partial")
     state = partial.with_name(f"{partial.name}.json")
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, naming(path):
         descriptor = os.open(partial, os.O_RDWR | os.O_CREAT, 0o600 if path.exists() else 0o666)
         raw = open(descriptor, "r+b")
         stack.callback(_close, raw)
@@ -65,8 +65,6 @@ def resumable_lines(path, work="", restart=False):
                 written.unlink(missing_ok=True)
             flush_to_disk(path.parent)
         except BaseException as error:
-            if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-                error.filename = os.fspath(path)
             if lines.is_other:
                 raise
             with contextlib.suppress(OSError):  # perhaps the disk is full
