@@ -7,10 +7,14 @@ at all. `attention_view` returns a page of HTML instead.
 
 from keras_transformer.plots.attention import alignment, attention_from, attention_maps
 from keras_transformer.plots.beam import beam_tree
-from keras_transformer.plots.curves import bleu_by_length, learning_curves, learning_rates
+from keras_transformer.plots.curves import (
+    bleu_by_length,
+    learning_curves,
+    learning_rates,
+    position_encoding,
+)
 from keras_transformer.plots.figures import check_format
 from keras_transformer.plots.images import caption_attention, image_attention
-from keras_transformer.plots.positions import position_encoding
 from keras_transformer.plots.view import AttentionView, attention_view
 
 __all__ = [
