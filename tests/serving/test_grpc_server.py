@@ -17,6 +17,7 @@ from keras_transformer.serving.errors import ServingError
 from keras_transformer.serving.grpc_server import GRPC_LOG, Calls
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.settings import ServingConfig
+from tests.serving.clients import wait_until
 
 SECONDS = 1.0
 SHARE = 2
@@ -117,13 +118,6 @@ def answers(server):
     with grpc.insecure_channel(server.grpc) as channel, contextlib.suppress(grpc.RpcError):
         return len(predict(server, channel).outputs) > 0
     return False
-
-
-def wait_until(is_true, seconds):
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.05)
 
 
 def test_connections_over_the_limit_are_closed_and_idle_ones_after_a_while(hurried):

@@ -13,6 +13,7 @@ from keras_transformer.serving.errors import ServingError
 from keras_transformer.serving.http_connection import HEAD_BYTES, NOT_FOUND, Response
 from keras_transformer.serving.http_server import NUM_SPARE, HttpServer
 from keras_transformer.serving.settings import ServingConfig
+from tests.serving.clients import received, wait_until
 
 GET = b"GET /v1 HTTP/1.1\r\nHost: x\r\n\r\n"
 CLOSE = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -93,14 +94,6 @@ class Running:
         start = time.monotonic()
         assert b" 200 OK" in self.ask(CLOSE)
         return time.monotonic() - start
-
-
-def received(connection):
-    parts = []
-    with contextlib.suppress(ConnectionError):
-        while part := connection.recv(2**16):
-            parts.append(part)
-    return b"".join(parts)
 
 
 def answered(text):
@@ -231,13 +224,6 @@ def test_a_request_is_cancelled_when_its_client_goes(running):
         connection.sendall(GET.replace(b"/v1", b"/slow"))
         time.sleep(0.1)
     assert running.application.cancelled.wait(10)
-
-
-def wait_until(is_true, seconds=60):
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.02)
 
 
 # === hostile clients ===

@@ -1,6 +1,5 @@
 """The embedded server: its limits, versions and metrics, with models that need no graph."""
 
-import contextlib
 import gzip
 import http.client
 import json
@@ -26,6 +25,7 @@ from tensorflow_serving.apis import (
 
 from keras_transformer.files.checksums import write_checksums
 from keras_transformer.serving import memory
+from tests.serving.clients import received, states, wait_until
 
 BODY = {"instances": ["A dog runs."]}
 
@@ -58,19 +58,6 @@ def post(server, body=None, path=":predict", **arguments):
 def address_of(server):
     url = urllib.parse.urlsplit(server.rest)
     return url.hostname, url.port
-
-
-def states(server):
-    """Returns dict from version to state."""
-    found = requests.get(server.rest, timeout=60).json()["model_version_status"]
-    return {status["version"]: status["state"] for status in found}
-
-
-def wait_until(is_true, seconds=120):
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.05)
 
 
 # === limits ===
@@ -175,15 +162,6 @@ def test_connections_over_the_limit_are_refused_until_others_go(limited):
         for connection in idle:
             connection.close()
     wait_until(lambda: post(limited, BODY).status_code == 200)
-
-
-def received(connection):
-    """Returns everything until the server closes."""
-    parts = []
-    with contextlib.suppress(ConnectionError):  # closed while this side was still sending
-        while part := connection.recv(2**16):
-            parts.append(part)
-    return b"".join(parts)
 
 
 def test_headers_and_trailers_without_end_are_given_up(limited):

@@ -17,6 +17,7 @@ from keras_transformer import cli
 from keras_transformer.export.saved_model import write_warmup_requests
 from keras_transformer.serving import LOG
 from keras_transformer.serving.server import Server
+from tests.serving.clients import states, wait_until
 
 PATIENT = ["--batch-threads", "1", "--max-batch-size", "1"]
 PATIENT += ["--request-timeout", "600", "--grace-seconds", "600"]
@@ -60,19 +61,6 @@ def ask(server, path, num_rows=1, version=""):
     """Asks the writer to write to a file, `num_rows` times; returns the response."""
     url = f"{server.rest}{version}:predict"
     return requests.post(url, json={"instances": [str(path)] * num_rows}, timeout=600)
-
-
-def states(server):
-    """Returns dict from version to state."""
-    found = requests.get(server.rest, timeout=60).json()["model_version_status"]
-    return {status["version"]: status["state"] for status in found}
-
-
-def wait_until(is_true, seconds=300):
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.05)
 
 
 def num_waiting(server):
