@@ -284,10 +284,10 @@ def _check_run(translator, path):
 
 
 def translations_of(translator, lines):
-    """Yields the list of translations of each line, read one chunk ahead."""
+    """Returns the best translation of each line, and shows how far it is."""
     progress = Progress()
     answers = translator.translate_chunks(chunks_of(lines), on_batch=progress.ahead)
-    yield from progress.one_by_one(answers)
+    return [best.text for (best,) in progress.one_by_one(answers)]
 
 
 def chunks_of(lines, done=0):

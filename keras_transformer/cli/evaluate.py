@@ -200,5 +200,4 @@ def _hypotheses(arguments, source):
             "Expected the text for the model to translate. "
             f"Received: {' '.join(arguments.model)} without --source. Add --source F."
         )
-    translator = load_translator(arguments)
-    return [best.text for (best,) in translations_of(translator, source)]
+    return translations_of(load_translator(arguments), source)

@@ -235,7 +235,7 @@ def _draw_lengths(arguments):
     translations = {}
     for label, run in runs.items():
         translator = load_translator(argparse.Namespace(**{**vars(arguments), "model": run}))
-        translations[label] = [best.text for (best,) in translations_of(translator, sources)]
+        translations[label] = translations_of(translator, sources)
     _draw(bleu_by_length, sources, references, translations, arguments.output)
 
 

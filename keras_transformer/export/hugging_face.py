@@ -111,8 +111,7 @@ def export_hugging_face(
         return verify_greedy(__file__, path, translator, TOLERANCE)
 
     model, decoding = translator.model, translator.decoding
-    form = {"format": "hugging_face"}
-    return write_version(write, directory, version, model, decoding, about, **form)
+    return write_version(write, directory, version, model, decoding, about, format="hugging_face")
 
 
 def _check_model(translator):

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.plots import figures
-from keras_transformer.translation.evaluation import bleu, length_groups
+from keras_transformer.translation.evaluation import bleu, length_groups, part_bleu
 from keras_transformer.types import StrPath, Texts
 
 if TYPE_CHECKING:
@@ -183,10 +183,7 @@ def bleu_by_length(
         colours = figures.colours_of(translations)
         for (label, texts), colour in zip(translations.items(), colours, strict=True):
             whole = bleu(texts, [references], hints=False).value
-            scores = [
-                bleu([texts[i] for i in rows], [references[i] for i in rows], hints=False).value
-                for rows in groups.values()
-            ]
+            scores = [part_bleu(texts, references, rows) for rows in groups.values()]
             label = figures.curve_label(f"{label} ({whole:.1f})")
             axis.plot(range(len(groups)), scores, "o-", color=colour, label=label)
         names = [f"{name}\n{len(rows)} sentences" for name, rows in groups.items()]

@@ -145,7 +145,7 @@ class Health:
         response = health_pb2.HealthCheckResponse
         if name not in ("", self._versions.model_name):
             return response.SERVICE_UNKNOWN
-        is_ready = self._versions.is_ready and not self._is_stopping.is_set()
+        is_ready = self._versions.available() and not self._is_stopping.is_set()
         return response.SERVING if is_ready else response.NOT_SERVING
 
     async def _check(self, _messages, context):

@@ -127,11 +127,6 @@ class Versions:
         self._unload(self.available())
         await asyncio.gather(*self._unloading)
 
-    @property
-    def is_ready(self):
-        """Whether at least one version can answer."""
-        return bool(self.available())
-
     def available(self):
         """Returns the numbers of the versions that answer, as a set."""
         return {v.number for v in self.all.values() if v.state == "AVAILABLE"}
