@@ -135,13 +135,6 @@ def test_run_and_export_translate_alike_and_say_nothing_else(run, export, files,
         assert scored == sorted(scored, reverse=True) and len(dict(scored)) == len(scored)
 
 
-def test_an_export_refuses_an_existing_version(run, export, capsys):
-    before = everything_in(export)
-    assert cli.main(["export", str(run), str(export), "--version", "1"]) == 2
-    assert "version=1" in capsys.readouterr().err
-    assert everything_in(export) == before
-
-
 def test_evaluate_scores_a_run(run, files, capsys, eagerly):
     flags = ["--source", files[0], "--target", files[1], "--checkpoint", "last", "--json"]
     assert cli.main(["evaluate", str(run), *flags]) == 0
@@ -169,23 +162,9 @@ def test_plot_draws_a_picture(run, directory, capsys, eagerly):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (["model.num_heads=3"], "d_model=16, num_heads=3"),
-        (["tokenizer.vocab_size=9999"], "vocab_size=9999"),
-        (["model.num_layers=0"], "num_layers=0"),
-        (["tokenizer.model=none.model"], "none.model"),
-    ],
-)
-def test_bad_settings_write_nothing(files, tmp_path, settings, message, capsys):
-    assert cli.main(train_arguments(*files, tmp_path / "run", *settings)) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("keras-transformer: error: ") and message in error
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
         (["model.positions=rotary", "model.d_model=18", "model.num_heads=6"], "head_dim=3"),
+        (["model.num_heads=3"], "d_model=16, num_heads=3"),
+        (["model.num_layers=0"], "num_layers=0"),
         (["tokenizer.model=none.model"], "none.model: No such file"),
         (["tokenizer.model=TEXT"], "TEXT: Expected a SentencePiece model"),
         (["tokenizer.model=TEXT.txt", "tokenizer.sampling=0.1"], "model=TEXT.txt, sampling=0.1"),
@@ -237,14 +216,6 @@ def test_bad_text_writes_nothing(tmp_path, source, target, message, capsys):
     error = capsys.readouterr().err.splitlines()
     assert len(error) == 1 and message in error[0]
     assert sorted(tmp_path.iterdir()) == paths
-
-
-def test_a_run_of_another_model_stays_as_it_is(run, files, capsys):
-    before = everything_in(run)
-    arguments = train_arguments(*files, run, "model.ff_dim=32")
-    assert cli.main([*arguments, "--max-steps", "99"]) == 2
-    assert "ff_dim" in capsys.readouterr().err
-    assert everything_in(run) == before
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path, capsys):

@@ -31,24 +31,10 @@ def test_paper_schedule_equals_the_formula(step):
     assert rate(NoamSchedule(512), step - 1) == pytest.approx(expected, rel=1e-6)
 
 
-def test_paper_schedule_by_hand():
-    """At step 4,000 of the base model: 1 / sqrt(512 * 4000) = 6.988e-4; at 16,000 the half."""
-    schedule = NoamSchedule(d_model=512, warmup_steps=4000)
-    assert rate(schedule, 3999) == pytest.approx(6.98771e-4, rel=1e-5)
-    assert rate(schedule, 15_999) == pytest.approx(6.98771e-4 / 2, rel=1e-5)
-    assert rate(schedule, 999) == pytest.approx(6.98771e-4 / 4, rel=1e-5)
-
-
 @pytest.mark.parametrize("step", [1, 2, 137, 1999, 2000, 2001, 100_000])
 def test_inverse_square_root_equals_its_formula(step):
     expected = 0.005 * min(step / 2000, (2000 / step) ** 0.5)
     assert rate(InverseSquareRoot(0.005, 2000), step - 1) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("warmup_steps", [1, 7, 500, 2000])
-def test_inverse_square_root_reaches_its_peak(warmup_steps):
-    schedule = InverseSquareRoot(0.003, warmup_steps)
-    assert rate(schedule, warmup_steps - 1) == pytest.approx(0.003, rel=1e-6)
 
 
 @pytest.mark.parametrize("step", [1, 2, 137, 1999, 2000, 2001, 6789, 9999, 10_000])
