@@ -177,15 +177,14 @@ class Translator(BaseTranslator):
         batches = []
         for some, steering in _by_steering(rows, ways):
             batches += self._batch_search.submit_search(submit, some, num_hypotheses, steering)
-        found = ((indices, result()) for indices, result in batches)
 
         def answers():
-            answers = [[copy] for copy in copies]
-            for i, translations in self._translations(texts, copies, found, begun):
+            answers = []
+            for translations in self._translations(texts, copies, batches, begun):
                 distinct = {}  # the first of each text is its best
                 for translation in translations:
                     distinct.setdefault(translation.text, translation)
-                answers[i] = [*distinct.values()][:n_best]
+                answers.append([*distinct.values()][:n_best])
             return answers
 
         return answers
@@ -278,13 +277,10 @@ class Translator(BaseTranslator):
         ways = [] if begun is None else [(prefixes, [begun.searched])]
         for some, steering in _by_steering(rows, ways):
             batches += self._batch_search.submit_samples(submit, some, draws, *options, steering)
-        found = ((indices, result()) for indices, result in batches)
 
         def answers():
-            answers = [[copy] for copy in copies]
-            for i, drawn in self._translations(texts, copies, found, begun):
-                answers[i] = drawn
-            flat = itertools.chain.from_iterable(answers)
+            drawn = self._translations(texts, copies, batches, begun)
+            flat = itertools.chain.from_iterable(drawn)
             return [list(itertools.islice(flat, num_samples)) for _ in copies[::num_samples]]
 
         return answers
@@ -414,16 +410,18 @@ class Translator(BaseTranslator):
         nodes = [node._replace(token=name) for node, name in zip(tree.nodes, names, strict=True)]
         return SearchTree(nodes, tree.best)
 
-    def _translations(self, texts, copies, found, begun):
-        """Yields the number of each text and the list of its `Translation`s, the best first.
+    def _translations(self, texts, copies, batches, begun):
+        """Returns for each text the list of its `Translation`s, the best first.
 
         Args:
             texts: list of str.
             copies: list of `Translation`, those of texts for which there is no search.
-            found: iterator of `(indices, SearchResult)`, batch by batch.
+            batches: list of `(indices, function that waits for their SearchResult)`.
             begun: `BegunTexts` of the prefixes; None: without any.
         """
-        for indices, (ids, scores, _, finished) in found:
+        answers = [[copy] for copy in copies]
+        for indices, result in batches:
+            ids, scores, _, finished = result()
             check_scores(scores[:, 0], [texts[i] for i in indices])
             if begun is not None:
                 ids = begun.with_tokens(ids, indices)
@@ -436,7 +434,8 @@ class Translator(BaseTranslator):
                         text = text if begun is None else begun.as_given(text, i)
                         is_cut = bool(copies[i].truncated or not has_ended)
                         translations.append(Translation(text, float(value), is_cut))
-                yield i, translations
+                answers[i] = translations
+        return answers
 
     def _encode_sources(self, texts):
         """Returns the ids of each text, each ended, and the `Translation` that is a copy of it.
