@@ -8,12 +8,19 @@ import pytest
 from keras_transformer.export import ctranslate2_model, generation, hugging_face, saved_model
 from keras_transformer.export.signatures import Signatures
 from keras_transformer.export.verification import Verification
+from keras_transformer.tokenizers import SentencePieceTokenizer
 
 
 @pytest.fixture(scope="session")
 def signatures(exported_translator):
     """The signatures of the export, as functions of tensors."""
     return exported_translator.signatures
+
+
+@pytest.fixture(scope="session")
+def other_tokenizer(sentence_pairs):
+    """A tokenizer of the targets alone, with another number of tokens."""
+    return SentencePieceTokenizer.train([target for _, target in sentence_pairs], vocab_size=120)
 
 
 @pytest.fixture(scope="session")

@@ -14,18 +14,12 @@ from keras_transformer.export.ctranslate2_model import (
     write_ctranslate2,
 )
 from keras_transformer.models import RnnSeq2Seq, Transformer
-from keras_transformer.tokenizers import MarianTokenizer, SentencePieceTokenizer, WordPieceTokenizer
+from keras_transformer.tokenizers import MarianTokenizer, WordPieceTokenizer
 from keras_transformer.translation.ctranslate2_search import CTranslate2Search
 from keras_transformer.translation.translator import Translator
 
 DECODING = DecodingConfig(beam_size=1, max_length=8, max_source_length=25)
 SIZES = dict(num_layers=2, num_decoder_layers=1, d_model=24, ff_dim=40, num_heads=3)
-
-
-@pytest.fixture(scope="module")
-def other_tokenizer(sentence_pairs):
-    """A tokenizer of the targets alone, with another number of tokens."""
-    return SentencePieceTokenizer.train([target for _, target in sentence_pairs], vocab_size=120)
 
 
 @pytest.fixture(scope="module")

@@ -25,12 +25,6 @@ SIZES = dict(num_layers=2, num_decoder_layers=1, d_model=24, ff_dim=40, num_head
 MARIAN = dict(position_layout="concatenated", layer_norm_epsilon=1e-5)
 
 
-@pytest.fixture(scope="module")
-def other_tokenizer(sentence_pairs):
-    """A tokenizer of the targets alone, with another number of tokens."""
-    return SentencePieceTokenizer.train([target for _, target in sentence_pairs], vocab_size=120)
-
-
 @pytest.fixture
 def new_translator(tokenizer, other_tokenizer, randomize):
     """A function that makes a translator with random weights, with one vocabulary or two."""
