@@ -12,7 +12,6 @@ import math
 import os
 import pathlib
 import shutil
-import types
 
 import apache_beam as beam
 
@@ -114,11 +113,31 @@ def _with_absolute_paths(data):
     return dataclasses.replace(data, train=train, valid=valid)
 
 
-def _text(config, work, options):
-    """Returns what workers find in the text, under the names that a `StreamedText` has for it.
+@dataclasses.dataclass
+class CountedText:
+    """What workers have found in the text, under the names that a `StreamedText` has for it.
 
     The overlap of training and validation text is not counted: it would need all text in one place.
     """
+
+    sizes: list[int]
+    num_blank: int
+    checksum: str
+    validation: ParallelCorpus
+    tags: list[str]
+    num_overlapping: int = 0
+
+    @property
+    def num_train(self):
+        return sum(self.sizes)
+
+    @property
+    def summary(self):
+        return CorpusSummary(self.num_train, self.num_blank)
+
+
+def _text(config, work, options):
+    """Returns the `CountedText` of a configuration, whose corpora workers count."""
     work.mkdir(exist_ok=True)
     data = _with_absolute_paths(config.data)
     numbers = range(len(data.train))
@@ -132,16 +151,8 @@ def _text(config, work, options):
     sizes, blanks, checksums = ([each[i] for each in found] for i in range(3))
     checksum = hashlib.sha256("\n".join(checksums).encode()).hexdigest()
     validation = ParallelCorpus.from_corpora(config.data.valid)
-    return types.SimpleNamespace(
-        sizes=sizes,
-        num_train=sum(sizes),
-        num_blank=sum(blanks),
-        summary=CorpusSummary(sum(sizes), sum(blanks)),
-        checksum=checksum,
-        validation=validation,
-        num_overlapping=0,
-        tags=tags_of([*data.train, *validation.parts]),
-    )
+    tags = tags_of([*data.train, *validation.parts])
+    return CountedText(sizes, sum(blanks), checksum, validation, tags)
 
 
 def _part_of(data: DataConfig, part: int) -> StreamedText:
