@@ -176,7 +176,9 @@ def run(arguments):
     with resumable_lines(arguments.output, work, arguments.restart) as output:
         if output.num_done:
             console.say(f"goes on after line {output.num_done:,}")
-        _translate(arguments, translator, terms, markup, sampling, output)
+        options = _options(arguments, terms, markup, sampling, output.num_done)
+        lines = _answered(arguments, translator, options, output)
+        _write(arguments, lines, terms, markup, output)
 
 
 def _markup(arguments):
@@ -201,24 +203,33 @@ def _work(arguments, translator):
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _translate(arguments, translator, terms, markup, sampling, output):
-    """Writes the translations of the lines that are not done yet, and says what they lack."""
+def _answered(arguments, translator, options, output):
+    """Yields of each line that is not done yet the text, its unknown characters, and two lists.
+
+    These are its translations, and the `Explanation` of each of them, or None.
+    """
     texts, first = collections.deque(), output.num_done
     is_shown = arguments.output is not None or not sys.stdout.isatty()
     progress = Progress(is_shown, count_lines(arguments.input), first)
     chunks = _remembered(_chunks(arguments, output), texts, translator)
-    options = _options(arguments, first, markup) | {"on_batch": progress.ahead}
-    answers = output.saved(_answers(arguments, translator, chunks, terms, sampling, options))
+    options = {**options, "on_batch": progress.ahead}
+    answers = output.saved(_answers(arguments, translator, chunks, options))
     is_explained = arguments.json or arguments.alignments
     if is_explained:
         answers = _explained(translator, answers, texts)
-    notes = Notes(output)
-    plain = str if markup is None else markup.plain
-    for number, translations in enumerate(progress.one_by_one(answers), start=first + 1):
-        text, unknown = texts.popleft()
+    for translations in progress.one_by_one(answers):
         explanations = [None] * len(translations)
         if is_explained:
             translations, explanations = zip(*translations, strict=True)
+        yield *texts.popleft(), translations, explanations
+
+
+def _write(arguments, lines, terms, markup, output):
+    """Writes the translations of lines from `_answered`, and says what they lack."""
+    notes = Notes(output)
+    plain = str if markup is None else markup.plain
+    for number, line in enumerate(lines, start=output.num_done + 1):
+        text, unknown, translations, explanations = line
         best, said = translations[0], plain(translations[0].text)
         not_met = [] if terms is None else terms.not_met(plain(text), said)
         if arguments.json:
@@ -240,8 +251,8 @@ def _chunks(arguments, output):
         yield from chunks_of(output.rest(lines))
 
 
-def _options(arguments, first, markup):
-    """Returns the options that searches and samples have in common.
+def _options(arguments, terms, markup, sampling, first):
+    """Returns the options of the search, or of the drawing of samples.
 
     Args:
         first: number of lines that were done before; samples and placeholders depend on it.
@@ -250,21 +261,18 @@ def _options(arguments, first, markup):
     if arguments.prefixes is not None:
         prefixes = itertools.islice(iterate_lines(arguments.prefixes), first, None)
     options = {"prefixes": prefixes, "read_ahead": is_regular_file(arguments.input)}
-    if arguments.sample or arguments.mbr or markup is not None:
+    draws = arguments.sample or arguments.mbr
+    if draws or markup is not None:
         options["first"] = first
-    return options
+    return options | (sampling if draws else {"terms": terms})
 
 
-def _answers(arguments, translator, chunks, terms, sampling, options):
-    """Returns an iterator of the translations of each chunk, a list for each line.
-
-    Args:
-        sampling, options: dicts, see `_sampling` and `_options`.
-    """
+def _answers(arguments, translator, chunks, options):
+    """Returns an iterator of the translations of each chunk, a list for each line."""
     number = arguments.mbr or arguments.n_best
     if not (arguments.sample or arguments.mbr):
-        return translator.translate_chunks(chunks, number, terms=terms, **options)
-    answers = translator.sample_chunks(chunks, number, **options, **sampling)
+        return translator.translate_chunks(chunks, number, **options)
+    answers = translator.sample_chunks(chunks, number, **options)
     if not arguments.mbr:
         return answers
     from keras_transformer.translation.reranking import least_risk
