@@ -19,8 +19,8 @@ from keras_transformer.cli.arguments import (
     load_translator,
     whole_number,
 )
-from keras_transformer.cli.line_notes import Notes
 from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.translated_lines import write_lines
 from keras_transformer.config.settings import LARGEST
 from keras_transformer.errors import InputError
 from keras_transformer.files.checksums import checksum
@@ -178,7 +178,7 @@ def run(arguments):
             console.say(f"goes on after line {output.num_done:,}")
         options = _options(arguments, terms, markup, sampling, output.num_done)
         lines = _answered(arguments, translator, options, output)
-        _write(arguments, lines, terms, markup, output)
+        write_lines(arguments, lines, terms, markup, output)
 
 
 def _markup(arguments):
@@ -224,24 +224,6 @@ def _answered(arguments, translator, options, output):
         yield *texts.popleft(), translations, explanations
 
 
-def _write(arguments, lines, terms, markup, output):
-    """Writes the translations of lines from `_answered`, and says what they lack."""
-    notes = Notes(output)
-    plain = str if markup is None else markup.plain
-    for number, line in enumerate(lines, start=output.num_done + 1):
-        text, unknown, translations, explanations = line
-        best, said = translations[0], plain(translations[0].text)
-        not_met = [] if terms is None else terms.not_met(plain(text), said)
-        if arguments.json:
-            output.write(_as_json(number, translations, explanations, not_met, unknown, markup))
-        else:
-            for pair in zip(translations, explanations, strict=True):
-                output.write(_row(arguments, number, *pair))
-        notes.add(number, best, said, text, unknown, not_met)
-        output.end_answer(text)
-    notes.say()
-
-
 def _chunks(arguments, output):
     """Yields lists of the lines that are not done yet."""
     if is_regular_file(arguments.input):
@@ -280,19 +262,6 @@ def _answers(arguments, translator, chunks, options):
     return ([[least_risk(samples)] for samples in chunk] for chunk in answers)
 
 
-def _row(arguments, number, translation, explanation):
-    """Returns the line of a translation."""
-    columns = [" ".join(translation.text.splitlines())]
-    if arguments.scores or arguments.n_best > 1:
-        columns.insert(0, f"{translation.score:.4f}")
-    if arguments.n_best > 1:
-        columns.insert(0, str(number))
-    if arguments.alignments:
-        by_words = arguments.alignments == "words"
-        columns.append(explanation.alignment if by_words else explanation.token_alignment)
-    return "\t".join(columns)
-
-
 def _explained(translator, answers, texts):
     """Yields the answers with an `Explanation` beside each translation.
 
@@ -305,28 +274,6 @@ def _explained(translator, answers, texts):
         sides = [source for source, _ in pairs], [translation.text for _, translation in pairs]
         explanations = iter(translator.explain(*sides))
         yield [[(translation, next(explanations)) for translation in each] for each in chunk]
-
-
-def _as_json(number, translations, explanations, not_met, unknown, markup):
-    """Returns the object of a line, on one line."""
-    found = [
-        {
-            "text": translation.text,
-            "score": round(translation.score, 4),
-            "truncated": translation.truncated,
-            "words": [
-                {"text": word.text, "score": round(word.score, 4), "source": word.source}
-                for word in explanation.words
-            ],
-            "alignment": explanation.alignment,
-            **({} if markup is None else {"unplaced": translation.unplaced}),
-        }
-        for translation, explanation in zip(translations, explanations, strict=True)
-    ]
-    source = explanations[0].source
-    content = {"line": number, "source": source, "translations": found}
-    content |= {"not_met": not_met, "unknown": unknown}
-    return json.dumps(content, ensure_ascii=False)
 
 
 def _sampling(arguments):

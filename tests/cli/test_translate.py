@@ -13,7 +13,7 @@ import pytest
 from keras_transformer import cli
 from keras_transformer.cli import arguments, progress
 from keras_transformer.cli import translate as translate_command
-from keras_transformer.cli.line_notes import Notes
+from keras_transformer.cli.translated_lines import Notes
 from keras_transformer.models.ensemble import MEANS
 from keras_transformer.translation.base_translator import Translation
 from keras_transformer.translation.reranking import least_risk

@@ -1,4 +1,6 @@
-"""What `translate` says at the end of the lines that need a look."""
+"""What `translate` writes of each line, and what it says at the end of those that need a look."""
+
+import json
 
 from keras_transformer.cli import console
 from keras_transformer.files.text import is_blank
@@ -14,6 +16,64 @@ WARNINGS = {
     "displaced": "the translations of {of_all} have markup at the end, as no word of them belongs "
     "to it: {named}",
 }
+
+
+def write_lines(arguments, lines, terms, markup, output):
+    """Writes the translations of lines, and says what they lack.
+
+    Args:
+        lines: yields of each the text, its unknown characters, its translations, and the
+            `Explanation` of each of them, or None.
+    """
+    notes = Notes(output)
+    plain = str if markup is None else markup.plain
+    for number, line in enumerate(lines, start=output.num_done + 1):
+        text, unknown, translations, explanations = line
+        best, said = translations[0], plain(translations[0].text)
+        not_met = [] if terms is None else terms.not_met(plain(text), said)
+        if arguments.json:
+            output.write(_as_json(number, translations, explanations, not_met, unknown, markup))
+        else:
+            for pair in zip(translations, explanations, strict=True):
+                output.write(_row(arguments, number, *pair))
+        notes.add(number, best, said, text, unknown, not_met)
+        output.end_answer(text)
+    notes.say()
+
+
+def _row(arguments, number, translation, explanation):
+    """Returns the line of a translation."""
+    columns = [" ".join(translation.text.splitlines())]
+    if arguments.scores or arguments.n_best > 1:
+        columns.insert(0, f"{translation.score:.4f}")
+    if arguments.n_best > 1:
+        columns.insert(0, str(number))
+    if arguments.alignments:
+        by_words = arguments.alignments == "words"
+        columns.append(explanation.alignment if by_words else explanation.token_alignment)
+    return "\t".join(columns)
+
+
+def _as_json(number, translations, explanations, not_met, unknown, markup):
+    """Returns the object of a line, on one line."""
+    found = [
+        {
+            "text": translation.text,
+            "score": round(translation.score, 4),
+            "truncated": translation.truncated,
+            "words": [
+                {"text": word.text, "score": round(word.score, 4), "source": word.source}
+                for word in explanation.words
+            ],
+            "alignment": explanation.alignment,
+            **({} if markup is None else {"unplaced": translation.unplaced}),
+        }
+        for translation, explanation in zip(translations, explanations, strict=True)
+    ]
+    source = explanations[0].source
+    content = {"line": number, "source": source, "translations": found}
+    content |= {"not_met": not_met, "unknown": unknown}
+    return json.dumps(content, ensure_ascii=False)
 
 
 class Notes:
