@@ -80,7 +80,7 @@ def trained_point(curve, point, data, arguments):
     config = Config.from_preset("tiny").override(
         [*changes, *limits, precision, patience, *arguments.set]
     )
-    whole, valid, *test = text_of(curve, data)
+    whole, valid, sources, references = text_of(curve, data)
     corpus = ParallelCorpus.from_pairs(some_pairs(whole, num_pairs))
     run = arguments.runs / f"{curve}-{point}"
     metrics = train(config, run, corpora=(corpus, valid))
@@ -94,7 +94,7 @@ def trained_point(curve, point, data, arguments):
         "steps": last["step"],
         "minutes": last["minutes"],
         "valid_bleu_greedy": metrics["val_bleu"],
-        **scores(translator, *test),
+        **scores(translator(sources), references),
     }
 
 
@@ -120,17 +120,17 @@ def searched_point(name, value, data, arguments):
     translator = keras_transformer.load(arguments.run, **{name: value})
     sources, references = captions(data)
     translator(sources[:64])  # builds the graph
-    return scores(translator, sources, references)
-
-
-def scores(translator, sources, references):
-    """Returns the scores of translations of raw text, and the CPU seconds that they take.
-
-    `references` is a list of str, or a list of such lists, whose first has no None.
-    """
     start = time.process_time()
     translations = translator(sources)
     seconds = time.process_time() - start
+    return {**scores(translations, references), "cpu_seconds": seconds}
+
+
+def scores(translations, references):
+    """Returns the scores of translations of raw text.
+
+    `references` is a list of str, or a list of such lists, whose first has no None.
+    """
     score = bleu(translations, references, hints=False)
     first = references if isinstance(references[0], str) else references[0]
     return {
@@ -138,7 +138,6 @@ def scores(translator, sources, references):
         "chrf": chrf(translations, references).value,
         "length_ratio": word_ratio(translations, first),
         "signature": score.signature,
-        "cpu_seconds": seconds,
     }
 
 
@@ -220,7 +219,7 @@ def main():
         parser.error("a training needs --runs, and --steps or --minutes")
     if "beam" in arguments.only and arguments.run is None:
         parser.error("the search needs a trained --run")
-    data = multi30k()
+    data = None if arguments.only == ["tatoeba"] else multi30k()
 
     def chosen(points):
         return [point for point in points if point in (arguments.points or points)]

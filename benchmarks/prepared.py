@@ -215,8 +215,12 @@ def main():
     parser.add_argument("--times", type=int, default=4)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--in-memory", type=int, help="pairs of each corpus that are read as text")
-    parser.add_argument("--turns", type=int, help="trainings on shards and in memory, in turn")
+    parser.add_argument(
+        "--turns", type=int, help="trainings on shards and on all pairs in memory, in turn"
+    )
     arguments = parser.parse_args()
+    if arguments.turns and arguments.in_memory:
+        parser.error("--turns reads all of the text into memory: make fewer pairs in a WORK for it")
     PARTS[arguments.part](arguments)
 
 

@@ -1,6 +1,7 @@
 """`keras-transformer translate`: one line in, one line out, in order."""
 
 import collections
+import contextlib
 import hashlib
 import itertools
 import json
@@ -177,8 +178,9 @@ def run(arguments):
         if output.num_done:
             console.say(f"goes on after line {output.num_done:,}")
         options = _options(arguments, terms, markup, sampling, output.num_done)
-        lines = _answered(arguments, translator, options, output)
-        write_lines(arguments, lines, terms, markup, output)
+        # closed at once if a line cannot be written, so that its bar ends before the error is said
+        with contextlib.closing(_answered(arguments, translator, options, output)) as lines:
+            write_lines(arguments, lines, terms, markup, output)
 
 
 def _markup(arguments):

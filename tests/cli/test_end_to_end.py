@@ -183,7 +183,7 @@ def test_settings_that_cannot_work_are_refused_first(files, tmp_path, settings, 
     assert cli.main(train_arguments(*files, tmp_path / "run", *settings)) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
-    assert not (tmp_path / "run").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "latin"}
 
 
 @pytest.mark.parametrize("which", ["training", "validation"])

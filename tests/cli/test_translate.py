@@ -11,7 +11,7 @@ import types
 import pytest
 
 from keras_transformer import cli
-from keras_transformer.cli import arguments, progress
+from keras_transformer.cli import arguments, progress, translated_lines
 from keras_transformer.cli import translate as translate_command
 from keras_transformer.cli.translated_lines import Notes
 from keras_transformer.models.ensemble import MEANS
@@ -319,6 +319,21 @@ def test_without_a_terminal_a_line_says_how_far_it_is(
     done = [line.split(" lines")[0] for line in more]
     assert done == [f"keras-transformer: {number} of 3" for number in (2, 2, 3, 3)]
     assert more[-1].endswith(" 0 minutes left")
+
+
+def test_the_bar_ends_before_an_interruption_is_said(
+    calls, run_directory, capsys, write_files, monkeypatch, tmp_path
+):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(translated_lines, "_row", interrupt)
+    (source,) = write_files(source="a\nb\n")
+    flags = ["--input", source, "--output", str(tmp_path / "out")]
+    assert cli.main(["translate", run_directory, *flags]) == 130
+    *bar, said = capsys.readouterr().err.splitlines()
+    assert "lines/s" in bar[-1] and said.startswith("keras-transformer: interrupted")
 
 
 def test_bad_bytes_leave_the_output_as_it_was(

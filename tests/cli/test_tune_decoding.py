@@ -71,3 +71,9 @@ def test_numbers_outside_their_range_are_refused(tuned, run_directory, capsys, f
         cli.main(["tune-decoding", run_directory, *flags])
     assert stopped.value.code == 2 and message in capsys.readouterr().err
     assert tuned == []
+
+
+def test_half_a_parallel_text_is_refused(tuned, run_directory, error_of):
+    error = error_of(2, ["tune-decoding", run_directory, "--source", "a"])
+    assert "Expected --source and --target together. Received: source=a, target=None." in error
+    assert tuned == []

@@ -38,6 +38,7 @@ def test_is_the_weighted_sum_of_the_tokens_losses(batch, label_smoothing):
     loss = TokenCrossEntropy(label_smoothing)(labels, logits, weights)
     per_token = -(targets(labels, label_smoothing) * log_softmax(logits)).sum(axis=-1)
     assert float(loss) == pytest.approx((per_token * weights).sum(), rel=1e-5)
+    assert TokenCrossEntropy().label_smoothing == 0.1
     options = dict(from_logits=True, label_smoothing=label_smoothing, reduction="sum")
     of_keras = keras.losses.CategoricalCrossentropy(**options)(np.eye(V)[labels], logits, weights)
     assert float(loss) == pytest.approx(float(of_keras), rel=1e-5)
