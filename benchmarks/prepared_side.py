@@ -4,6 +4,7 @@ Prints a line of JSON. `benchmarks/prepared.py` calls it.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import tempfile
@@ -59,7 +60,7 @@ def main():
         dataset = task.batches.dataset()
         model.fit(dataset, steps_per_epoch=arguments.steps, callbacks=[times], verbose=0)
     # more than a shard's, so that the peak of memory is that of the change from one to the next
-    sizes = [int((labels != 0).sum()) for _, labels, _ in _first(task.batches, NUM_READ)]
+    sizes = target_sizes(task.batches, NUM_READ)
     seconds = times.ends[-1] - times.ends[WARM_UP - 1]
     result = {
         "first_step": times.ends[0] - arguments.started,
@@ -79,29 +80,27 @@ def by_turns(config, data, arguments):
         A dict of the tokens per CPU second of each turn: others may have the rest of the core.
     """
     configs = {"shards": config.merged({"data": data}), "memory": config}
-    tasks, rates = {}, {name: [] for name in configs}
+    tasks, num_tokens, rates = {}, {}, {name: [] for name in configs}
     with distribution.started("one") as devices, tempfile.TemporaryDirectory() as directory:
         for name, config in configs.items():
             tasks[name] = TranslationTask()
             tasks[name].prepare(config, Run(f"{directory}/{name}"), None, devices, print)
+            num_tokens[name] = sum(target_sizes(tasks[name].batches, arguments.steps))
         model, _ = compiled_model(tasks["memory"], config, devices)
         for _ in range(1 + arguments.turns):
             for name, task in tasks.items():
                 start = time.process_time()
                 model.fit(task.batches.dataset(), steps_per_epoch=arguments.steps, verbose=0)
-                seconds = time.process_time() - start
-                sizes = [
-                    int((labels != 0).sum())
-                    for _, labels, _ in _first(task.batches, arguments.steps)
-                ]
-                rates[name].append(sum(sizes) / seconds)
+                rates[name].append(num_tokens[name] / (time.process_time() - start))
     counted = {name: each[1:] for name, each in rates.items()}
     ratio = np.median(counted["shards"]) / np.median(counted["memory"])
     return {"backend": keras.backend.backend(), **counted, "ratio": ratio}
 
 
-def _first(batches, number):
-    return (batch for batch, _ in zip(batches.arrays(), range(number), strict=False))
+def target_sizes(batches, number):
+    """Returns the number of target tokens in each of the first batches."""
+    first = itertools.islice(batches.arrays(), number)
+    return [int((labels != 0).sum()) for _, labels, _ in first]
 
 
 if __name__ == "__main__":
